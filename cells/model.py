@@ -1,0 +1,102 @@
+"""The words of the cells as values: a cell, a row of it, a change, and what every kind of cell can be asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from query.fields import Record
+from query.page import PageRequest
+
+
+class CellKind(StrEnum):
+    """What a cell is (DESIGN, "Words")."""
+
+    NATIVE = "native"
+    NOVA_DB = "nova-db"
+    NOVA_API = "nova-api"
+    GANETI = "ganeti"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One failure domain.
+
+    database_url: SQLAlchemy URL of its database (native, nova-db); may hold a password, so never log it.
+    transport_url: kombu URL of its bus; `memory://` is the bus inside the process of `fleetlight up`.
+    """
+
+    uuid: str
+    name: str
+    kind: CellKind
+    database_url: str
+    transport_url: str
+    disabled: bool = False
+
+    def __repr__(self) -> str:
+        return f"Cell({self.name!r}, {self.uuid}, {self.kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRow:
+    """One instance as its cell has it.
+
+    revision: +1 with each change, assigned under the row lock: the version that the index compares.
+    record: field name -> stored value, every field of INSTANCE_FIELDS present.
+    """
+
+    cell_uuid: str
+    revision: int
+    record: Record
+
+    @property
+    def uuid(self) -> str:
+        return str(self.record["uuid"])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
+
+    sequence: +1 with each published change of the cell, without holes.
+    message: the body of the notification (the oslo envelope, UTF-8 JSON).
+    """
+
+    sequence: int
+    instance_uuid: str
+    revision: int
+    routing_key: str
+    message: bytes
+
+
+class CellAdapter(Protocol):
+    """What every kind of cell can be asked. Calls block; they raise CellUnreachableError and nothing else."""
+
+    @property
+    def cell(self) -> Cell: ...
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more."""
+        ...
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        """The row of one instance, also of a deleted one; None if the cell does not have it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ChangelogAdapter(CellAdapter, Protocol):
+    """A cell that numbers its changes, so that completeness can be proven by counting."""
+
+    def published_sequence(self) -> int:
+        """The highest sequence that has been given out; 0 when there were no changes yet."""
+        ...
+
+    def oldest_kept_sequence(self) -> int:
+        """The lowest sequence that `changes_after` can still return; published_sequence() + 1 when none is kept."""
+        ...
+
+    def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
+        """At most `limit` changes with a higher sequence than `sequence`, in order."""
+        ...

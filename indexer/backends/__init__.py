@@ -1,0 +1,1 @@
+"""The index backends: one small interface (`base`), an implementation per store."""

@@ -1,0 +1,122 @@
+"""What every index backend can do; one contract test suite holds them all to it.
+
+Writing (`IndexWriter`) blocks and belongs to the indexer; searching (`IndexSearcher`) is asynchronous and belongs to
+the API, whose account cannot write. Both raise IndexUnavailableError when the store does not answer, IndexRequestError
+when it refuses, and nothing else.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from indexer.view import View
+from query.fields import Record
+from query.page import PageRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What the index keeps of one instance.
+
+    version: the revision of the instance; an older one never overwrites a newer one.
+    record: field name -> stored value, every field of INSTANCE_FIELDS present.
+    view: the ready pieces of the answers that show this instance (indexer.view).
+    """
+
+    cell_uuid: str
+    version: int
+    record: Record
+    view: View
+
+    @property
+    def id(self) -> str:
+        return str(self.record["uuid"])
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A document that the index will never take as it is, and why."""
+
+    document: Document
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """applied: written. stale: something as new or newer was there, which is success. rejected: never possible."""
+
+    applied: int
+    stale: int
+    rejected: tuple[Rejection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CellProgress:
+    """How far the index follows one cell.
+
+    watermark: every change up to this sequence is searchable.
+    fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
+    is_complete: rows that were there before the first change have been synced too (or there were none).
+    """
+
+    cell_uuid: str
+    watermark: int
+    fresh_as_of: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRow:
+    """One found instance: where it sorts, and the pieces of its view that were asked for.
+
+    position: stored values of the order's keys, uuid last.
+    """
+
+    cell_uuid: str
+    position: tuple[Any, ...]
+    pieces: Sequence[bytes]
+
+
+class IndexWriter(Protocol):
+    def prepare(self) -> None:
+        """Create what the backend needs, or bring it up to date; idempotent."""
+        ...
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        """Write documents, each only if it is newer than what is there. Retries nothing."""
+        ...
+
+    def make_searchable(self) -> None:
+        """Return when everything written so far can be found."""
+        ...
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        """The documents there are among `ids`, in one request, whether searchable yet or not."""
+        ...
+
+    def save_progress(self, progress: Sequence[CellProgress]) -> None: ...
+
+    def load_progress(self) -> Mapping[str, CellProgress]:
+        """Progress by cell uuid, of every cell that the index knows."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class IndexSearcher(Protocol):
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+        """At most `request.limit` rows of the `cells` (uuids), in order; `pieces` names the pieces of the view.
+
+        Raises NotExpressibleError (query.errors) when the filter has a leaf that this index cannot answer exactly.
+        """
+        ...
+
+    async def find(self, uuid: str) -> Record | None:
+        """The record of one instance, also of a deleted one."""
+        ...
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        """Progress by cell uuid, of every cell that the index knows."""
+        ...
+
+    async def close(self) -> None: ...

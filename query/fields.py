@@ -1,0 +1,133 @@
+"""Field definitions: the one place that says which fields an item has, and of what kind they are.
+
+Sort keys, filters, the index mapping, fields queries and the columns of the command line and the console read these.
+A *record* is one item as field name -> stored value. Stored values are None, bool, int, float, str, and for kind
+`other` anything that JSON can hold; a timestamp is stored as an int, microseconds since the epoch, so that every
+database, the index and Python order and compare it alike.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from query.errors import FilterValueError, UnknownFieldError
+
+Record = Mapping[str, Any]
+Scalar = str | int | float | bool | datetime
+
+_NAME = re.compile(r"[a-z0-9/._]+")
+_TITLE = re.compile(r"\S+")
+_DOC = re.compile(r"[A-Z].*[^.,?!\s]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Kind(StrEnum):
+    """Kind of a field, with the names of Ganeti's Query2 ("Field definition"; `float` as implemented there)."""
+
+    UNKNOWN = "unknown"
+    TEXT = "text"
+    BOOL = "bool"
+    NUMBER = "number"
+    FLOAT = "float"
+    UNIT = "unit"  # MiB
+    TIMESTAMP = "timestamp"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of an item.
+
+    is_list: the stored value is a list of text; an absent list is an empty one, never null.
+    Raises ValueError when the definition breaks the rules of Query2 ("Field definition").
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    doc: str
+    is_list: bool = False
+
+    def __post_init__(self) -> None:
+        for rule, text in ((_NAME, self.name), (_TITLE, self.title), (_DOC, self.doc)):
+            if not rule.fullmatch(text):
+                raise ValueError(f"field {self.name!r}: {text!r} does not match {rule.pattern}")
+
+    @property
+    def is_sortable(self) -> bool:
+        return self.kind is not Kind.OTHER
+
+    def stored(self, value: object) -> object:
+        """Return `value` as a record holds it; raises FilterValueError when it does not fit the kind."""
+        match self.kind, value:
+            case Kind.TIMESTAMP, datetime() if value.tzinfo is not None:
+                return to_microseconds(value)
+            case Kind.BOOL, bool():
+                return value
+            case ((Kind.NUMBER | Kind.UNIT), int()) if not isinstance(value, bool):
+                return value
+            case Kind.FLOAT, float():
+                return value
+            case Kind.TEXT, str():
+                return value
+            case Kind.OTHER, str() if self.is_list:
+                return value
+        raise FilterValueError(self.name, value, _EXPECTED.get(self.kind, "nothing: it cannot be compared"))
+
+
+_EXPECTED = {
+    Kind.TIMESTAMP: "a time with its zone",
+    Kind.BOOL: "true or false",
+    Kind.NUMBER: "a whole number",
+    Kind.UNIT: "a whole number of MiB",
+    Kind.FLOAT: "a number with a point",
+    Kind.TEXT: "text",
+    Kind.OTHER: "text that the list may contain",
+}
+
+
+class FieldSet(Mapping[str, Field]):
+    """The fields of one resource by name, in the order of their definition.
+
+    Raises ValueError when a name, or (ignoring case) a title, appears twice.
+    """
+
+    def __init__(self, resource: str, fields: Iterable[Field]) -> None:
+        self.resource = resource
+        self._fields: dict[str, Field] = {}
+        titles: set[str] = set()
+        for field in fields:
+            if field.name in self._fields or field.title.lower() in titles:
+                raise ValueError(f"{resource}: field {field.name!r} or its title is defined twice")
+            self._fields[field.name] = field
+            titles.add(field.title.lower())
+
+    def __getitem__(self, name: str) -> Field:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def require(self, name: str, purpose: str) -> Field:
+        """Return the field called `name`; raises UnknownFieldError naming the `purpose` otherwise."""
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise UnknownFieldError(name, purpose) from None
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Microseconds since the epoch of a time that knows its zone."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_microseconds(value: int) -> datetime:
+    """The UTC time of `value` microseconds since the epoch."""
+    return _EPOCH + value * _MICROSECOND

@@ -1,0 +1,195 @@
+"""The filter tree: what a request keeps, as values.
+
+Meaning is three-valued, as in SQL: a leaf about a field that is null is neither true nor false, and neither is its
+negation; only rows for which the whole tree is *true* are kept. `negate` therefore pushes every NOT down to the leaves
+before any compiler sees it (DESIGN, decision 8), so a compiler needs no NOT. Lists are never null: `Lacks` is true of
+an empty list.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from query.fields import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Every term is true; true when there are none."""
+
+    terms: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one term is true; false when there are none."""
+
+    terms: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Eq:
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Ne:
+    """`field` differs from `value`; not true of a null."""
+
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`field` is one of `values`; false when there are none."""
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotIn:
+    """`field` is none of `values`; not true of a null, unless there are no values."""
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lt:
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Le:
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Gt:
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Ge:
+    field: str
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull:
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A text `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see query.regex)."""
+
+    field: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatches:
+    """A text `field` contains no match of `pattern`; not true of a null."""
+
+    field: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """A list `field` holds `value`."""
+
+    field: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """A list `field` does not hold `value`; true of an empty list."""
+
+    field: str
+    value: str
+
+
+Leaf = Eq | Ne | In | NotIn | Lt | Le | Gt | Ge | IsNull | IsNotNull | Matches | NotMatches | Has | Lacks
+Filter = And | Or | Leaf
+
+EVERYTHING = And(())
+NOTHING = Or(())
+
+
+def all_of(*terms: Filter) -> Filter:
+    """The conjunction of `terms`, flat, without terms that are always true."""
+    flat: list[Filter] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, And) else (term,))
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def any_of(*terms: Filter) -> Filter:
+    """The disjunction of `terms`, flat, without terms that are always false."""
+    flat: list[Filter] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, Or) else (term,))
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+def negate(node: Filter) -> Filter:
+    """The tree that is true exactly where `node` is false (not where it is unknown)."""
+    match node:
+        case And(terms):
+            return Or(tuple(negate(term) for term in terms))
+        case Or(terms):
+            return And(tuple(negate(term) for term in terms))
+        case Eq(field, value):
+            return Ne(field, value)
+        case Ne(field, value):
+            return Eq(field, value)
+        case In(field, values):
+            return NotIn(field, values)
+        case NotIn(field, values):
+            return In(field, values)
+        case Lt(field, value):
+            return Ge(field, value)
+        case Le(field, value):
+            return Gt(field, value)
+        case Gt(field, value):
+            return Le(field, value)
+        case Ge(field, value):
+            return Lt(field, value)
+        case IsNull(field):
+            return IsNotNull(field)
+        case IsNotNull(field):
+            return IsNull(field)
+        case Matches(field, pattern):
+            return NotMatches(field, pattern)
+        case NotMatches(field, pattern):
+            return Matches(field, pattern)
+        case Has(field, value):
+            return Lacks(field, value)
+        case Lacks(field, value):
+            return Has(field, value)
+        case _:
+            assert_never(node)
+
+
+def leaves(node: Filter) -> Iterator[Leaf]:
+    """Every leaf of the tree, left to right."""
+    match node:
+        case And(terms) | Or(terms):
+            for term in terms:
+                yield from leaves(term)
+        case _:
+            yield node
