@@ -1,0 +1,46 @@
+"""Fixtures and selection rules of all tests; see `tests/support/`."""
+
+import os
+
+from hypothesis import settings
+
+from tests.support.real_servers import (
+    amqp_cell,
+    amqp_url,
+    elasticsearch_prefix,
+    elasticsearch_url,
+    new_amqp_cell,
+    new_postgresql_database,
+    postgresql_database,
+    postgresql_url,
+    samples_dir,
+)
+from tests.support.selection import (
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
+
+__all__ = [
+    "amqp_cell",
+    "amqp_url",
+    "elasticsearch_prefix",
+    "elasticsearch_url",
+    "new_amqp_cell",
+    "new_postgresql_database",
+    "postgresql_database",
+    "postgresql_url",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "samples_dir",
+]
+
+# Deadlines measure the machine, not the code. In CI the same examples every time, so that a red run can be repeated.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")

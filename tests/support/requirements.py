@@ -1,0 +1,59 @@
+"""What a test may need besides this checkout: real servers and third-party samples."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+ALL_VARIABLE = "FLEETLIGHT_TEST_ALL"
+"""When set to 1, everything below has to be there and no test may be skipped (`scripts/test --all`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Something from outside that some tests need.
+
+    marker: of the tests that need it; a test that asks for `fixture` gets the marker by itself.
+    variable: environment variable with its URL or path.
+    """
+
+    marker: str
+    title: str
+    fixture: str
+    variable: str
+
+    def locate(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """URL or path of it, or None if it is not to be had here."""
+        return environment.get(self.variable) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder(Requirement):
+    """A folder that also has a usual place beside the checkout."""
+
+    default: Path
+
+    def locate(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        folder = Path(environment.get(self.variable) or self.default)
+        return str(folder) if folder.is_dir() else None
+
+
+ELASTICSEARCH = Requirement("elasticsearch", "Elasticsearch", "elasticsearch_url", "FLEETLIGHT_TEST_ELASTICSEARCH_URL")
+RABBITMQ = Requirement("rabbitmq", "RabbitMQ", "amqp_url", "FLEETLIGHT_TEST_AMQP_URL")
+POSTGRESQL = Requirement("postgresql", "PostgreSQL", "postgresql_url", "FLEETLIGHT_TEST_POSTGRESQL_URL")
+SAMPLES = Folder(
+    "samples",
+    "third-party samples",
+    "samples_dir",
+    "FLEETLIGHT_SAMPLES",
+    default=_CHECKOUT.parent / "shared" / "samples",
+)
+
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, SAMPLES)
+
+
+def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:
+    """Those that are not to be had in this environment."""
+    return [requirement for requirement in REQUIREMENTS if requirement.locate(environment) is None]
