@@ -1,0 +1,165 @@
+"""The one meaning of a regular expression, and its translations.
+
+A pattern is *searched* for in a text, case-sensitively, with RE2's syntax and meaning: its time is linear in the text,
+so nobody's pattern can hang us. `^` and `$` are the ends of the text, `.` is any code point but a newline. Stores with a
+dialect of their own get a translation of the subset in `regex_syntax`, or none.
+"""
+
+import string
+from functools import lru_cache
+from typing import Protocol, cast
+
+import re2
+
+from query.errors import NotExpressibleError, RegularExpressionError
+from query.regex_cost import determinization_effort
+from query.regex_syntax import ANY, Branch, Chars, Choice, Node, Repeat, Sequence, branches
+
+_LUCENE = "Elasticsearch"
+_POSTGRESQL = "PostgreSQL"
+# index.max_regex_length of Elasticsearch, in UTF-16 units.
+_LUCENE_MAX_LENGTH = 1000
+# Elasticsearch refuses a pattern (too_complex_to_determinize) past an effort of 100,000. It counts twice, and on bytes
+# the second time: one code point becomes up to four, hence the distance.
+_LUCENE_MAX_EFFORT = 5000
+# DUPMAX of PostgreSQL's regular expressions.
+_POSTGRESQL_MAX_REPEAT = 255
+_POSTGRESQL_MAX_SIZE = 2000
+_SPECIAL = frozenset(string.punctuation)
+_ANYTHING = Repeat(ANY, 0, None)
+
+
+class CompiledPattern(Protocol):
+    def search(self, text: str) -> object | None:
+        """A match, or None when there is none anywhere in `text`."""
+        ...
+
+
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    return options
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> CompiledPattern:
+    """Compile, once for each pattern; raises RegularExpressionError."""
+    try:
+        return cast(CompiledPattern, re2.compile(pattern, _options()))
+    except re2.error as error:
+        reason = error.args[0]
+        raise RegularExpressionError(pattern, reason.decode() if isinstance(reason, bytes) else str(reason)) from None
+    except UnicodeEncodeError:
+        raise RegularExpressionError(pattern, "it is not valid Unicode") from None
+
+
+@lru_cache(maxsize=256)
+def to_lucene(pattern: str) -> str:
+    """The Lucene expression that matches a whole term exactly when `pattern` is found in it.
+
+    To be sent with `flags` NONE. Raises RegularExpressionError, NotExpressibleError.
+    """
+    compile_pattern(pattern)
+    whole = Choice(tuple(_whole_text(branch) for branch in branches(pattern, _LUCENE)))
+    text = _render(whole, group="(")
+    if len(text.encode("utf-16-le")) > 2 * _LUCENE_MAX_LENGTH:
+        raise NotExpressibleError(_LUCENE, f"a pattern as long as '{pattern[:50]}…'")
+    if determinization_effort(whole, _LUCENE_MAX_EFFORT) is None:
+        raise NotExpressibleError(_LUCENE, f"a pattern as complex as '{pattern}'")
+    return text
+
+
+@lru_cache(maxsize=256)
+def to_postgres(pattern: str) -> str:
+    """The PostgreSQL expression (an ARE, for `~`) that is found where `pattern` is.
+
+    Raises RegularExpressionError, NotExpressibleError.
+    """
+    compile_pattern(pattern)
+    if "\0" in pattern:
+        raise NotExpressibleError(_POSTGRESQL, "a pattern with a NUL character")
+    found = branches(pattern, _POSTGRESQL)
+    for branch in found:
+        if _size(branch.body) > _POSTGRESQL_MAX_SIZE or _most_repeats(branch.body) > _POSTGRESQL_MAX_REPEAT:
+            raise NotExpressibleError(_POSTGRESQL, f"so many repetitions as in '{pattern[:50]}'")
+    return "|".join(
+        ("^" if branch.is_at_start else "") + _render(branch.body, group="(?:") + ("$" if branch.is_at_end else "")
+        for branch in found
+    )
+
+
+def _whole_text(branch: Branch) -> Sequence:
+    before = () if branch.is_at_start else (_ANYTHING,)
+    after = () if branch.is_at_end else (_ANYTHING,)
+    return Sequence((*before, *branch.body.parts, *after))
+
+
+def _render(node: Node, group: str) -> str:
+    """The text of a tree without anchors; both dialects differ only in how a `group` begins."""
+    match node:
+        case Chars():
+            return _render_chars(node)
+        case Sequence(parts):
+            return "".join(_render_atom(part, group) for part in parts) or f"{group})"
+        case Choice(choices):
+            return "|".join(_render(choice, group) for choice in choices)
+        case Repeat(body, least, most):
+            atom = _render(body, group) if isinstance(body, Chars) else f"{group}{_render(body, group)})"
+            return atom + _render_bounds(least, most)
+    raise AssertionError(f"{node} is an anchor")
+
+
+def _render_atom(node: Node, group: str) -> str:
+    text = _render(node, group)
+    return f"{group}{text})" if isinstance(node, Sequence | Choice) else text
+
+
+def _render_bounds(least: int, most: int | None) -> str:
+    match least, most:
+        case 0, None:
+            return "*"
+        case 1, None:
+            return "+"
+        case 0, 1:
+            return "?"
+        case _, None:
+            return f"{{{least},}}"
+    return f"{{{least}}}" if least == most else f"{{{least},{most}}}"
+
+
+def _render_chars(chars: Chars) -> str:
+    match chars:
+        case Chars(((first, last),), False) if first == last:
+            return _escape(first)
+        case Chars(ranges, is_negated):
+            if chars == ANY:
+                return "."
+            members = "".join(
+                _escape(first) if first == last else f"{_escape(first)}-{_escape(last)}" for first, last in ranges
+            )
+            return f"[{'^' if is_negated else ''}{members}]"
+
+
+def _escape(code_point: int) -> str:
+    character = chr(code_point)
+    return f"\\{character}" if character in _SPECIAL else character
+
+
+def _size(node: Node) -> int:
+    """Characters in the tree once its repetitions are written out."""
+    match node:
+        case Sequence(nodes) | Choice(nodes):
+            return sum(_size(child) for child in nodes)
+        case Repeat(body, least, most):
+            return _size(body) * max(least if most is None else most, 1)
+    return 1
+
+
+def _most_repeats(node: Node) -> int:
+    match node:
+        case Sequence(nodes) | Choice(nodes):
+            return max((_most_repeats(child) for child in nodes), default=0)
+        case Repeat(body, least, most):
+            return max(least, most or 0, _most_repeats(body))
+    return 0
