@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 from query.errors import FilterValueError, UnknownFieldError
@@ -70,13 +71,22 @@ class Field:
                 return value
             case ((Kind.NUMBER | Kind.UNIT), int()) if not isinstance(value, bool):
                 return value
-            case Kind.FLOAT, float():
+            case Kind.FLOAT, float() if isfinite(value):
                 return value
-            case Kind.TEXT, str():
+            case Kind.TEXT, str() if _is_unicode(value):
                 return value
-            case Kind.OTHER, str() if self.is_list:
+            case Kind.OTHER, str() if self.is_list and _is_unicode(value):
                 return value
         raise FilterValueError(self.name, value, _EXPECTED.get(self.kind, "nothing: it cannot be compared"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Half of a surrogate pair, which JSON can spell, is no character: nothing can store it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 _EXPECTED = {
@@ -84,8 +94,8 @@ _EXPECTED = {
     Kind.BOOL: "true or false",
     Kind.NUMBER: "a whole number",
     Kind.UNIT: "a whole number of MiB",
-    Kind.FLOAT: "a number with a point",
-    Kind.TEXT: "text",
+    Kind.FLOAT: "a finite number with a point",
+    Kind.TEXT: "text of valid Unicode",
     Kind.OTHER: "text that the list may contain",
 }
 

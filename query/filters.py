@@ -6,7 +6,7 @@ before any compiler sees it (DESIGN, decision 8), so a compiler needs no NOT. Li
 an empty list.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -193,3 +193,13 @@ def leaves(node: Filter) -> Iterator[Leaf]:
                 yield from leaves(term)
         case _:
             yield node
+
+
+def split_expressible(node: Filter, can_express: Callable[[Filter], bool]) -> tuple[Filter, Filter]:
+    """Split into what a source can answer itself, and what has to be tried on the rows it returns.
+
+    Only the terms of an `And` at the top can be taken apart. The conjunction of both results means what `node` means.
+    """
+    terms = node.terms if isinstance(node, And) else (node,)
+    expressible = all_of(*(term for term in terms if can_express(term)))
+    return expressible, all_of(*(term for term in terms if not can_express(term)))

@@ -69,8 +69,8 @@ class _Positions:
                 return _Part(bit, bit, is_optional=False)
             case Sequence(parts):
                 whole = _empty()
-                for part in parts:
-                    whole = self._join(whole, self.add(part))
+                for child in parts:
+                    whole = self._join(whole, self.add(child))
                 return whole
             case Choice(choices):
                 whole = _Part(0, 0, is_optional=False)

@@ -1,0 +1,58 @@
+"""Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
+
+from query.errors import FilterValueError, UnknownFieldError
+from query.fields import Field, FieldSet, Kind, Scalar
+from query.filters import (
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    Has,
+    In,
+    IsNotNull,
+    IsNull,
+    Lacks,
+    Le,
+    Leaf,
+    Lt,
+    Matches,
+    Ne,
+    NotIn,
+    NotMatches,
+    leaves,
+)
+from query.regex import compile_pattern
+
+
+def check(node: Filter, fields: FieldSet) -> None:
+    """Raise UnknownFieldError, FilterValueError or RegularExpressionError for the first leaf that does not fit."""
+    for leaf in leaves(node):
+        _check_leaf(leaf, fields)
+
+
+def _check_leaf(leaf: Leaf, fields: FieldSet) -> None:
+    field = fields.require(leaf.field, "filter")
+    if field.kind is Kind.UNKNOWN or (field.kind is Kind.OTHER and not field.is_list):
+        raise UnknownFieldError(field.name, "filter")
+    match leaf:
+        case Eq(_, value) | Ne(_, value) | Lt(_, value) | Le(_, value) | Gt(_, value) | Ge(_, value):
+            _check_comparable(field, value)
+        case In(_, values) | NotIn(_, values):
+            for value in values:
+                _check_comparable(field, value)
+        case Matches(_, pattern) | NotMatches(_, pattern):
+            if field.kind is not Kind.TEXT:
+                raise FilterValueError(field.name, pattern, "no pattern: the field is not text")
+            compile_pattern(pattern)
+        case Has(_, element) | Lacks(_, element):
+            if not field.is_list:
+                raise FilterValueError(field.name, element, "no element: the field is not a list")
+            field.stored(element)
+        case IsNull() | IsNotNull():
+            pass
+
+
+def _check_comparable(field: Field, value: Scalar) -> None:
+    if field.is_list:
+        raise FilterValueError(field.name, value, "an element that the list has or lacks")
+    field.stored(value)

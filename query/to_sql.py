@@ -1,0 +1,227 @@
+"""Filter, order and position -> SQL (SQLAlchemy Core); every value is bound.
+
+Columns come as a mapping from field names, typed as the store has them. Text compares by code point: on SQLite that is
+the default (BINARY), on PostgreSQL `COLLATE "C"` says it. An index serves an order on PostgreSQL only if it is declared
+in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or DESC NULLS LAST. Connections to
+SQLite need query.sqlite_functions.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, assert_never, cast
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Integer,
+    String,
+    and_,
+    false,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import TypeEngine
+
+from query.errors import NotExpressibleError
+from query.fields import FieldSet
+from query.filters import (
+    And,
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    Has,
+    In,
+    IsNotNull,
+    IsNull,
+    Lacks,
+    Le,
+    Leaf,
+    Lt,
+    Matches,
+    Ne,
+    NotIn,
+    NotMatches,
+    Or,
+    leaves,
+)
+from query.lowering import beyond, lower, not_before, without_values
+from query.regex import compile_pattern, to_postgres
+from query.sort import Direction, SortOrder
+from query.sqlite_functions import LIST_HAS, RE2_SEARCH
+
+SqlDialect = Literal["sqlite", "postgresql"]
+Columns = Mapping[str, ColumnElement[Any]]
+Predicate = ColumnElement[bool]
+
+# Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
+_MAX_BOUND_VALUES = 500
+_LARGE_INTEGER = BigInteger()
+_TEXT = String()
+
+
+def to_sql(node: Filter, columns: Columns, fields: FieldSet, dialect: SqlDialect) -> Predicate:
+    """The predicate that is true of exactly the rows that `node`, which has passed query.check, is true of.
+
+    Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of.
+    """
+    return _Compiler(columns, dialect).compile(lower(node, fields))
+
+
+def can_express(node: Filter, dialect: SqlDialect) -> bool:
+    """Whether `to_sql` has an exact predicate; see query.filters.split_expressible."""
+    if dialect == "sqlite":
+        return True
+    try:
+        for leaf in leaves(node):
+            if isinstance(leaf, Matches | NotMatches):
+                to_postgres(leaf.pattern)
+    except NotExpressibleError:
+        return False
+    return True
+
+
+def order_by(order: SortOrder, columns: Columns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
+    """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it."""
+    terms: list[ColumnElement[Any]] = []
+    for key in order.keys:
+        is_ascending = key.direction is Direction.ASC
+        ordered = _ordered(columns[key.field], dialect)
+        term = ordered.asc() if is_ascending else ordered.desc()
+        if dialect == "postgresql" and _is_nullable(columns[key.field]):
+            term = term.nulls_first() if is_ascending else term.nulls_last()
+        terms.append(term)
+    return terms
+
+
+def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: SqlDialect) -> Predicate:
+    """The predicate of the rows behind a position.
+
+    position: stored values of the order's keys (PageRequest.after).
+    The chain of keys alone would make the database read from the start, so a range on the first key goes before it.
+    """
+    compiler = _Compiler(columns, dialect)
+    start = compiler.compile(not_before(order.keys[0], position[0]))
+    return and_(start, compiler.compile(beyond(order, position)))
+
+
+class _Compiler:
+    """Compiles lowered trees (query.lowering)."""
+
+    def __init__(self, columns: Columns, dialect: SqlDialect) -> None:
+        self._columns = columns
+        self._dialect = dialect
+
+    def compile(self, node: Filter) -> Predicate:
+        match node:
+            case And(terms):
+                return and_(true(), *(self.compile(term) for term in terms))
+            case Or(terms):
+                return or_(false(), *(self.compile(term) for term in terms))
+            case _ if self._dialect == "postgresql" and (simpler := _without_nul(node)) != node:
+                return self.compile(simpler)
+            case _:
+                return self._leaf(node, self._columns[node.field])
+
+    def _leaf(self, leaf: Leaf, stored: ColumnElement[Any]) -> Predicate:
+        match leaf:
+            case Eq(_, value):
+                return stored == _bind(stored, value)
+            case Ne(_, value):
+                return stored != _bind(stored, value)
+            case In(_, values):
+                return self._is_one_of(stored, values)
+            case NotIn(_, values):
+                return not_(self._is_one_of(stored, values))
+            case Lt(_, value):
+                return _ordered(stored, self._dialect) < _bind(stored, value)
+            case Le(_, value):
+                return _ordered(stored, self._dialect) <= _bind(stored, value)
+            case Gt(_, value):
+                return _ordered(stored, self._dialect) > _bind(stored, value)
+            case Ge(_, value):
+                return _ordered(stored, self._dialect) >= _bind(stored, value)
+            case IsNull():
+                return stored.is_(None) if _is_nullable(stored) else false()
+            case IsNotNull():
+                return stored.is_not(None) if _is_nullable(stored) else true()
+            case Matches(_, pattern):
+                return self._matches(stored, pattern)
+            case NotMatches(_, pattern):
+                return not_(self._matches(stored, pattern))
+            case Has(_, element):
+                return self._has(stored, element)
+            case Lacks(_, element):
+                return not_(self._has(stored, element))
+            case _:
+                assert_never(leaf)
+
+    def _is_one_of(self, stored: ColumnElement[Any], values: tuple[Any, ...]) -> Predicate:
+        if len(values) <= _MAX_BOUND_VALUES:
+            return stored.in_([_bind(stored, value) for value in values])
+        if self._dialect == "postgresql":
+            return stored == func.any(literal(list(values), ARRAY(_value_type(stored))))
+        # json_each ends a text at a NUL character (3.40).
+        with_nul = [value for value in values if _has_nul(value)]
+        listed = func.json_each(json.dumps([value for value in values if not _has_nul(value)])).table_valued("value")
+        return or_(stored.in_(select(listed.c.value)), stored.in_([_bind(stored, value) for value in with_nul]))
+
+    def _matches(self, stored: ColumnElement[Any], pattern: str) -> Predicate:
+        if self._dialect == "postgresql":
+            expression = literal(to_postgres(pattern), _TEXT)
+            return _ordered(stored, self._dialect).bool_op("~")(expression)
+        compile_pattern(pattern)
+        return cast(Predicate, getattr(func, RE2_SEARCH)(literal(pattern, _TEXT), stored, type_=Boolean()))
+
+    def _has(self, stored: ColumnElement[Any], element: str) -> Predicate:
+        if self._dialect == "postgresql":
+            return func.coalesce(stored.bool_op("?")(literal(element, _TEXT)), false())
+        return cast(Predicate, getattr(func, LIST_HAS)(stored, literal(element, _TEXT), type_=Boolean()))
+
+
+def _without_nul(leaf: Leaf) -> Filter:
+    """The same without NUL characters, which no text in PostgreSQL has, and its driver refuses."""
+    match leaf:
+        case Eq() | Ne() | In() | NotIn():
+            return without_values(leaf, _has_nul)
+        case Lt(name, str(value)) | Le(name, str(value)) if _has_nul(value):
+            # What comes before "a\\0b" is what begins before it, and "a" itself.
+            return Le(name, value.partition("\0")[0])
+        case Gt(name, str(value)) | Ge(name, str(value)) if _has_nul(value):
+            return Gt(name, value.partition("\0")[0])
+        case Has(_, element) if _has_nul(element):
+            return Or(())
+        case Lacks(_, element) if _has_nul(element):
+            return And(())
+    return leaf
+
+
+def _has_nul(value: Any) -> bool:
+    return isinstance(value, str) and "\0" in value
+
+
+def _ordered(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:
+    if dialect == "postgresql" and isinstance(stored.type, String):
+        return stored.collate("C")
+    return stored
+
+
+def _is_nullable(stored: ColumnElement[Any]) -> bool:
+    return bool(getattr(stored, "nullable", True))
+
+
+def _bind(stored: ColumnElement[Any], value: Any) -> ColumnElement[Any]:
+    return literal(value, _value_type(stored))
+
+
+def _value_type(stored: ColumnElement[Any]) -> TypeEngine[Any]:
+    """Wide enough for every value, since drivers cast a bound value to this type: not the column's 32 bits or length."""
+    if isinstance(stored.type, Integer):
+        return _LARGE_INTEGER
+    return _TEXT if isinstance(stored.type, String) else stored.type
