@@ -221,7 +221,7 @@ def _bind(stored: ColumnElement[Any], value: Any) -> ColumnElement[Any]:
 
 
 def _value_type(stored: ColumnElement[Any]) -> TypeEngine[Any]:
-    """Wide enough for every value, since drivers cast a bound value to this type: not the column's 32 bits or length."""
+    """Drivers cast a bound value to this type, so it is wide: not the 32 bits or the length of the column."""
     if isinstance(stored.type, Integer):
         return _LARGE_INTEGER
     return _TEXT if isinstance(stored.type, String) else stored.type
