@@ -1,0 +1,94 @@
+"""What can go wrong between an event and its readers.
+
+NotificationError
+├── EnvelopeError              not a notification as oslo.messaging sends them, or one that cannot be sent
+├── PayloadError               a field is missing or has a wrong value; `problems` names each
+├── UnknownPayloadError        no payload is registered under this namespace and name
+├── UnsupportedVersionError    a major version of a payload that is not read here
+└── BusError                   the bus cannot be used as asked: bad address, unknown kind of transport
+    └── BusUnavailableError    the broker is away or did not confirm in time: trying again later may succeed
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong where.
+
+    where: path of the field in the names of the wire, with the object wrappers left out: `flavor.vcpus`.
+    what: what is wrong, and what would be right.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+class NotificationError(Exception):
+    """Something is wrong with a notification or its way."""
+
+
+class EnvelopeError(NotificationError):
+    """Not a notification: `what` is wrong at `where` of the message."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.problem = Problem(where, what)
+
+
+class PayloadError(NotificationError):
+    """The payload called `payload` does not hold what its version promises.
+
+    problems: at least one.
+    """
+
+    def __init__(self, payload: str, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{payload}: " + "; ".join(map(str, problems)))
+        self.payload = payload
+        self.problems = tuple(problems)
+
+    @property
+    def field(self) -> str:
+        """Path of the first field that is wrong."""
+        return self.problems[0].where
+
+
+class UnknownPayloadError(NotificationError):
+    """Nothing is registered as `name` in `namespace`."""
+
+    def __init__(self, namespace: str, name: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"no payload '{name}' is known in namespace '{namespace}'"
+            + (f"; known there: {', '.join(known)}" if known else "; nothing is known there")
+        )
+        self.namespace = namespace
+        self.name = name
+
+
+class UnsupportedVersionError(NotificationError):
+    """The sender's `version` of a payload has another major version than those that are `supported`."""
+
+    def __init__(self, namespace: str, name: str, version: str, supported: str) -> None:
+        major = supported.partition(".")[0]
+        super().__init__(f"{namespace} {name} {version} is not supported: this reader knows {supported} (any {major}.x)")
+        self.namespace = namespace
+        self.name = name
+        self.version = version
+        self.supported = supported
+
+
+class BusError(NotificationError):
+    """The bus cannot be used as asked."""
+
+
+class BusUnavailableError(BusError):
+    """The broker at `address` (without password) cannot be used now."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"bus {address} is unavailable: {reason}")
+        self.address = address
+        self.reason = reason
