@@ -1,4 +1,4 @@
-"""The servers of docker-compose.yml, on free ports and under a project name of this checkout's own."""
+"""The servers of docker-compose.yml, each on a free port and in a compose project of its own, apart from the user's."""
 
 import os
 import shutil
@@ -33,11 +33,11 @@ def start(server: Server) -> int:
 
 def stop(server: Server) -> None:
     """Remove the container and its data."""
-    _compose(server, "rm", "--stop", "--force", "--volumes", server.NAME)
+    _compose(server, "down", "--volumes")
 
 
 def _compose(server: Server, *arguments: str) -> str:
-    command = ["docker", "compose", "--project-name", f"fleetlight-{state_folder().name}", *arguments]
+    command = ["docker", "compose", "--project-name", f"fleetlight-{state_folder().name}-{server.NAME}", *arguments]
     # Port 0 in docker-compose.yml: Docker takes a free one.
     environment = {**os.environ, f"FLEETLIGHT_{server.NAME.upper()}_PORT": "0"}
     try:
