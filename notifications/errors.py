@@ -74,7 +74,7 @@ class UnsupportedVersionError(NotificationError):
 
     def __init__(self, namespace: str, name: str, version: str, supported: str) -> None:
         major = supported.partition(".")[0]
-        super().__init__(f"{namespace} {name} {version} is not supported: this reader knows {supported} (any {major}.x)")
+        super().__init__(f"{namespace} {name} {version} is not supported: {supported} (any {major}.x) is read here")
         self.namespace = namespace
         self.name = name
         self.version = version

@@ -1,0 +1,273 @@
+"""The bus of a cell: publish with confirms, receive in batches with acknowledgements.
+
+Addresses are kombu's: `amqp://` and `amqps://` for RabbitMQ, `memory://` for threads of one process. One Publisher or
+Receiver belongs to one thread at a time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from time import monotonic
+from typing import Any
+
+from kombu import Consumer
+
+from notifications import topology
+from notifications.errors import BusUnavailableError
+from notifications.link import Link, count_messages
+from notifications.settings import BusSettings
+
+Headers = dict[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is published.
+
+    body: an envelope (notifications.envelope). headers: see topology; foreign senders have none.
+    """
+
+    body: bytes
+    routing_key: str
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that was received and waits for its acknowledgement.
+
+    redelivered: it may have been received before. tag, link: what the broker knows it by.
+    """
+
+    body: bytes
+    routing_key: str
+    headers: Headers
+    redelivered: bool
+    tag: int | str
+    link: Link
+
+
+class Publisher:
+    """Publishes to the bus of one cell; connects at the first message, and again after a failure."""
+
+    def __init__(self, transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
+        self._transport_url = transport_url
+        self._cell_uuid = cell_uuid
+        self._settings = settings or BusSettings()
+        self._link: Link | None = None
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Publish in order; return when the broker has confirmed all.
+
+        Raises BusUnavailableError: then none, some or all of them have arrived, and the next call connects anew.
+        """
+        if not messages:
+            return
+        link = self._open_link()
+        try:
+            link.publish(
+                topology.exchange_name(self._cell_uuid),
+                [(message.body, message.routing_key, message.headers) for message in messages],
+            )
+        except BusUnavailableError:
+            self._abandon()
+            raise
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _open_link(self) -> Link:
+        if self._link is not None:
+            try:
+                # A broker that closed the connection since the last call has said so.
+                while self._link.drain(0):
+                    pass
+            except BusUnavailableError:
+                self._abandon()
+        if self._link is None:
+            self._link = Link(self._transport_url, self._cell_uuid, self._settings)
+        return self._link
+
+    def _abandon(self) -> None:
+        if self._link is not None:
+            self._link.abandon()
+            self._link = None
+
+
+class Receiver:
+    """Receives from the work queue of one cell. While another receiver is active, this one stands by.
+
+    prefetch: messages that may be received and not yet acknowledged.
+    After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
+    it by its old delivery does nothing.
+    """
+
+    def __init__(self, transport_url: str, cell_uuid: str, prefetch: int, settings: BusSettings | None = None) -> None:
+        self._transport_url = transport_url
+        self._cell_uuid = cell_uuid
+        self._prefetch = prefetch
+        self._settings = settings or BusSettings()
+        self._link: Link | None = None
+        self._arrived: deque[Delivery] = deque()
+        self._outstanding: dict[int | str, None] = {}
+
+    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        """The next messages: as soon as they are `max_messages` or `max_bytes`, or `wait_s` after the first one.
+
+        Empty if nothing arrived within `wait_s`. A single message may be larger than `max_bytes`. Call it, or
+        `keep_alive`, every few seconds. Raises BusUnavailableError.
+        """
+        was_open = self._link is not None
+        try:
+            return self._receive(max_messages, max_bytes, wait_s)
+        except BusUnavailableError:
+            self._abandon()
+            if not was_open:
+                raise
+        return self._receive(max_messages, max_bytes, wait_s)
+
+    def keep_alive(self) -> None:
+        """Keep the connection while the caller does something else for long; a broken one is left for `receive`."""
+        if self._link is None:
+            return
+        try:
+            while self._link.drain(0):
+                pass
+            self._link.beat()
+        except BusUnavailableError:
+            self._abandon()
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge, with as few messages to the broker as possible. A lost acknowledgement is no error."""
+        link, tags = self._link, self._known_tags(deliveries)
+        if link is None:
+            return
+        try:
+            with link.translated():
+                if not link.is_memory:  # which has no `multiple`
+                    leading = list(takewhile(tags.__contains__, self._outstanding))
+                    if leading:
+                        link.channel.basic_ack(leading[-1], multiple=True)
+                    self._settle(leading)
+                    tags.difference_update(leading)
+                for tag in tags:
+                    link.channel.basic_ack(tag)
+                self._settle(tags)
+        except BusUnavailableError:
+            self._abandon()
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        """Give the messages back: they will be delivered again, to whoever is active."""
+        tags = self._known_tags(deliveries)
+        if self._link is None:
+            return
+        try:
+            self._give_back(self._link, [tag for tag in self._outstanding if tag in tags])
+        except BusUnavailableError:
+            self._abandon()
+
+    def dead_letter(self, delivery: Delivery, reason: str, detail: str) -> None:
+        """Move a message that can never be used to the dead letters, and acknowledge it once it has arrived there.
+
+        reason: one word for the kind of failure; detail: the sentence. Raises BusUnavailableError.
+        """
+        if self._link is None or not self._known_tags([delivery]):
+            return
+        headers = {**delivery.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
+        try:
+            self._link.publish(topology.dead_name(self._cell_uuid), [(delivery.body, delivery.routing_key, headers)])
+        except BusUnavailableError:
+            self._abandon()
+            raise
+        self.ack([delivery])
+
+    def close(self) -> None:
+        """Close; what was not acknowledged goes back to the queue."""
+        if self._link is None:
+            return
+        if self._link.is_memory:  # a broker does this by itself
+            self._give_back(self._link, [*self._outstanding, *(delivery.tag for delivery in self._arrived)])
+        self._link.close()
+        self._forget()
+
+    def _receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        link = self._link or self._open_link()
+        batch: list[Delivery] = []
+        size = 0
+        deadline = monotonic() + wait_s
+        while True:
+            while self._arrived and len(batch) < max_messages:
+                if batch and size + len(self._arrived[0].body) > max_bytes:
+                    break
+                if not batch:
+                    deadline = monotonic() + wait_s
+                delivery = self._arrived.popleft()
+                size += len(delivery.body)
+                batch.append(delivery)
+            remaining_s = deadline - monotonic()
+            if self._arrived or len(batch) >= max_messages or size >= max_bytes or remaining_s <= 0:
+                break
+            link.drain(remaining_s)
+        link.beat()
+        self._outstanding.update(dict.fromkeys(delivery.tag for delivery in batch))
+        return batch
+
+    def _open_link(self) -> Link:
+        link = Link(self._transport_url, self._cell_uuid, self._settings, heartbeat_s=self._settings.heartbeat_s)
+
+        def on_message(message: Any) -> None:
+            body = message.body
+            self._arrived.append(
+                Delivery(
+                    body=body if isinstance(body, bytes) else str(body).encode(),
+                    routing_key=message.delivery_info["routing_key"],
+                    headers=message.headers,
+                    redelivered=bool(message.delivery_info.get("redelivered")),
+                    tag=message.delivery_tag,
+                    link=link,
+                )
+            )
+
+        queue = topology.work_queue(self._cell_uuid, has_quorum_queues=not link.is_memory)
+        self._link = link
+        with link.translated():
+            consumer = Consumer(
+                link.channel,
+                [queue],
+                on_message=on_message,
+                auto_declare=False,
+                prefetch_count=self._prefetch,
+            )
+            consumer.consume()
+        return link
+
+    def _known_tags(self, deliveries: Sequence[Delivery]) -> set[int | str]:
+        return {delivery.tag for delivery in deliveries if delivery.link is self._link} & self._outstanding.keys()
+
+    def _give_back(self, link: Link, tags: Sequence[int | str]) -> None:
+        with link.translated():
+            for tag in reversed(tags):  # each goes to the front
+                link.channel.basic_reject(tag, requeue=True)
+        self._settle(tags)
+
+    def _settle(self, tags: Iterable[int | str]) -> None:
+        for tag in tags:
+            self._outstanding.pop(tag, None)
+
+    def _abandon(self) -> None:
+        if self._link is not None:
+            self._link.abandon()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._link = None
+        self._arrived.clear()
+        self._outstanding.clear()
+
+
+def dead_letters(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> int:
+    """How many messages of the cell could not be used; raises BusError, BusUnavailableError."""
+    return count_messages(transport_url, topology.dead_name(cell_uuid), settings or BusSettings())

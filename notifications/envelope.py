@@ -1,0 +1,135 @@
+"""The envelope: how a notification is written for the bus, and how one is read (contract, section 3).
+
+oslo.messaging's format 2.0 is an object with the JSON text of a second one inside. Reading is liberal: the inner object
+alone, as the older driver sends it, is read as well. Of the sender's request context (`_context_*`) only the request id
+is kept, since older senders leave tokens in it. Payloads are not looked at here; see registry.
+"""
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from notifications.errors import EnvelopeError
+
+ENVELOPE_VERSION = "2.0"
+_MAJOR, _MINOR = 2, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One event, as it travels.
+
+    payload: the wrapped form (`nova_object.*`) of a versioned payload.
+    publisher_id: `<service>:<host>`. priority: upper case, as in `INFO`. timestamp: when it was sent, aware.
+    message_id: the same on each copy and on each resend.
+    """
+
+    event_type: str
+    payload: dict[str, Any]
+    publisher_id: str
+    priority: str
+    timestamp: datetime
+    message_id: str
+    request_id: str | None = None
+
+
+class _Outer(msgspec.Struct):
+    version: str | None = msgspec.field(name="oslo.version", default=None)
+    message: str | None = msgspec.field(name="oslo.message", default=None)
+
+
+class _Inner(msgspec.Struct):
+    event_type: str
+    payload: dict[str, Any]
+    publisher_id: str
+    priority: str
+    timestamp: str | None = None
+    message_id: str | None = None
+    request_id: Any = msgspec.field(name="_context_request_id", default=None)
+
+
+_decode_outer = msgspec.json.Decoder(_Outer).decode
+_decode_inner = msgspec.json.Decoder(_Inner).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(notification: Notification) -> bytes:
+    """The message body: UTF-8 JSON, envelope 2.0."""
+    inner: dict[str, Any] = {
+        "message_id": notification.message_id,
+        "publisher_id": notification.publisher_id,
+        "event_type": notification.event_type,
+        "priority": notification.priority,
+        "payload": notification.payload,
+        # oslo's form: UTC without a zone, and no fraction at a full second.
+        "timestamp": notification.timestamp.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" "),
+        "_unique_id": uuid.uuid4().hex,
+    }
+    if notification.request_id is not None:
+        inner["_context_request_id"] = notification.request_id
+    return _encode({"oslo.version": ENVELOPE_VERSION, "oslo.message": _encode(inner).decode()})
+
+
+def decode(body: bytes) -> Notification:
+    """Read a message body, with or without envelope; raises EnvelopeError."""
+    inner = _open(body)
+    if inner.message_id is None:
+        raise EnvelopeError("message_id", "is missing")
+    if inner.timestamp is None:
+        raise EnvelopeError("timestamp", "is missing")
+    return _notification(inner, inner.message_id, _read_timestamp(inner.timestamp))
+
+
+def read_sample(text: bytes, now: datetime) -> Notification:
+    """As `decode`, but a missing message_id or timestamp is made: sample files hold neither.
+
+    now: the timestamp that such a notification gets, aware.
+    """
+    inner = _open(text)
+    timestamp = now if inner.timestamp is None else _read_timestamp(inner.timestamp)
+    return _notification(inner, inner.message_id or str(uuid.uuid4()), timestamp)
+
+
+def _notification(inner: _Inner, message_id: str, timestamp: datetime) -> Notification:
+    request_id = inner.request_id if isinstance(inner.request_id, str) else None
+    return Notification(
+        inner.event_type, inner.payload, inner.publisher_id, inner.priority, timestamp, message_id, request_id
+    )
+
+
+def _open(body: bytes) -> _Inner:
+    try:
+        outer = _decode_outer(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_a_notification(error) from error
+    if outer.message is not None:
+        _check_version(outer.version)
+    try:
+        return _decode_inner(body if outer.message is None else outer.message)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_a_notification(error) from error
+
+
+def _check_version(version: str | None) -> None:
+    if version == ENVELOPE_VERSION:
+        return
+    major, _, minor = (version or "").partition(".")
+    if not (major.isdecimal() and minor.isdecimal() and int(major) == _MAJOR and int(minor) <= _MINOR):
+        raise EnvelopeError("oslo.version", f"must be {ENVELOPE_VERSION}, not {version!r}")
+
+
+def _read_timestamp(text: str) -> datetime:
+    try:
+        timestamp = datetime.fromisoformat(text)
+    except ValueError:
+        raise EnvelopeError("timestamp", f"must be a time such as 2026-11-21 10:00:00.000001, not {text!r}") from None
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+
+
+def _not_a_notification(error: Exception) -> EnvelopeError:
+    """msgspec says ``Expected `str`, got `int` - at `$.priority` ``: the place goes to the front."""
+    what, found, where = str(error).partition(" - at `$")
+    return EnvelopeError(where.rstrip("`").lstrip(".") if found and where != "`" else "message", what)

@@ -1,0 +1,74 @@
+"""Exchanges, queues and headers of a cell's bus, all declared here.
+
+Publishers and receivers both declare everything, so that no message is lost because the other side never ran.
+"""
+
+from threading import Lock
+from typing import Any
+
+from kombu import Exchange, Queue
+
+CELL_HEADER = "fleetlight-cell"
+SEQUENCE_HEADER = "fleetlight-sequence"
+REVISION_HEADER = "fleetlight-revision"
+RESOURCE_HEADER = "fleetlight-resource"
+REASON_HEADER = "fleetlight-reason"
+DETAIL_HEADER = "fleetlight-detail"
+
+TOPIC = "versioned_notifications"
+
+# The in-memory broker checks and then inserts, so that two threads would bind the same queue twice.
+_declaring = Lock()
+
+
+def routing_key(priority: str) -> str:
+    """The routing key of notifications of a `priority` such as `INFO`."""
+    return f"{TOPIC}.{priority.lower()}"
+
+
+def exchange_name(cell_uuid: str) -> str:
+    return f"fleetlight.{cell_uuid}"
+
+
+def work_queue_name(cell_uuid: str) -> str:
+    return f"fleetlight.{cell_uuid}.index"
+
+
+def dead_name(cell_uuid: str) -> str:
+    """The name of both the exchange and the queue of the dead letters."""
+    return f"fleetlight.{cell_uuid}.dead"
+
+
+def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
+    """The queue that the indexer reads: one consumer at a time, the next one takes over when it is gone."""
+    arguments: dict[str, Any] = {}
+    if has_quorum_queues:
+        arguments = {
+            "x-queue-type": "quorum",
+            "x-single-active-consumer": True,
+            # A broker that gives up on a message after too many deliveries must not drop it.
+            "x-dead-letter-exchange": dead_name(cell_uuid),
+        }
+    exchange = Exchange(exchange_name(cell_uuid), type="topic", durable=True)
+    return Queue(
+        work_queue_name(cell_uuid), exchange, routing_key=f"{TOPIC}.*", durable=True, queue_arguments=arguments
+    )
+
+
+def dead_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
+    """Where messages go that can never be indexed."""
+    name = dead_name(cell_uuid)
+    arguments = {"x-queue-type": "quorum"} if has_quorum_queues else {}
+    return Queue(
+        name, Exchange(name, type="topic", durable=True), routing_key="#", durable=True, queue_arguments=arguments
+    )
+
+
+def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
+    """Declare all of a cell's exchanges and queues on `channel`; idempotent."""
+    with _declaring:
+        for queue in (
+            dead_queue(cell_uuid, has_quorum_queues=has_quorum_queues),
+            work_queue(cell_uuid, has_quorum_queues=has_quorum_queues),
+        ):
+            queue(channel).declare()
