@@ -5,6 +5,7 @@ alone, as the older driver sends it, is read as well. Of the sender's request co
 is kept, since older senders leave tokens in it. Payloads are not looked at here; see registry.
 """
 
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,6 +51,12 @@ class _Inner(msgspec.Struct):
     message_id: str | None = None
     request_id: Any = msgspec.field(name="_context_request_id", default=None)
 
+
+# Such as "Expected `str`, got `int` - at `$.priority`" and "Object missing required field `priority`".
+_MSGSPEC_ERROR = re.compile(
+    r"Expected `(?P<expected>[^`]+)`, got `(?P<found>[^`]+)`( - at `\$\.?(?P<where>[^`]*)`)?"
+    r"|Object missing required field `(?P<missing>[^`]+)`.*"
+)
 
 _decode_outer = msgspec.json.Decoder(_Outer).decode
 _decode_inner = msgspec.json.Decoder(_Inner).decode
@@ -130,6 +137,10 @@ def _read_timestamp(text: str) -> datetime:
 
 
 def _not_a_notification(error: Exception) -> EnvelopeError:
-    """msgspec says ``Expected `str`, got `int` - at `$.priority` ``: the place goes to the front."""
-    what, found, where = str(error).partition(" - at `$")
-    return EnvelopeError(where.rstrip("`").lstrip(".") if found and where != "`" else "message", what)
+    """Put the place, which msgspec names at the end of its sentence, to the front."""
+    found = _MSGSPEC_ERROR.fullmatch(str(error))
+    if found is None:
+        return EnvelopeError("message", f"is not JSON: {error}")
+    if found["missing"]:
+        return EnvelopeError(found["missing"], "is missing")
+    return EnvelopeError(found["where"] or "message", f"must be {found['expected']}, not {found['found']}")

@@ -1,0 +1,85 @@
+"""Is this a valid notification, and if not, what is wrong where."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from notifications.envelope import Notification, read_sample
+from notifications.errors import (
+    EnvelopeError,
+    PayloadError,
+    Problem,
+    UnknownPayloadError,
+    UnsupportedVersionError,
+)
+from notifications.event_types import expected_payloads, is_well_formed
+from notifications.registry import parse_payload
+from notifications.versioned import NAME_KEY, VERSION_KEY
+
+PRIORITIES = ("AUDIT", "CRITICAL", "DEBUG", "ERROR", "INFO", "SAMPLE", "WARN")
+_PUBLISHER_ID = re.compile(r"[A-Za-z0-9_-]+:\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was found in one file; event_type and payload (name and version) as far as the file could be read."""
+
+    path: Path
+    problems: tuple[Problem, ...]
+    event_type: str | None = None
+    payload: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.problems
+
+
+def check_file(path: Path) -> CheckReport:
+    """Check a file that holds one notification: in the envelope, without it, or as a bare sample.
+
+    A sample has event_type, payload, priority and publisher_id; message_id and timestamp may be missing.
+    """
+    try:
+        notification = read_sample(path.read_bytes(), now=datetime.now(UTC))
+    except OSError as error:
+        return CheckReport(path, (Problem("file", f"cannot be read: {error.strerror}"),))
+    except EnvelopeError as error:
+        return CheckReport(path, (error.problem,))
+    name, version = notification.payload.get(NAME_KEY), notification.payload.get(VERSION_KEY)
+    payload = f"{name} {version}" if name and version else None
+    return CheckReport(path, tuple(find_problems(notification)), notification.event_type, payload)
+
+
+def find_problems(notification: Notification) -> list[Problem]:
+    """Everything that a strict reader would object to; empty for a valid notification."""
+    problems = []
+    if not is_well_formed(notification.event_type):
+        problems.append(
+            Problem("event_type", f"must be object.action or object.action.phase, not {notification.event_type!r}")
+        )
+    if notification.priority not in PRIORITIES:
+        problems.append(Problem("priority", f"must be one of {', '.join(PRIORITIES)}, not {notification.priority!r}"))
+    if not _PUBLISHER_ID.fullmatch(notification.publisher_id):
+        problems.append(Problem("publisher_id", f"must be service:host, not {notification.publisher_id!r}"))
+    return problems + _payload_problems(notification)
+
+
+def _payload_problems(notification: Notification) -> list[Problem]:
+    try:
+        payload = parse_payload(notification.payload)
+    except EnvelopeError as error:
+        return [error.problem]
+    except UnknownPayloadError as error:
+        return [Problem(f"payload.{NAME_KEY}", str(error))]
+    except UnsupportedVersionError as error:
+        return [Problem(f"payload.{VERSION_KEY}", str(error))]
+    except PayloadError as error:
+        return [Problem(f"payload.{problem.where}", problem.what) for problem in error.problems]
+    expected = expected_payloads(notification.event_type)
+    if expected and (payload.NAMESPACE, payload.NAME) not in expected:
+        wanted = " or ".join(f"{namespace} {name}" for namespace, name in expected)
+        return [
+            Problem("event_type", f"{notification.event_type} carries {wanted}, not {payload.NAMESPACE} {payload.NAME}")
+        ]
+    return []
