@@ -6,6 +6,8 @@ import kombu
 import sqlalchemy as sa
 from elasticsearch import Elasticsearch
 
+from notifications import topology
+
 
 def test_postgresql_databases_of_one_test_are_apart(new_postgresql_database: Callable[[], str]) -> None:
     names = set()
@@ -26,14 +28,13 @@ def test_elasticsearch_is_version_nine_and_takes_documents(elasticsearch_url: st
         assert client.count(index=index)["count"] == 1
 
 
-def test_message_goes_through_a_quorum_queue_of_the_cell(amqp_url: str, amqp_cell: str) -> None:
+def test_message_goes_through_the_quorum_queue_of_a_cell(amqp_url: str, amqp_cell: str) -> None:
     with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
-        exchange = kombu.Exchange(f"fleetlight.{amqp_cell}", type="topic", durable=True)
-        queue = kombu.Queue(
-            f"fleetlight.{amqp_cell}.index", exchange, routing_key="#", queue_arguments={"x-queue-type": "quorum"}
-        )
+        topology.declare(channel, amqp_cell, has_quorum_queues=True)
+        publisher = kombu.Producer(channel, topology.exchange_name(amqp_cell))
+        publisher.publish({"a": 1}, routing_key=topology.routing_key("INFO"))
         received: list[object] = []
+        queue = topology.work_queue(amqp_cell, has_quorum_queues=True)
         with kombu.Consumer(channel, [queue], callbacks=[lambda body, message: received.append((body, message.ack()))]):
-            kombu.Producer(channel, exchange).publish({"a": 1}, routing_key="x")
             connection.drain_events(timeout=10)
     assert received == [({"a": 1}, None)]

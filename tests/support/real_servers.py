@@ -12,6 +12,7 @@ from elasticsearch import Elasticsearch
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
+from notifications import topology
 from tests.support.requirements import ELASTICSEARCH, POSTGRESQL, RABBITMQ, SAMPLES, Requirement
 
 # Names that a killed run left behind can be recognised by it.
@@ -102,10 +103,10 @@ def new_amqp_cell(amqp_url: str) -> Iterator[Callable[[], str]]:
     with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
         for cell in cells:
             # RabbitMQ answers a deletion of what is not there with success.
-            for queue in ("index", "dead"):
-                channel.queue_delete(f"fleetlight.{cell}.{queue}")
-            for exchange in ("", ".dead"):
-                channel.exchange_delete(f"fleetlight.{cell}{exchange}")
+            for queue in (topology.work_queue_name(cell), topology.dead_name(cell)):
+                channel.queue_delete(queue)
+            for exchange in (topology.exchange_name(cell), topology.dead_name(cell)):
+                channel.exchange_delete(exchange)
 
 
 @pytest.fixture
