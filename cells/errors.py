@@ -2,7 +2,11 @@
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
+├── FleetUnreachableError    the fleet database did not answer
+├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
+├── CellConflictError        a cell with that name exists, and is another one
+├── InvalidValueError        a value that the field of an instance cannot hold
 ├── InstanceNotFoundError    no such instance, or it is deleted
 └── InvalidTransitionError   the instance's state does not allow the operation
 """
@@ -21,12 +25,47 @@ class CellUnreachableError(CellError):
         self.reason = reason
 
 
+class FleetUnreachableError(CellError):
+    """The fleet database could not be asked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the fleet database cannot be reached: {reason}")
+        self.reason = reason
+
+
+class DatabaseUrlError(CellError):
+    """`url` (shown without its password) does not name a database that can be used."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"database URL '{url}' cannot be used: {reason}")
+        self.url = url
+        self.reason = reason
+
+
 class UnknownCellError(CellError):
     """No cell is called `name`; `known` are the names there are."""
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no cell is called '{name}'; known: {', '.join(known) or 'none'}")
         self.name = name
+        self.known = known
+
+
+class CellConflictError(CellError):
+    """A cell called `name` is registered already, with another uuid or of another kind."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a cell called '{name}' is registered already, with another uuid or of another kind")
+        self.name = name
+
+
+class InvalidValueError(CellError):
+    """The field `field` of an instance cannot hold `value`."""
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        super().__init__(f"field '{field}' cannot be {value!r}: expected {expected}")
+        self.field = field
+        self.value = value
 
 
 class InstanceNotFoundError(CellError):

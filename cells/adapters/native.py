@@ -1,0 +1,108 @@
+"""Reading a native cell: its own database, SQLite or PostgreSQL."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError
+from cells.model import Cell, Change, InstanceRow
+from cells.tables import cell_state, changes, instances
+from query.evaluate import matcher
+from query.filters import EVERYTHING, split_expressible
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.to_sql import SqlDialect, after, can_express, order_by, to_sql
+
+_NAMES = tuple(INSTANCE_FIELDS)
+_COLUMNS = {name: instances.c[name] for name in _NAMES}
+_REVISION = len(_NAMES)
+# Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
+_RESIDUAL_BATCH_SIZE = 500
+
+
+class NativeAdapter:
+    """A ChangelogAdapter (cells.model) for native cells; may be used by several threads.
+
+    statement_timeout_s: PostgreSQL ends a statement that takes longer.
+    """
+
+    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None) -> None:
+        self._cell = cell
+        self._engine = create_database_engine(
+            cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
+        )
+        self._dialect: SqlDialect = "sqlite" if self._engine.dialect.name == "sqlite" else "postgresql"
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
+        request = replace(request, filter=expressible)
+        with self._reading() as connection:
+            if residual == EVERYTHING:
+                return self._read(connection, request)
+            matches = matcher(residual, INSTANCE_FIELDS)
+            found: list[InstanceRow] = []
+            batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))
+            while True:
+                rows = self._read(connection, batch)
+                found.extend(row for row in rows if matches(row.record))
+                if len(found) >= request.limit or len(rows) < batch.limit:
+                    return found[: request.limit]
+                batch = replace(batch, after=request.order.values(rows[-1].record))
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        with self._reading() as connection:
+            row = connection.execute(select(instances).where(instances.c.uuid == uuid)).one_or_none()
+        return None if row is None else self._row(row)
+
+    def published_sequence(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute(select(cell_state.c.last_sequence)).scalar_one())
+
+    def oldest_kept_sequence(self) -> int:
+        # In one statement: between two, the relay could number a change or prune the oldest.
+        oldest = select(func.min(changes.c.sequence)).scalar_subquery()
+        statement = select(func.coalesce(oldest, cell_state.c.last_sequence + 1)).select_from(cell_state)
+        with self._reading() as connection:
+            return int(connection.execute(statement).scalar_one())
+
+    def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
+        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message")
+        statement = (
+            select(*(changes.c[name] for name in wanted))
+            .where(changes.c.sequence > sequence)
+            .order_by(changes.c.sequence)
+            .limit(limit)
+        )
+        with self._reading() as connection:
+            return [Change(*row) for row in connection.execute(statement)]
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        statement = (
+            select(instances)
+            .where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
+            .order_by(*order_by(request.order, _COLUMNS, self._dialect))
+            .limit(request.limit)
+        )
+        if request.after is not None:
+            statement = statement.where(after(request.order, request.after, _COLUMNS, self._dialect))
+        return [self._row(row) for row in connection.execute(statement)]
+
+    def _row(self, row: Row[Any]) -> InstanceRow:
+        return InstanceRow(self._cell.uuid, row[_REVISION], dict(zip(_NAMES, row, strict=False)))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
+            yield connection

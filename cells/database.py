@@ -1,0 +1,127 @@
+"""Engines for fleet and cell databases, SQLite and PostgreSQL, and transactions that write.
+
+SQLite runs in WAL mode, so readers and the one writer do not wait for each other. `synchronous` is FULL: with NORMAL a
+power cut could take back commits that the relay had already announced, and the index would then hold revisions newer
+than the truth, which nothing could ever overwrite. A killed process loses nothing either way.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from cells.errors import DatabaseUrlError
+from query.sqlite_functions import register_functions
+
+_BUSY_TIMEOUT_S = 30
+_WRITES = "fleetlight_writes"
+
+
+def create_database_engine(
+    url: str, *, must_exist: bool = False, statement_timeout_s: float | None = None, pool_size: int = 5
+) -> Engine:
+    """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
+
+    must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
+    statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
+    Raises DatabaseUrlError, which does not show the password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # The text of a URL that cannot be parsed may hold a password anywhere, so none of it is shown.
+        raise DatabaseUrlError("…", "it is not a URL like sqlite:///file or postgresql://user@host/database") from None
+    match parsed.get_backend_name():
+        case "sqlite":
+            return _sqlite_engine(parsed, must_exist, pool_size)
+        case "postgresql":
+            return _postgresql_engine(parsed, statement_timeout_s, pool_size)
+        case other:
+            raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that is going to write; commits at the end, rolls back on an error.
+
+    On SQLite it takes the write lock at once: a transaction that reads first and then finds another writer in its way
+    could only fail, however long it waited.
+    """
+    with engine.execution_options(**{_WRITES: True}).begin() as connection:
+        yield connection
+
+
+@contextmanager
+def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[None]:
+    """Turn what the database says into `unreachable(reason)`; the reason shows no statement, value or password.
+
+    A violated constraint stays what it is: the database did answer.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DBAPIError as error:
+        lines = str(error.orig).strip().splitlines()
+        raise unreachable(lines[0] if lines else type(error.orig).__name__) from error
+    except PoolTimeoutError as error:
+        raise unreachable("every connection to its database is in use") from error
+
+
+def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise DatabaseUrlError(repr(url), "a database in memory is not shared by threads; name a file")
+    if must_exist:
+        url = url.set(database=f"file:{quote(url.database)}", query={"mode": "rw", "uri": "true"})
+    engine = create_engine(
+        url.set(drivername="sqlite"),
+        connect_args={"timeout": _BUSY_TIMEOUT_S},
+        pool_size=pool_size,
+        max_overflow=-1,
+        json_serializer=_to_json,
+        json_deserializer=msgspec.json.decode,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    # Without this the driver begins transactions by itself, and only before some statements.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    register_functions(connection)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: int) -> Engine:
+    # A peer that vanished without closing must not hold a thread for the hours that TCP would wait.
+    arguments: dict[str, Any] = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5}
+    if statement_timeout_s is not None:
+        timeout_ms = round(statement_timeout_s * 1000)
+        arguments |= {"options": f"-c statement_timeout={timeout_ms}", "tcp_user_timeout": timeout_ms}
+    return create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args=arguments,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        json_serializer=_to_json,
+        json_deserializer=msgspec.json.decode,
+    )
+
+
+def _to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

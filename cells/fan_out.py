@@ -1,0 +1,161 @@
+"""Asking many cells at once, each within a deadline, so that a cell that hangs holds up nobody else.
+
+Adapters block, so each cell has a few threads of its own. A question that misses its deadline keeps its thread until
+the database lets go of it; once all threads of a cell are held that way, the next question is refused at once.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.model import Cell, CellAdapter, InstanceRow
+from query.page import PageRequest
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+class CellPool:
+    """The cells of the fleet, as the API asks them.
+
+    list_cells: reads the registry (`Fleet.cells`); called again when the list is older than `refresh_interval_s`.
+    open_adapter: `cells.adapters.open_adapter`; raises CellUnreachableError for a cell that cannot be asked at all.
+    threads_per_cell: questions that one cell answers at the same time; more wait, inside their deadline.
+    """
+
+    def __init__(
+        self,
+        list_cells: Callable[[], Sequence[Cell]],
+        open_adapter: Callable[[Cell], CellAdapter],
+        *,
+        threads_per_cell: int = 3,
+        refresh_interval_s: float = 10.0,
+    ) -> None:
+        self._list_cells = list_cells
+        self._open_adapter = open_adapter
+        self._threads_per_cell = threads_per_cell
+        self._refresh_interval_s = refresh_interval_s
+        self._lines: dict[str, _Line] = {}
+        self._refreshed_at = float("-inf")
+        self._refreshing = asyncio.Lock()
+
+    async def cells(self) -> tuple[Cell, ...]:
+        """Every cell of the fleet. While the fleet database is away the list is the one read last.
+
+        Raises FleetUnreachableError if it was never read.
+        """
+        if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
+            async with self._refreshing:
+                if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
+                    await self._refresh()
+        return tuple(line.cell for line in self._lines.values())
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        """One page of one cell (see CellAdapter.read_page).
+
+        Raises CellUnreachableError when the cell fails or does not answer in time, UnknownCellError without asking.
+        """
+        return await self._ask(cell_uuid, lambda adapter: adapter.read_page(request), timeout_s)
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        """One instance of one cell (see CellAdapter.find); raises as `read_page` does."""
+        return await self._ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
+
+    async def close(self) -> None:
+        """Let go of the cells; does not wait for one that hangs."""
+        lines, self._lines = list(self._lines.values()), {}
+        for line in lines:
+            line.close()
+
+    async def _ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        await self.cells()
+        line = self._lines.get(cell_uuid)
+        if line is None:
+            raise UnknownCellError(cell_uuid, tuple(known.cell.name for known in self._lines.values()))
+        return await line.ask(question, timeout_s)
+
+    async def _refresh(self) -> None:
+        try:
+            cells = await asyncio.to_thread(self._list_cells)
+        except FleetUnreachableError as error:
+            if not self._lines:
+                raise
+            _log.warning("fan_out.fleet_unreachable", reason=error.reason)
+        else:
+            self._use(cells)
+        self._refreshed_at = time.monotonic()
+
+    def _use(self, cells: Sequence[Cell]) -> None:
+        previous, self._lines = self._lines, {}
+        for cell in cells:
+            line = previous.get(cell.uuid)
+            if line is not None and line.cell == cell:
+                self._lines[cell.uuid] = previous.pop(cell.uuid)
+            else:
+                self._lines[cell.uuid] = _Line(cell, partial(self._open_adapter, cell), self._threads_per_cell)
+        for line in previous.values():
+            line.close()
+
+
+class _Line:
+    """The connection to one cell: its adapter, opened at the first question, and its threads."""
+
+    def __init__(self, cell: Cell, open_adapter: Callable[[], CellAdapter], threads: int) -> None:
+        self.cell = cell
+        self._open = open_adapter
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{cell.name}")
+        self._adapter: CellAdapter | None = None
+        self._opening = threading.Lock()
+        self._guard = threading.Lock()
+        self._running: dict[object, float] = {}
+
+    async def ask(self, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        deadline = time.monotonic() + timeout_s
+        if self._hanging() >= self._threads:
+            raise CellUnreachableError(self.cell.name, "earlier questions still wait for an answer")
+        answer: Future[T] = self._executor.submit(self._answer, question, deadline)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
+        except TimeoutError:
+            raise CellUnreachableError(self.cell.name, f"no answer within {timeout_s:g} s") from None
+
+    def close(self) -> None:
+        # Behind the questions that wait already; connections of those that run are closed when they come back.
+        self._executor.submit(self._close_adapter)
+        self._executor.shutdown(wait=False)
+
+    def _answer(self, question: Callable[[CellAdapter], T], deadline: float) -> T:
+        token = object()
+        with self._guard:
+            self._running[token] = deadline
+        try:
+            return question(self._opened())
+        finally:
+            with self._guard:
+                del self._running[token]
+
+    def _opened(self) -> CellAdapter:
+        with self._opening:
+            if self._adapter is None:
+                self._adapter = self._open()
+            return self._adapter
+
+    def _hanging(self) -> int:
+        now = time.monotonic()
+        with self._guard:
+            return sum(deadline < now for deadline in self._running.values())
+
+    def _close_adapter(self) -> None:
+        with self._opening:
+            adapter, self._adapter = self._adapter, None
+        if adapter is not None:
+            adapter.close()

@@ -1,0 +1,166 @@
+"""The fleet registry: which cells there are, and which cell an instance lives in."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, false, func, insert, select, update
+
+from cells.database import translated_failures, writing
+from cells.errors import CellConflictError, FleetUnreachableError, UnknownCellError
+from cells.model import Cell, CellKind
+from cells.tables import cells as cells_table
+from cells.tables import instance_mappings
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceMapping:
+    """Where an instance lives, and what is known of it while its cell is down.
+
+    created_at: microseconds since the epoch. queued_for_delete: it is deleted, or about to be.
+    """
+
+    instance_uuid: str
+    cell_uuid: str
+    project_id: str | None
+    user_id: str | None
+    created_at: int
+    queued_for_delete: bool = False
+
+
+class Fleet:
+    """The fleet database. Every call raises FleetUnreachableError when it does not answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def add_cell(
+        self, name: str, kind: CellKind, database_url: str, transport_url: str, *, uuid: str | None = None
+    ) -> Cell:
+        """Register a cell, or bring the URLs of the one with that name up to date; the uuid stays.
+
+        Raises CellConflictError when the name belongs to a cell of another kind or with another `uuid`.
+        """
+        with self._writing() as connection:
+            row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
+            if row is None:
+                cell = Cell(uuid or str(uuid4()), name, kind, database_url, transport_url)
+                connection.execute(
+                    insert(cells_table).values(
+                        uuid=cell.uuid,
+                        name=name,
+                        kind=kind.value,
+                        database_url=database_url,
+                        transport_url=transport_url,
+                        disabled=False,
+                    )
+                )
+                return cell
+            known = _cell(row)
+            if known.kind is not kind or uuid not in {None, known.uuid}:
+                raise CellConflictError(name)
+            connection.execute(
+                update(cells_table)
+                .where(cells_table.c.uuid == known.uuid)
+                .values(database_url=database_url, transport_url=transport_url)
+            )
+            return Cell(known.uuid, name, kind, database_url, transport_url, known.disabled)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell, by name."""
+        with self._reading() as connection:
+            return tuple(_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name)))
+
+    def cell(self, name_or_uuid: str) -> Cell:
+        """The cell with that name or uuid; raises UnknownCellError naming the known ones."""
+        cells = self.cells()
+        for cell in cells:
+            if name_or_uuid in {cell.name, cell.uuid}:
+                return cell
+        raise UnknownCellError(name_or_uuid, tuple(cell.name for cell in cells))
+
+    def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
+        """Say where new instances live, all of them or none."""
+        if not mappings:
+            return
+        with self._writing() as connection:
+            connection.execute(
+                insert(instance_mappings),
+                [
+                    {
+                        "instance_uuid": mapping.instance_uuid,
+                        "cell_uuid": mapping.cell_uuid,
+                        "project_id": mapping.project_id,
+                        "user_id": mapping.user_id,
+                        "created_at": mapping.created_at,
+                        "queued_for_delete": mapping.queued_for_delete,
+                    }
+                    for mapping in mappings
+                ],
+            )
+
+    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
+            ).one_or_none()
+        return None if row is None else _mapping(row)
+
+    def mark_queued_for_delete(self, instance_uuids: Sequence[str]) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                update(instance_mappings)
+                .where(instance_mappings.c.instance_uuid.in_(instance_uuids))
+                .values(queued_for_delete=True)
+            )
+
+    def mappings_of_cell(
+        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+    ) -> tuple[InstanceMapping, ...]:
+        """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
+        statement = select(instance_mappings).where(_is_live_in(cell_uuid, project_id))
+        with self._reading() as connection:
+            rows = connection.execute(statement.order_by(instance_mappings.c.instance_uuid).limit(limit))
+            return tuple(_mapping(row) for row in rows)
+
+    def count_mappings(self, cell_uuid: str, *, project_id: str | None = None) -> int:
+        """How many instances of a cell are not deleted."""
+        counted = select(func.count()).select_from(instance_mappings)
+        with self._reading() as connection:
+            return connection.execute(counted.where(_is_live_in(cell_uuid, project_id))).scalar_one()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with translated_failures(FleetUnreachableError), writing(self._engine) as connection:
+            yield connection
+
+
+def _is_live_in(cell_uuid: str, project_id: str | None) -> ColumnElement[bool]:
+    columns = instance_mappings.c
+    live = and_(columns.cell_uuid == cell_uuid, columns.queued_for_delete == false())
+    return live if project_id is None else and_(live, columns.project_id == project_id)
+
+
+def _cell(row: Row[tuple[object, ...]]) -> Cell:
+    values = row._mapping
+    return Cell(
+        values["uuid"],
+        values["name"],
+        CellKind(values["kind"]),
+        values["database_url"],
+        values["transport_url"],
+        values["disabled"],
+    )
+
+
+def _mapping(row: Row[tuple[object, ...]]) -> InstanceMapping:
+    return InstanceMapping(**row._mapping)

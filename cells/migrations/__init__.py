@@ -1,0 +1,38 @@
+"""Alembic migrations of the fleet database (`fleet/`) and of cell databases (`cell/`).
+
+`upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. A migration is
+frozen history: it names its columns itself and does not import `cells.tables`.
+"""
+
+import hashlib
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, text
+
+from cells.database import writing
+
+_HERE = Path(__file__).parent
+
+
+def upgrade_fleet(engine: Engine) -> None:
+    """Bring the fleet database to the newest schema; idempotent."""
+    _upgrade(engine, "fleet")
+
+
+def upgrade_cell(engine: Engine) -> None:
+    """Bring a cell database to the newest schema; idempotent."""
+    _upgrade(engine, "cell")
+
+
+def _upgrade(engine: Engine, schema: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_HERE / schema).replace("%", "%%"))
+    with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            # Processes that start together take turns; on SQLite the write lock does that.
+            key = int.from_bytes(hashlib.sha256(f"fleetlight migrations {schema}".encode()).digest()[:8], signed=True)
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

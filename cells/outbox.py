@@ -1,0 +1,105 @@
+"""The outbox: changes that are committed and still have to be announced, and what their messages look like.
+
+A change is appended in the transaction that makes it. Its body is final from then on; the sequence number, which the
+relay gives out later, travels in a header.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, Row, insert
+
+from cells.clock import Clock, system_clock
+from cells.database import writing
+from cells.instance_payload import to_payload
+from cells.model import Cell, InstanceRow
+from cells.tables import changes
+from notifications import topology
+from notifications.bus import Headers, Message
+from notifications.envelope import Notification, decode, encode
+from notifications.payloads.fleetlight import CellHeartbeatPayload
+from notifications.versioned import VersionedPayload
+from query.fields import from_microseconds
+
+HEARTBEAT_EVENT = "cell.heartbeat"
+_PRIORITY = "INFO"
+_ROUTING_KEY = topology.routing_key(_PRIORITY)
+_NO_REVISION = 0
+
+
+def append(connection: Connection, cell: Cell, event_type: str, rows: Sequence[InstanceRow], committed_at: int) -> None:
+    """Append one change for each of `rows`, as they are after it, to the transaction of `connection`.
+
+    committed_at: microseconds since the epoch. Raises PayloadError (notifications.errors).
+    """
+    if rows:
+        connection.execute(
+            insert(changes),
+            [
+                {
+                    "instance_uuid": row.uuid,
+                    "revision": row.revision,
+                    "event_type": event_type,
+                    "routing_key": _ROUTING_KEY,
+                    "message": _encode(cell, event_type, to_payload(row.record), committed_at),
+                    "committed_at": committed_at,
+                }
+                for row in rows
+            ],
+        )
+
+
+def append_foreign(
+    engine: Engine, message: bytes, routing_key: str, instance_uuid: str = "", clock: Clock = system_clock
+) -> None:
+    """Put a ready notification of somebody else in the outbox, so that it is durable and the relay publishes it.
+
+    It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
+    Raises EnvelopeError (notifications.errors) when it is no notification.
+    """
+    event_type = decode(message).event_type
+    with writing(engine) as connection:
+        connection.execute(
+            insert(changes).values(
+                instance_uuid=instance_uuid,
+                revision=_NO_REVISION,
+                event_type=event_type,
+                routing_key=routing_key,
+                message=message,
+                committed_at=clock(),
+            )
+        )
+
+
+def to_message(cell: Cell, row: Row[Any]) -> Message:
+    """The message of a numbered row of `changes`."""
+    headers: Headers = {topology.CELL_HEADER: cell.uuid, topology.SEQUENCE_HEADER: row.sequence}
+    if row.revision != _NO_REVISION:
+        headers[topology.REVISION_HEADER] = row.revision
+    if row.instance_uuid:
+        headers[topology.RESOURCE_HEADER] = row.instance_uuid
+    return Message(body=row.message, routing_key=row.routing_key, headers=headers)
+
+
+def heartbeat_message(cell: Cell, sequence: int, at: int) -> Message:
+    """The message that says: whatever was committed before `at` has a number up to `sequence`."""
+    payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
+    return Message(
+        body=_encode(cell, HEARTBEAT_EVENT, payload, at),
+        routing_key=_ROUTING_KEY,
+        headers={topology.CELL_HEADER: cell.uuid},
+    )
+
+
+def _encode(cell: Cell, event_type: str, payload: VersionedPayload, at: int) -> bytes:
+    return encode(
+        Notification(
+            event_type=event_type,
+            payload=payload.wrap(),
+            publisher_id=f"fleetlight-cell:{cell.name}",
+            priority=_PRIORITY,
+            timestamp=from_microseconds(at),
+            message_id=str(uuid4()),
+        )
+    )

@@ -1,0 +1,190 @@
+"""An operation and its announcement are one transaction; rows, revisions and messages on both databases."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+
+from cells.adapters.native import NativeAdapter
+from cells.errors import InstanceNotFoundError, InvalidTransitionError, InvalidValueError
+from cells.fleet import Fleet
+from cells.instance_payload import from_payload
+from cells.model import Cell, InstanceRow
+from cells.operations import Changed, InstanceOperations
+from cells.tables import changes
+from notifications.envelope import decode
+from notifications.errors import PayloadError
+from notifications.payloads.fleetlight import InstancePayload
+from query.errors import UnknownFieldError
+
+FLAVOR = {"flavorid": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 10, "ephemeral_gb": 0, "name": "tiny"}
+VALUES: dict[str, Any] = {
+    "project_id": "demo",
+    "user_id": "alice",
+    "display_name": "Wéb 1",
+    "host": "host-1",
+    "flavor": FLAVOR,
+    "tags": ["blue"],
+    "metadata": {"role": "web"},
+    "ip_addresses": [{"label": "net", "address": "10.0.0.4", "version": 4, "mac": "fa:16:3e:00:00:01"}],
+    "block_devices": [{"volume_id": "00000000-0000-4000-8000-000000000001"}],
+}
+
+
+def stored(cell: Cell, uuid: str) -> InstanceRow:
+    adapter = NativeAdapter(cell)
+    try:
+        row = adapter.find(uuid)
+    finally:
+        adapter.close()
+    assert row is not None
+    return row
+
+
+def announced(engine: Engine) -> list[tuple[str, int, dict[str, Any]]]:
+    """Event type, revision and record of every change in the outbox."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(changes).order_by(changes.c.id)).all()
+    found = []
+    for row in rows:
+        notification = decode(row.message)
+        assert notification.event_type == row.event_type
+        record = from_payload(InstancePayload.unwrap(notification.payload))
+        assert record["uuid"] == row.instance_uuid
+        found.append((row.event_type, row.revision, record))
+    return found
+
+
+def test_created_instance_is_stored_mapped_and_announced_alike(
+    operations: InstanceOperations, engine: Engine, fleet: Fleet, cell: Cell
+) -> None:
+    changed = operations.create(VALUES)
+
+    row = stored(cell, changed.uuid)
+    assert (row.cell_uuid, row.revision) == (cell.uuid, changed.revision) == (cell.uuid, 1)
+    assert announced(engine) == [("instance.create.end", 1, row.record)]
+    assert row.record["hostname"] == "w-b-1"
+    assert row.record["flavor_id"] == "m1"
+    assert row.record["updated_at"] is None
+    mapping = fleet.mapping_of(changed.uuid)
+    assert mapping is not None
+    assert (mapping.cell_uuid, mapping.project_id, mapping.user_id) == (cell.uuid, "demo", "alice")
+    assert mapping.created_at == row.record["created_at"]
+
+
+def test_each_operation_adds_one_revision_and_one_announcement(
+    operations: InstanceOperations, engine: Engine, cell: Cell
+) -> None:
+    uuid = operations.create(VALUES).uuid
+    operations.stop(uuid)
+    operations.start(uuid)
+    operations.move(uuid, "host-2")
+    operations.update(uuid, {"display_name": "other", "tags": []})
+    operations.lock(uuid, locked_by="admin", reason="audit")
+    operations.unlock(uuid)
+    operations.resize(uuid, FLAVOR | {"flavorid": "m2", "vcpus": 2})
+    last = operations.delete(uuid)
+
+    assert last == Changed(uuid, 9)
+    events = announced(engine)
+    assert [event for event, _, _ in events] == [
+        "instance.create.end",
+        "instance.power_off.end",
+        "instance.power_on.end",
+        "instance.live_migration_post_dest.end",
+        "instance.update",
+        "instance.lock",
+        "instance.unlock",
+        "instance.resize_finish.end",
+        "instance.delete.end",
+    ]
+    assert [revision for _, revision, _ in events] == list(range(1, 10))
+    records = [record for _, _, record in events]
+    assert [record["vm_state"] for record in records[:3]] == ["active", "stopped", "active"]
+    assert [record["power_state"] for record in records[:3]] == [1, 4, 1]
+    assert (records[3]["host"], records[3]["node"], records[3]["launched_on"]) == ("host-2", "host-2", "host-1")
+    assert (records[4]["display_name"], records[4]["tags"]) == ("other", [])
+    assert (records[5]["locked"], records[5]["locked_by"], records[5]["locked_reason"]) == (True, "admin", "audit")
+    assert (records[6]["locked"], records[6]["locked_reason"]) == (False, None)
+    assert (records[7]["flavor_id"], records[7]["flavor"]["vcpus"]) == ("m2", 2)
+    assert records[8] == stored(cell, uuid).record
+    updates = [record["updated_at"] for record in records[1:]]
+    assert updates == sorted(set(updates))
+
+
+def test_deleted_instance_stays_as_a_marked_row_without_what_nova_removes(
+    operations: InstanceOperations, fleet: Fleet, cell: Cell
+) -> None:
+    uuid = operations.create(VALUES).uuid
+    operations.delete(uuid)
+
+    record = stored(cell, uuid).record
+    assert record["deleted"]
+    assert record["vm_state"] == "deleted"
+    assert record["deleted_at"] == record["terminated_at"] == record["updated_at"]
+    assert (record["tags"], record["metadata"], record["block_devices"]) == ([], {}, [])
+    assert record["host"] == "host-1"
+    mapping = fleet.mapping_of(uuid)
+    assert mapping is not None
+    assert mapping.queued_for_delete
+
+
+def test_unknown_and_deleted_instances_cannot_be_changed(operations: InstanceOperations, engine: Engine) -> None:
+    uuid = operations.create(VALUES).uuid
+    operations.delete(uuid)
+    with pytest.raises(InstanceNotFoundError, match=uuid):
+        operations.start(uuid)
+    with pytest.raises(InstanceNotFoundError):
+        operations.delete("no-such")
+    assert len(announced(engine)) == len(["create", "delete"])
+
+
+def test_refused_transition_changes_and_announces_nothing(
+    operations: InstanceOperations, engine: Engine, cell: Cell
+) -> None:
+    uuid = operations.create(VALUES).uuid
+    with pytest.raises(InvalidTransitionError, match=r"Cannot 'start' instance .* while it is in vm_state active"):
+        operations.start(uuid)
+    operations.stop(uuid)
+    with pytest.raises(InvalidTransitionError):
+        operations.move(uuid, "host-2")
+    with pytest.raises(InvalidTransitionError):
+        operations.stop(uuid)
+    assert stored(cell, uuid).revision == len(announced(engine)) == len(["create", "stop"])
+
+
+def test_change_that_cannot_be_announced_is_not_made(
+    operations: InstanceOperations, engine: Engine, cell: Cell
+) -> None:
+    uuid = operations.create(VALUES).uuid
+    with pytest.raises(PayloadError, match="metadata"):
+        operations.update(uuid, {"metadata": {"size": 5}})
+    assert stored(cell, uuid).revision == len(announced(engine)) == 1
+
+
+def test_values_that_no_record_can_hold_are_refused_by_name(operations: InstanceOperations) -> None:
+    with pytest.raises(UnknownFieldError, match="'colour'"):
+        operations.create({"colour": "red"})
+    with pytest.raises(InvalidValueError, match="'display_name' cannot be 5: expected text"):
+        operations.create({"display_name": 5})
+    with pytest.raises(InvalidValueError, match="NUL"):
+        operations.create({"metadata": {"a": "\0"}})
+    with pytest.raises(InvalidValueError, match="'tags'"):
+        operations.create({"tags": None})
+    with pytest.raises(InvalidValueError, match=r"'flavor'.*also vcpus"):
+        operations.create({"flavor": {name: value for name, value in FLAVOR.items() if name != "vcpus"}})
+    with pytest.raises(InvalidValueError, match="'flavor_id'"):
+        operations.create({"flavor_id": "m1"})
+    with pytest.raises(UnknownFieldError, match="'uuid' to update by; known: display_name"):
+        operations.update("any", {"uuid": "other"})
+
+
+def test_many_instances_are_created_in_one_transaction(
+    operations: InstanceOperations, engine: Engine, fleet: Fleet, cell: Cell
+) -> None:
+    wanted = [VALUES | {"display_name": f"web-{number}"} for number in range(50)]
+    created = operations.create_many(wanted)
+
+    assert [stored(cell, changed.uuid).record["display_name"] for changed in created[:3]] == ["web-0", "web-1", "web-2"]
+    assert [record["uuid"] for _, _, record in announced(engine)] == [changed.uuid for changed in created]
+    assert fleet.count_mappings(cell.uuid) == len(wanted)

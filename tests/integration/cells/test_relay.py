@@ -1,0 +1,310 @@
+"""From the outbox to the bus: in order, without holes, at least once, by one relay at a time; on both databases."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from cells.adapters.native import NativeAdapter
+from cells.database import create_database_engine
+from cells.errors import CellUnreachableError
+from cells.instance_payload import from_payload
+from cells.model import Cell
+from cells.operations import InstanceOperations
+from cells.outbox import append_foreign
+from cells.relay import Relay
+from cells.settings import RelaySettings
+from cells.tables import changes
+from notifications.bus import Message
+from notifications.envelope import Notification, decode, encode
+from notifications.errors import BusUnavailableError, EnvelopeError
+from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
+from query.fields import from_microseconds, to_microseconds
+from tests.support.waiting import wait_until
+
+HOUR_US = 3_600_000_000
+SETTINGS = RelaySettings(batch_size=10, poll_interval_s=0.01, retry_wait_max_s=0.05)
+
+
+@dataclass
+class Bus:
+    """A bus that remembers what arrived. While `is_away`, the first `arriving_before_failure` still get through."""
+
+    messages: list[Message] = field(default_factory=list)
+    is_away: bool = False
+    arriving_before_failure: int = 0
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        if self.is_away:
+            self.messages.extend(messages[: self.arriving_before_failure])
+            raise BusUnavailableError("amqp://bus", "connection reset")
+        self.messages.extend(messages)
+
+    @property
+    def changes(self) -> list[Message]:
+        return [message for message in self.messages if "fleetlight-sequence" in message.headers]
+
+    @property
+    def sequences(self) -> list[int]:
+        return [int(message.headers["fleetlight-sequence"]) for message in self.changes]
+
+    @property
+    def heartbeats(self) -> list[CellHeartbeatPayload]:
+        bodies = [decode(message.body) for message in self.messages if "fleetlight-sequence" not in message.headers]
+        assert {body.event_type for body in bodies} <= {"cell.heartbeat"}
+        return [CellHeartbeatPayload.unwrap(body.payload) for body in bodies]
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return Bus()
+
+
+@pytest.fixture
+def relay(engine: Engine, cell: Cell, bus: Bus, clock: Callable[[], int]) -> Iterator[Relay]:
+    relay = Relay(engine, cell, bus, SETTINGS, clock)
+    yield relay
+    relay.close()
+
+
+def drain(relay: Relay) -> None:
+    while relay.run_once():
+        pass
+
+
+def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
+    operations: InstanceOperations, relay: Relay, bus: Bus, cell: Cell
+) -> None:
+    uuid = operations.create({"display_name": "first"}).uuid
+    operations.stop(uuid)
+    drain(relay)
+
+    created, stopped = bus.changes
+    assert stopped.headers == {
+        "fleetlight-cell": cell.uuid,
+        "fleetlight-sequence": 2,
+        "fleetlight-revision": 2,
+        "fleetlight-resource": uuid,
+    }
+    assert stopped.routing_key == "versioned_notifications.info"
+    assert [decode(message.body).event_type for message in (created, stopped)] == [
+        "instance.create.end",
+        "instance.power_off.end",
+    ]
+    assert from_payload(InstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
+
+
+def test_backlog_is_published_batch_by_batch(operations: InstanceOperations, relay: Relay, bus: Bus) -> None:
+    operations.create_many([{}] * 25)
+    assert [relay.run_once() for _ in range(4)] == [10, 10, 5, 0]
+    assert bus.sequences == list(range(1, 26))
+
+
+@pytest.mark.parametrize("arriving", [0, 4, 10])
+def test_relay_that_was_cut_off_publishes_again_under_the_same_numbers(
+    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell, arriving: int
+) -> None:
+    operations.create_many([{}] * 12)
+    bus.is_away, bus.arriving_before_failure = True, arriving
+    with pytest.raises(BusUnavailableError):
+        relay.run_once()
+    relay.close()
+    operations.create_many([{}] * 3)
+
+    bus.is_away = False
+    successor = Relay(engine, cell, bus, SETTINGS)
+    drain(successor)
+    successor.close()
+    assert bus.sequences == [*range(1, arriving + 1), *range(1, 16)]
+    by_sequence = {message.headers["fleetlight-sequence"]: message for message in bus.changes}
+    assert all(by_sequence[message.headers["fleetlight-sequence"]] == message for message in bus.changes)
+
+
+def test_relay_waits_for_a_bus_that_is_away_and_stops_when_told(
+    operations: InstanceOperations, relay: Relay, bus: Bus
+) -> None:
+    operations.create({})
+    bus.is_away = True
+    stop = threading.Event()
+    thread = threading.Thread(target=relay.run, args=(stop,))
+    thread.start()
+    wait_until(lambda: relay.is_active)
+    bus.is_away = False
+    wait_until(lambda: bus.sequences == [1])
+    bus.is_away = True
+    operations.create({})
+    stop.set()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert not relay.is_active
+
+
+def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
+    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell
+) -> None:
+    other_bus = Bus()
+    standby = Relay(engine, cell, other_bus, SETTINGS)
+    operations.create_many([{}] * 3)
+    assert relay.run_once() == len(bus.changes)
+    operations.create({})
+    assert standby.run_once() == 0
+    assert not standby.is_active
+    assert other_bus.messages == []
+
+    relay.close()
+    assert standby.run_once() == 1
+    assert standby.is_active
+    assert other_bus.sequences == [4]
+    assert relay.run_once() == 0
+    standby.close()
+
+
+def test_heartbeat_promises_only_what_has_a_number(
+    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell, clock: Callable[[], int]
+) -> None:
+    relay.run_once()
+    (first,) = bus.heartbeats
+    assert (first.cell_uuid, first.sequence) == (cell.uuid, 0)
+
+    operations.create_many([{}] * 15)
+    relay.close()
+    eager = Relay(engine, cell, bus, SETTINGS.model_copy(update={"heartbeat_interval_s": 1e-9}), clock)
+    eager.run_once()
+    # Ten of fifteen have numbers: nothing can be promised for any time yet.
+    assert len(bus.heartbeats) == 1
+    eager.run_once()
+    last = bus.heartbeats[-1]
+    eager.close()
+    assert last.sequence == 15
+    with engine.connect() as connection:
+        committed_at = connection.execute(select(func.max(changes.c.committed_at))).scalar_one()
+    assert to_microseconds(last.at) > committed_at
+    # It comes after what it speaks of.
+    assert bus.messages[-1] not in bus.changes
+    assert bus.sequences == list(range(1, 16))
+
+
+def test_changes_older_than_the_retention_are_forgotten_from_the_front(
+    operations: InstanceOperations, bus: Bus, engine: Engine, cell: Cell
+) -> None:
+    day_us = 24 * HOUR_US
+    now = [100 * day_us]
+    settings = RelaySettings(changelog_retention_h=24)
+    old = Relay(engine, cell, bus, settings, lambda: now[0])
+    operations.create_many([{}] * 3)
+    old.run_once()
+    old.close()
+    now[0] += day_us // 2
+    half = Relay(engine, cell, bus, settings, lambda: now[0])
+    operations.create_many([{}] * 2)
+    half.run_once()
+    half.close()
+
+    adapter = NativeAdapter(cell)
+    assert adapter.oldest_kept_sequence() == 1
+    now[0] += day_us // 2 + 1
+    operations.create({})
+    late = Relay(engine, cell, Bus(is_away=True), settings, lambda: now[0])
+    with pytest.raises(BusUnavailableError):
+        late.run_once()
+    late.close()
+    later = Relay(engine, cell, bus, settings, lambda: now[0])
+    later.run_once()
+    later.close()
+    assert adapter.oldest_kept_sequence() == 4
+    assert [change.sequence for change in adapter.changes_after(0, 10)] == [4, 5, 6]
+
+    now[0] += 2 * day_us
+    last = Relay(engine, cell, bus, settings, lambda: now[0])
+    last.run_once()
+    last.close()
+    assert adapter.changes_after(0, 10) == []
+    assert adapter.oldest_kept_sequence() == adapter.published_sequence() + 1 == 7
+    adapter.close()
+    operations.create({})
+    again = Relay(engine, cell, bus, settings, lambda: now[0])
+    again.run_once()
+    again.close()
+    assert bus.sequences == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_changelog_gives_what_was_published_byte_for_byte(
+    operations: InstanceOperations, relay: Relay, bus: Bus, cell: Cell
+) -> None:
+    operations.create_many([{}] * 5)
+    drain(relay)
+    adapter = NativeAdapter(cell)
+    found = adapter.changes_after(2, 2)
+    assert adapter.published_sequence() == 5
+    adapter.close()
+    assert [change.sequence for change in found] == [3, 4]
+    assert [change.message for change in found] == [message.body for message in bus.changes[2:4]]
+    assert [change.instance_uuid for change in found] == [
+        message.headers["fleetlight-resource"] for message in bus.changes[2:4]
+    ]
+
+
+def test_foreign_notification_is_relayed_as_it_is_without_a_revision(engine: Engine, relay: Relay, bus: Bus) -> None:
+    body = encode(
+        Notification("service.update", {}, "nova-compute:h", "INFO", from_microseconds(1), "00000000-0000-4000-8000-0")
+    )
+    append_foreign(engine, body, "versioned_notifications.info", "some-uuid")
+    append_foreign(engine, body, "versioned_notifications.error")
+    drain(relay)
+    about_an_instance, other = bus.changes
+    assert about_an_instance.body == other.body == body
+    assert about_an_instance.headers["fleetlight-resource"] == "some-uuid"
+    assert set(other.headers) == {"fleetlight-cell", "fleetlight-sequence"}
+    assert other.routing_key == "versioned_notifications.error"
+    with pytest.raises(EnvelopeError):
+        append_foreign(engine, b"no notification", "versioned_notifications.info")
+
+
+def test_relay_reports_a_cell_whose_tables_are_missing(cell: Cell, bus: Bus, new_database: Callable[[], str]) -> None:
+    empty = create_database_engine(new_database())
+    relay = Relay(empty, cell, bus, SETTINGS)
+    with pytest.raises(CellUnreachableError, match="'one'"):
+        relay.run_once()
+    relay.close()
+    empty.dispose()
+
+
+def test_concurrent_changes_lose_nothing_and_keep_each_instance_in_order(
+    operations: InstanceOperations, relay: Relay, bus: Bus, cell: Cell
+) -> None:
+    shared = [changed.uuid for changed in operations.create_many([{}] * 3)]
+    stop = threading.Event()
+    relaying = threading.Thread(target=relay.run, args=(stop,))
+    relaying.start()
+
+    def work(number: int) -> None:
+        for turn in range(10):
+            operations.update(shared[turn % 3], {"display_name": f"{number}-{turn}"})
+            own = operations.create({"display_name": f"own {number}-{turn}"}).uuid
+            operations.stop(own)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    expected = 3 + 6 * 10 * 3
+    wait_until(lambda: len(bus.changes) >= expected, timeout_s=20)
+    stop.set()
+    relaying.join(timeout=10)
+
+    assert bus.sequences == list(range(1, expected + 1))
+    revisions: dict[object, list[object]] = {}
+    for message in bus.changes:
+        revisions.setdefault(message.headers["fleetlight-resource"], []).append(message.headers["fleetlight-revision"])
+    assert all(found == list(range(1, len(found) + 1)) for found in revisions.values())
+    adapter = NativeAdapter(cell)
+    for uuid in shared:
+        row = adapter.find(uuid)
+        assert row is not None
+        assert row.revision == len(revisions[uuid])
+        last = [message for message in bus.changes if message.headers["fleetlight-resource"] == uuid][-1]
+        assert from_payload(InstancePayload.unwrap(decode(last.body).payload)) == row.record
+    adapter.close()

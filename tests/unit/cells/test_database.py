@@ -1,0 +1,77 @@
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from cells.database import create_database_engine, translated_failures, writing
+from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.migrations import upgrade_cell
+from cells.tables import cell_state
+
+
+@pytest.mark.parametrize("url", ["mysql://me:secret@db/x", "sqlite://", "postgresql//me:secret@db"])
+def test_unusable_url_is_refused_without_showing_the_password(url: str) -> None:
+    with pytest.raises(DatabaseUrlError) as caught:
+        create_database_engine(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_unreachable_database_is_named_without_the_password() -> None:
+    engine = create_database_engine("postgresql://me:secret@127.0.0.1:1/nowhere")
+    with (
+        pytest.raises(FleetUnreachableError, match=r"127\.0\.0\.1") as caught,
+        translated_failures(FleetUnreachableError),
+        engine.connect(),
+    ):
+        pass
+    assert "secret" not in str(caught.value)
+
+
+def test_sqlite_keeps_what_was_committed_whatever_happens(tmp_path: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/x.db")
+    with engine.connect() as connection:
+        settings = {
+            name: connection.execute(text(f"PRAGMA {name}")).scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    engine.dispose()
+    full = 2
+    assert settings == {"journal_mode": "wal", "synchronous": full, "foreign_keys": 1}
+
+
+def test_concurrent_writers_on_sqlite_wait_for_each_other(tmp_path: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/x.db")
+    upgrade_cell(engine)
+
+    def count_up() -> None:
+        for _ in range(20):
+            with writing(engine) as connection:
+                last = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
+                connection.execute(update(cell_state).values(last_sequence=last + 1))
+
+    threads = [threading.Thread(target=count_up) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engine.connect() as connection:
+        assert connection.execute(select(cell_state.c.last_sequence)).scalar_one() == 5 * 20
+    engine.dispose()
+
+
+def test_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/x.db")
+    upgrade_cell(engine)
+
+    def write_twice() -> None:
+        with translated_failures(FleetUnreachableError), writing(engine) as connection:
+            connection.execute(update(cell_state).values(last_sequence=5))
+            connection.execute(cell_state.insert().values(id=1, last_sequence=6))
+
+    with pytest.raises(IntegrityError):
+        write_twice()
+    with engine.connect() as connection:
+        assert connection.execute(select(cell_state.c.last_sequence)).scalar_one() == 0
+    engine.dispose()
