@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from indexer.view import View
 from query.fields import Record
 from query.page import PageRequest
@@ -65,11 +67,11 @@ class CellProgress:
     is_complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedRow:
+class IndexedRow(msgspec.Struct, frozen=True, gc=False):
     """One found instance: where it sorts, and the pieces of its view that were asked for.
 
     position: stored values of the order's keys, uuid last.
+    A Struct, since a list makes a thousand of them: a frozen dataclass takes a third longer for the whole page.
     """
 
     cell_uuid: str

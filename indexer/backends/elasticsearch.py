@@ -1,0 +1,233 @@
+"""The index in Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
+
+Nothing is searchable before the indexer says so (`make_searchable`), and no request is retried here.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import CellProgress, Document, IndexedRow, WriteResult
+from indexer.backends.elasticsearch_client import (
+    NDJSON,
+    ResourceExistsError,
+    open_async_client,
+    open_client,
+    send,
+    send_async,
+)
+from indexer.backends.elasticsearch_documents import (
+    MAX_CELLS,
+    Bulk,
+    BulkOutcome,
+    from_found,
+    from_progress_hits,
+    outcome,
+    row_decoder,
+    to_bulks,
+    to_progress_bulk,
+)
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.mapping import MAPPING_VERSION, index_settings, instance_mapping, progress_mapping, progress_settings
+from query.errors import NotExpressibleError
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.to_dsl import search_after, sort, to_dsl
+
+# One bulk at a time leaves the server idle while the next one is made; more than two only queue up there.
+_BULKS_IN_FLIGHT = 2
+# index.max_result_window of Elasticsearch.
+_MAX_ROWS = 10_000
+_ALL_PROGRESS = {"size": MAX_CELLS}
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names that belong to one prefix: two aliases of the physical index, and the index of the progress."""
+
+    read: str
+    write: str
+    progress: str
+
+    @classmethod
+    def of(cls, prefix: str) -> "_Names":
+        return cls(f"{prefix}-instances", f"{prefix}-instances-write", f"{prefix}-progress")
+
+
+class ElasticsearchWriter:
+    """The writing side (indexer.backends.base.IndexWriter); threads may share one."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._settings = settings
+        self._names = _Names.of(settings.prefix)
+        self._client = open_client(settings)
+        self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
+
+    def prepare(self) -> None:
+        """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
+
+        The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
+        reads the name there. Raises IndexRequestError when a newer program has made the index.
+        """
+        if not self._extend_mapping():
+            physical = self._agree_on_physical_index()
+            self._forget_progress()
+            self._create(
+                physical,
+                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
+                mappings=instance_mapping(),
+                aliases={self._names.read: {}, self._names.write: {"is_write_index": True}},
+            )
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        """Write documents, two bulks in flight.
+
+        When the server cannot take some of them now, the rest is written all the same before IndexUnavailableError is
+        raised: writing everything again later finds the rest stale, which is harmless.
+        """
+        bulks, rejected = to_bulks(documents)
+        outcomes = [self._send_bulk(bulks[0])] if len(bulks) == 1 else list(self._threads.map(self._send_bulk, bulks))
+        for result in outcomes:
+            if result.failure is not None:
+                raise result.failure
+            rejected.extend(result.rejected)
+        applied = sum(result.applied for result in outcomes)
+        stale = sum(result.stale for result in outcomes)
+        return WriteResult(applied, stale, tuple(rejected))
+
+    def make_searchable(self) -> None:
+        send(self._client, "POST", f"/{self._names.write}/_refresh")
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        if not ids:
+            return {}
+        answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
+        return {document.id: document for document in from_found(answer)}
+
+    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        """Save, and make it visible at once: the API reads it by searching, and it is small."""
+        if progress:
+            send(
+                self._client,
+                "POST",
+                f"/{self._names.progress}/_bulk?refresh=true",
+                to_progress_bulk(progress),
+                content_type=NDJSON,
+            )
+
+    def load_progress(self) -> Mapping[str, CellProgress]:
+        return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._client.close()
+
+    def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
+        # Without the alias the server would make an index of that name, with a mapping that it guesses.
+        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
+        try:
+            return outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
+        except (IndexUnavailableError, IndexRequestError) as failure:
+            return BulkOutcome(failure=failure)
+
+    def _extend_mapping(self) -> bool:
+        """Whether there is an index already, with every field that we write."""
+        indexes = self._mappings(self._names.write)
+        for name, mapping in indexes.items():
+            version = mapping.get("_meta", {}).get("mapping_version", 0)
+            if version > MAPPING_VERSION:
+                raise IndexRequestError(
+                    f"index {name} has mapping version {version}, this program writes {MAPPING_VERSION}: "
+                    "upgrade the program, or let it have another index.prefix"
+                )
+            wanted = instance_mapping()
+            if not wanted["properties"].keys() <= mapping["properties"].keys():
+                send(self._client, "PUT", f"/{name}/_mapping", wanted)
+        return bool(indexes)
+
+    def _agree_on_physical_index(self) -> str:
+        now = datetime.now(UTC)
+        own = f"{self._names.read}-v{MAPPING_VERSION}-{now:%Y%m%d%H%M%S%f}"
+        self._create(
+            self._names.progress,
+            settings=progress_settings(replicas=self._settings.replicas),
+            mappings=progress_mapping(own),
+        )
+        (mapping,) = self._mappings(self._names.progress).values()
+        return str(mapping["_meta"]["instances_index"])
+
+    def _forget_progress(self) -> None:
+        """Without an index of instances no progress is true: someone has removed the index by hand."""
+        send(
+            self._client,
+            "POST",
+            f"/{self._names.progress}/_delete_by_query?refresh=true&conflicts=proceed",
+            {"query": {"match_all": {}}},
+        )
+
+    def _create(self, name: str, **body: Any) -> None:
+        """Create an index unless it is there; returns when it can be used."""
+        try:
+            send(self._client, "PUT", f"/{name}", body)
+        except ResourceExistsError:
+            # Another process has created it, perhaps just now: wait as creating it would have waited.
+            send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
+
+    def _mappings(self, name: str) -> dict[str, Any]:
+        """Mappings by physical index of an index or alias; empty when there is none of that name."""
+        answer = send(self._client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
+        return {index: found["mappings"] for index, found in _decode(answer).items()}
+
+
+class ElasticsearchSearcher:
+    """The reading side (indexer.backends.base.IndexSearcher); needs no right but to read."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._names = _Names.of(settings.prefix)
+        self._client = open_async_client(settings)
+
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+        """One request. The whole source is fetched and cut here, which is faster than letting the server do it.
+
+        Measured for 1,000 full items of 200,000: whole source 31 ms, source filtering 38 ms, stored fields 50 ms; for
+        two pieces only the server is faster (24 ms), but its source filtering rewrites the text of the links.
+        """
+        body = _search_body(request, cells)
+        # An answer that lacks the rows of a shard must not pass for the whole.
+        path = f"/{self._names.read}/_search?allow_partial_search_results=false"
+        answer = await send_async(self._client, "POST", path, body)
+        return row_decoder(tuple(key.field for key in request.order.keys), tuple(pieces))(answer)
+
+    async def find(self, uuid: str) -> Record | None:
+        answer = await send_async(self._client, "POST", f"/{self._names.read}/_mget", {"ids": [uuid]})
+        return next((document.record for document in from_found(answer)), None)
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return from_progress_hits(
+            await send_async(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS)
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:
+    if request.limit > _MAX_ROWS:
+        raise NotExpressibleError("Elasticsearch", f"a page of more than {_MAX_ROWS} rows")
+    wanted = [to_dsl(request.filter, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]
+    body: dict[str, Any] = {
+        "size": request.limit,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": wanted}},
+        "sort": sort(request.order),
+    }
+    if request.after is not None:
+        body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
+    return body

@@ -1,0 +1,143 @@
+"""One request to Elasticsearch: bytes in, bytes out, failures as ours. What is in the bytes is not known here.
+
+The client's own decoding is left out: a page of a list is cut out of the answer as it came, never parsed as a whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from elastic_transport import Serializer, TransportError
+from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
+
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexRequestError, IndexUnavailableError
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+_MISSING_INDEX = "index_not_found_exception"
+_INDEX_EXISTS = "resource_already_exists_exception"
+_REQUEST_TIMEOUT = 408
+_TOO_MANY_REQUESTS = 429
+_FIRST_SERVER_ERROR = 500
+
+
+class ResourceExistsError(IndexRequestError):
+    """Somebody else has created it."""
+
+
+class Cause(msgspec.Struct):
+    """Why the server refused a request, or one document of it."""
+
+    type: str = "unknown"
+    reason: str | None = None
+    caused_by: "Cause | None" = None
+
+    def __str__(self) -> str:
+        """The reasons from the outermost to the innermost, which is usually the one that tells."""
+        own = f"{self.type}: {self.reason}" if self.reason else self.type
+        return f"{own} ({self.caused_by})" if self.caused_by else own
+
+
+class _Refusal(msgspec.Struct):
+    error: Cause
+
+
+class _Bytes(Serializer):
+    """Leaves answers as they are, and encodes what is not bytes yet."""
+
+    mimetype = JSON
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+
+    def dumps(self, data: Any) -> bytes:
+        return data if isinstance(data, bytes) else self._encode(data)
+
+    def loads(self, data: bytes) -> bytes:
+        return data
+
+
+_decode_refusal = msgspec.json.Decoder(_Refusal).decode
+
+
+def open_client(settings: IndexSettings) -> Elasticsearch:
+    """The client of a writer; one for each process."""
+    return Elasticsearch(**_options(settings, timeout_s=settings.write_timeout_s))
+
+
+def open_async_client(settings: IndexSettings) -> AsyncElasticsearch:
+    """The client of a searcher; one for each process."""
+    return AsyncElasticsearch(**_options(settings, timeout_s=settings.search_timeout_s))
+
+
+def send(client: Elasticsearch, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
+    """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
+    with _translated(f"{method} {path}"):
+        answer = client.perform_request(method, path, headers=_headers(content_type), body=body)
+        return bytes(answer.body)
+
+
+async def send_async(client: AsyncElasticsearch, method: str, path: str, body: object = None) -> bytes:
+    """As `send`, without blocking."""
+    with _translated(f"{method} {path}"):
+        answer = await client.perform_request(method, path, headers=_headers(JSON), body=body)
+        return bytes(answer.body)
+
+
+def is_passing(status: int) -> bool:
+    """Whether an answer with this status may become another one later, when nobody changes anything."""
+    return status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS) or status >= _FIRST_SERVER_ERROR
+
+
+def is_missing_index(cause: Cause) -> bool:
+    """Whether the index is not there (yet, or because someone removed it), unlike a document that is not."""
+    return cause.type == _MISSING_INDEX
+
+
+def _headers(content_type: str) -> Mapping[str, str]:
+    return {"accept": JSON, "content-type": content_type}
+
+
+def _options(settings: IndexSettings, *, timeout_s: float) -> dict[str, Any]:
+    as_bytes = _Bytes()
+    options: dict[str, Any] = {
+        "hosts": list(settings.urls),
+        "request_timeout": timeout_s,
+        "serializers": {JSON: as_bytes, NDJSON: as_bytes},
+        # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
+        "max_retries": len(settings.urls) - 1,
+        "retry_on_status": (),
+    }
+    if settings.api_key is not None:
+        options["api_key"] = settings.api_key.get_secret_value()
+    if settings.username is not None and settings.password is not None:
+        options["basic_auth"] = (settings.username, settings.password.get_secret_value())
+    if settings.ca_certs is not None:
+        options["ca_certs"] = str(settings.ca_certs)
+    return options
+
+
+@contextmanager
+def _translated(request: str) -> Iterator[None]:
+    try:
+        yield
+    except ApiError as error:
+        cause = _cause(error.body)
+        text = f"{request}: status {error.meta.status}, {cause}"
+        if is_passing(error.meta.status) or is_missing_index(cause):
+            raise IndexUnavailableError(text) from error
+        if cause.type == _INDEX_EXISTS:
+            raise ResourceExistsError(text) from error
+        raise IndexRequestError(text) from error
+    except TransportError as error:
+        raise IndexUnavailableError(f"{request}: {error}") from error
+
+
+def _cause(body: object) -> Cause:
+    try:
+        return _decode_refusal(body if isinstance(body, bytes) else b"").error
+    except msgspec.MsgspecError:
+        return Cause(reason=str(body)[:200])

@@ -1,0 +1,211 @@
+"""What is sent to and read from Elasticsearch, as bytes; pure.
+
+A document of the index is the record without its nulls, the cell, the uuid as two numbers, and the view: each piece an
+object of its own, so that it can be cut out of an answer without being parsed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection
+from indexer.backends.elasticsearch_client import Cause, is_missing_index, is_passing
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.view import PIECE_NAMES
+from query.instances import INSTANCE_FIELDS
+from query.to_dsl import UUID_PARTS, uuid_parts
+
+# Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
+BULK_MAX_DOCUMENTS = 500
+BULK_MAX_BYTES = 5_000_000
+MAX_CELLS = 10_000
+
+_CREATED_OR_UPDATED = (200, 201)
+_CONFLICT = 409
+_BAD_REQUEST = 400
+_PIECE_HEADS = tuple(f'"{name}":{{'.encode() for name in PIECE_NAMES)
+_encode = msgspec.json.Encoder().encode
+
+
+class Bulk(msgspec.Struct):
+    """One bulk request: its documents, and its body, which is newline-delimited JSON."""
+
+    documents: Sequence[Document]
+    body: bytes
+
+
+class BulkOutcome(msgspec.Struct):
+    """What came of one bulk request. failure: of documents that the server could not take now, the first."""
+
+    applied: int = 0
+    stale: int = 0
+    rejected: list[Rejection] = msgspec.field(default_factory=list)
+    failure: IndexUnavailableError | IndexRequestError | None = None
+
+
+class _Written(msgspec.Struct):
+    status: int
+    error: Cause | None = None
+
+
+class _BulkItem(msgspec.Struct):
+    index: _Written
+
+
+class _BulkAnswer(msgspec.Struct):
+    items: list[_BulkItem]
+
+
+class _Progress(msgspec.Struct):
+    watermark: int
+    fresh_as_of: int
+    is_complete: bool
+
+
+class _ProgressHit(msgspec.Struct):
+    source: _Progress = msgspec.field(name="_source")
+    id: str = msgspec.field(name="_id")
+
+
+class _ProgressHits(msgspec.Struct):
+    hits: list[_ProgressHit]
+
+
+class _ProgressAnswer(msgspec.Struct):
+    hits: _ProgressHits
+
+
+_Source = msgspec.defstruct(
+    "_Source",
+    [("cell_uuid", str), ("view", dict[str, msgspec.Raw]), *((name, Any, None) for name in INSTANCE_FIELDS)],
+)
+
+
+class _Found(msgspec.Struct):
+    source: _Source | None = msgspec.field(name="_source", default=None)  # type: ignore[valid-type]
+    version: int = msgspec.field(name="_version", default=0)
+    error: Cause | None = None
+
+
+class _FoundAnswer(msgspec.Struct):
+    docs: list[_Found]
+
+
+_decode_bulk = msgspec.json.Decoder(_BulkAnswer).decode
+_decode_progress = msgspec.json.Decoder(_ProgressAnswer).decode
+_decode_found = msgspec.json.Decoder(_FoundAnswer).decode
+
+
+def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]]:
+    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all."""
+    bulks: list[Bulk] = []
+    rejected: list[Rejection] = []
+    kept: list[Document] = []
+    lines: list[bytes] = []
+    size = 0
+    for document in documents:
+        try:
+            line = _bulk_line(document)
+        except (ValueError, OverflowError) as error:
+            rejected.append(Rejection(document, str(error)))
+            continue
+        if kept and (len(kept) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
+            bulks.append(Bulk(kept, b"".join(lines)))
+            kept, lines, size = [], [], 0
+        kept.append(document)
+        lines.append(line)
+        size += len(line)
+    if kept:
+        bulks.append(Bulk(kept, b"".join(lines)))
+    return bulks, rejected
+
+
+def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
+    """What the server says of each document."""
+    result = BulkOutcome()
+    for document, item in zip(bulk.documents, _decode_bulk(answer).items, strict=True):
+        status, cause = item.index.status, item.index.error or Cause()
+        if status in _CREATED_OR_UPDATED:
+            result.applied += 1
+        elif status == _CONFLICT:
+            result.stale += 1
+        elif is_passing(status) or is_missing_index(cause):
+            result.failure = result.failure or IndexUnavailableError(f"document {document.id}: {cause}")
+        elif status == _BAD_REQUEST:
+            result.rejected.append(Rejection(document, str(cause)))
+        else:
+            result.failure = result.failure or IndexRequestError(f"document {document.id}: status {status}, {cause}")
+    return result
+
+
+def to_progress_bulk(progress: Iterable[CellProgress]) -> bytes:
+    """The body of a bulk request that saves how far cells are followed."""
+    lines: list[bytes] = []
+    for cell in progress:
+        lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
+        lines.append(_encode(_Progress(cell.watermark, cell.fresh_as_of, cell.is_complete)))
+    return b"\n".join([*lines, b""])
+
+
+def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
+    """Progress by cell uuid out of the answer of a search."""
+    return {
+        hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
+        for hit in _decode_progress(answer).hits.hits
+    }
+
+
+def from_found(answer: bytes) -> Iterator[Document]:
+    """The documents that a multi-get found; raises IndexUnavailableError when it could not look for one."""
+    for found in _decode_found(answer).docs:
+        if found.error is not None:
+            raise IndexUnavailableError(f"a document could not be read: {found.error}")
+        if found.source is not None:
+            yield _document(found.source, found.version)
+
+
+@lru_cache(maxsize=64)
+def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes], list[IndexedRow]]:
+    """A function that cuts the rows out of the answer of a search, parsing nothing but what it needs.
+
+    keys: names of the sort keys. pieces: names of the pieces of the view.
+    """
+    view_type = msgspec.defstruct("_View", [(name, msgspec.Raw) for name in pieces])
+    source_type = msgspec.defstruct(
+        "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
+    )
+    hit_type = msgspec.defstruct("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+    hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
+    answer = msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)]))
+    fields = msgspec.structs.astuple
+
+    def decode(body: bytes) -> list[IndexedRow]:
+        rows = []
+        for hit in answer.decode(body).hits.hits:  # type: ignore[attr-defined]
+            cell_uuid, view, *position = fields(hit.source)
+            rows.append(IndexedRow(cell_uuid, tuple(position), [bytes(raw)[1:-1] for raw in fields(view)]))
+        return rows
+
+    return decode
+
+
+def _bulk_line(document: Document) -> bytes:
+    """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
+    record = document.record
+    values = {name: value for name, value in record.items() if value is not None}
+    values["cell_uuid"] = document.cell_uuid
+    values.update(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True))
+    view = b"},".join([head + piece for head, piece in zip(_PIECE_HEADS, document.view, strict=True)])
+    return b'{"index":{"_id":"%b","version":%d,"version_type":"external"}}\n%b,"view":{%b}}}\n' % (
+        document.id.encode(),
+        document.version,
+        _encode(values)[:-1],
+        view,
+    )
+
+
+def _document(source: Any, version: int) -> Document:
+    record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
+    return Document(source.cell_uuid, version, record, tuple([bytes(source.view[name])[1:-1] for name in PIECE_NAMES]))

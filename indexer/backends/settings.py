@@ -1,0 +1,42 @@
+"""The section `index` of the settings: where the index is, and how to reach it."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+PositiveSeconds = Annotated[float, Field(gt=0)]
+
+
+class IndexSettings(BaseModel):
+    """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for `elasticsearch`.
+
+    refresh_interval_s: what was written becomes searchable at most this often.
+    prefix: the names of the indexes and aliases begin with it, so that several fleets can share one cluster.
+    replicas: copies of each shard; None lets the cluster keep one copy as soon as it has a second node.
+    write_timeout_s, search_timeout_s: one request, of the indexer and of the API.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backend: Literal["sqlite", "elasticsearch"] = "sqlite"
+    path: Path = Path("fleetlight-index.db")
+    refresh_interval_s: PositiveSeconds = 1.0
+    urls: Annotated[tuple[str, ...], Field(min_length=1)] = ("http://127.0.0.1:9200",)
+    prefix: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] = "fleetlight"
+    api_key: SecretStr | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_certs: Path | None = None
+    write_timeout_s: PositiveSeconds = 30.0
+    search_timeout_s: PositiveSeconds = 5.0
+    shards: Annotated[int, Field(ge=1)] = 1
+    replicas: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_authenticate(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password belong together: set both or neither")
+        if self.api_key is not None and self.username is not None:
+            raise ValueError("set either api_key or username and password, not both")
+        return self

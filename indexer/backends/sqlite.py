@@ -1,0 +1,241 @@
+"""The embedded index: one SQLite file, in WAL mode, so that searches never wait for the writer.
+
+The file and its tables are made by the writer; a searcher opens the file read-only.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import TypeVar
+
+from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult
+from indexer.backends.sqlite_schema import (
+    SCHEMA_VERSION,
+    creation_statements,
+    document_of,
+    row_of,
+    upsert_statement,
+)
+from indexer.backends.sqlite_search import select_page
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from query.fields import Record
+from query.page import PageRequest
+from query.sqlite_functions import register_functions
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_S = 5.0
+_SEARCH_THREADS = 4
+# Reading through memory saves copying every page: a quarter of the time of a list of 1,000. It only reserves addresses.
+_MMAP_BYTES = 2**34
+_READ_BATCH = 500
+# Result codes after which the same call may succeed later. After any other a person must look.
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+_NOT_PREPARED = "no such table"
+# What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
+_UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
+_READ_PROGRESS = "SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM progress"
+_SAVE_PROGRESS = "INSERT OR REPLACE INTO progress (cell_uuid, watermark, fresh_as_of, is_complete) VALUES (?, ?, ?, ?)"
+
+
+class SqliteWriter:
+    """The writing side (indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = Lock()
+        self._upsert = upsert_statement()
+        with _translated(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+
+    def prepare(self) -> None:
+        with self._turn, _translated(self._path):
+            # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
+            # watermark that promises them are in one file, so what is lost is read again from the cells.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+        with self._transaction():
+            version = _schema_version(self._connection)
+            if version == 0:
+                for statement in creation_statements():
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            else:
+                _require_known_schema(version, self._path)
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        try:
+            rows = [row_of(document) for document in documents]
+            with self._transaction():
+                # Counts inserted and updated rows only, so rows that were not newer are the rest.
+                applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
+        except _UNSTORABLE:
+            return self._write_one_by_one(documents)
+        return WriteResult(applied, len(documents) - applied)
+
+    def make_searchable(self) -> None:
+        """Nothing to do: what is committed can be found."""
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        found: dict[str, Document] = {}
+        wanted = list(ids)
+        with self._turn, _translated(self._path):
+            for start in range(0, len(wanted), _READ_BATCH):
+                batch = wanted[start : start + _READ_BATCH]
+                marks = ", ".join("?" * len(batch))
+                rows = self._connection.execute(f"SELECT * FROM documents WHERE uuid IN ({marks})", batch)  # noqa: S608
+                found.update((document.id, document) for document in map(document_of, rows))
+        return found
+
+    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        with self._transaction():
+            self._connection.executemany(
+                _SAVE_PROGRESS,
+                [(cell.cell_uuid, cell.watermark, cell.fresh_as_of, cell.is_complete) for cell in progress],
+            )
+
+    def load_progress(self) -> Mapping[str, CellProgress]:
+        with self._turn, _translated(self._path):
+            return _read_progress(self._connection)
+
+    def close(self) -> None:
+        with self._turn:
+            self._connection.close()
+
+    def _write_one_by_one(self, documents: Sequence[Document]) -> WriteResult:
+        applied, rejected = 0, []
+        with self._transaction():
+            for document in documents:
+                try:
+                    applied += self._connection.execute(self._upsert, row_of(document)).rowcount
+                except _UNSTORABLE as error:
+                    rejected.append(Rejection(document, str(error)))
+        return WriteResult(applied, len(documents) - applied - len(rejected), tuple(rejected))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._turn, _translated(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            finally:
+                # Some errors, such as a full disk, end the transaction by themselves.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+
+class SqliteSearcher:
+    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
+
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+        def run(connection: sqlite3.Connection) -> Sequence[IndexedRow]:
+            return select_page(connection, request, cells, pieces)
+
+        return await self._call(run)
+
+    async def find(self, uuid: str) -> Record | None:
+        def run(connection: sqlite3.Connection) -> Record | None:
+            row = connection.execute("SELECT * FROM documents WHERE uuid = ?", (uuid,)).fetchone()
+            return None if row is None else document_of(row).record
+
+        return await self._call(run)
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return await self._call(_read_progress)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
+    async def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_connection, function)
+
+    def _with_connection(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        with _translated(self._path):
+            try:
+                connection = self._idle.get_nowait()
+            except Empty:
+                connection = self._open()
+            try:
+                result = function(connection)
+            except sqlite3.Error:
+                connection.close()
+                raise
+            self._idle.put(connection)
+            return result
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
+        )
+        try:
+            _require_known_schema(_schema_version(connection), self._path)
+            connection.execute(f"PRAGMA mmap_size = {_MMAP_BYTES}")
+            register_functions(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
+    return {
+        cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
+        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(_READ_PROGRESS)
+    }
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _require_known_schema(version: int, path: Path) -> None:
+    """Raise IndexUnavailableError when the file is not prepared yet, IndexRequestError when it is not of our making."""
+    if version == 0:
+        raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
+    if version != SCHEMA_VERSION:
+        raise IndexRequestError(
+            f"the index {path} has schema version {version}, this program reads {SCHEMA_VERSION}: "
+            "run the version that wrote it, or remove the file and let the indexer fill a new one"
+        )
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
+    try:
+        yield
+    except _UNSTORABLE:
+        raise
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if (code is not None and code & 0xFF in _PASSING) or str(error).startswith(_NOT_PREPARED):
+            raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
+        raise IndexRequestError(f"the index {path} refused a request: {error}") from error
+    except OSError as error:
+        raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error

@@ -1,0 +1,67 @@
+"""A page of the SQLite index: from the request to one statement, and from its rows to ours."""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import and_, select
+from sqlalchemy.dialects import sqlite
+
+from indexer.backends.base import IndexedRow
+from indexer.backends.sqlite_schema import DOCUMENTS, piece_column
+from query.fields import Kind
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.to_sql import after, order_by, to_sql
+
+# sqlite3 binds by position; named parameters would be looked up one by one.
+_DIALECT = sqlite.dialect(paramstyle="qmark")
+_COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c}
+
+
+def select_page(
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
+) -> list[IndexedRow]:
+    """Run one search; `connection` has what query.sqlite_functions registers.
+
+    The rows go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it.
+    """
+    statement, values = _compile(request, cells, pieces)
+    first_piece = len(request.order.keys) + 1
+    rows = [
+        IndexedRow(row[0], row[1:first_piece], row[first_piece:])
+        for row in connection.execute(statement, values).fetchall()
+    ]
+    bools = [
+        position for position, key in enumerate(request.order.keys) if INSTANCE_FIELDS[key.field].kind is Kind.BOOL
+    ]
+    return [_with_bools(row, bools) for row in rows] if bools else rows
+
+
+def _compile(request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> tuple[str, Sequence[object]]:
+    terms = [to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, "sqlite")]
+    if request.after is not None:
+        terms.append(after(request.order, request.after, _COLUMNS, "sqlite"))
+    # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are asked for.
+    terms.append(DOCUMENTS.c.cell_uuid.in_(list(cells)))
+    statement = (
+        select(
+            DOCUMENTS.c.cell_uuid,
+            *(DOCUMENTS.c[key.field] for key in request.order.keys),
+            *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
+        )
+        .where(and_(*terms))
+        .order_by(*order_by(request.order, _COLUMNS, "sqlite"))
+        .limit(request.limit)
+    )
+    compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+    names = compiled.positiontup or ()
+    return compiled.string, [compiled.params[name] for name in names]
+
+
+def _with_bools(row: IndexedRow, positions: Sequence[int]) -> IndexedRow:
+    """The row with booleans in its position, which SQLite keeps as 0 and 1."""
+    position = list(row.position)
+    for index in positions:
+        if position[index] is not None:
+            position[index] = bool(position[index])
+    return IndexedRow(row.cell_uuid, tuple(position), row.pieces)

@@ -1,0 +1,362 @@
+"""What every index backend promises: one suite, run over each of them."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress, Document, IndexedRow, IndexSearcher, IndexWriter, WriteResult
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexUnavailableError
+from indexer.view import PIECE_NAMES
+from query.errors import NotExpressibleError
+from query.evaluate import sorted_page
+from query.fields import Record, from_microseconds
+from query.filters import (
+    EVERYTHING,
+    And,
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    Has,
+    In,
+    IsNotNull,
+    IsNull,
+    Lacks,
+    Le,
+    Lt,
+    Matches,
+    Ne,
+    NotIn,
+    NotMatches,
+    Or,
+)
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+from tests.support.documents import CREATED_AT, make_document, make_record, make_uuid
+
+BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
+DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Index:
+    """Both sides of one index, with the asynchronous one made blocking."""
+
+    def __init__(self, writer: IndexWriter, searcher: IndexSearcher, runner: asyncio.Runner) -> None:
+        self.writer = writer
+        self._searcher = searcher
+        self._run = runner.run
+
+    def write(self, *documents: Document) -> WriteResult:
+        result = self.writer.write(documents)
+        self.writer.make_searchable()
+        return result
+
+    def search(
+        self,
+        node: Filter = EVERYTHING,
+        *,
+        order: SortOrder = DEFAULT_ORDER,
+        limit: int = 1000,
+        after: tuple[Any, ...] | None = None,
+        cells: Sequence[str] = ("c0", "c1", "c2"),
+        pieces: Sequence[str] = (),
+    ) -> Sequence[IndexedRow]:
+        return self._run(self._searcher.search(PageRequest(node, order, limit, after), cells, pieces))
+
+    def uuids(self, node: Filter = EVERYTHING, **arguments: Any) -> list[str]:
+        return [row.position[-1] for row in self.search(node, **arguments)]
+
+    def find(self, uuid: str) -> Record | None:
+        return self._run(self._searcher.find(uuid))
+
+    def progress(self) -> dict[str, CellProgress]:
+        return dict(self._run(self._searcher.progress()))
+
+
+@pytest.fixture(params=BACKENDS)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(backend="sqlite", path=tmp_path / "index.db")
+    return IndexSettings(
+        backend="elasticsearch",
+        urls=(request.getfixturevalue("elasticsearch_url"),),
+        prefix=request.getfixturevalue("elasticsearch_prefix"),
+        search_timeout_s=30,
+    )
+
+
+@pytest.fixture
+def index(settings: IndexSettings) -> Iterator[Index]:
+    writer, searcher = open_writer(settings), open_searcher(settings)
+    with asyncio.Runner() as runner:
+        try:
+            writer.prepare()
+            yield Index(writer, searcher, runner)
+        finally:
+            runner.run(searcher.close())
+            writer.close()
+
+
+def test_newer_version_replaces_older(index: Index) -> None:
+    assert index.write(make_document(1, version=1, display_name="old")) == WriteResult(1, 0)
+    assert index.write(make_document(1, version=2, display_name="new")) == WriteResult(1, 0)
+    assert index.uuids(Eq("display_name", "new")) == [make_uuid(1)]
+    assert index.uuids(Eq("display_name", "old")) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_or_equal_version_is_stale(index: Index, version: int) -> None:
+    index.write(make_document(1, version=2, display_name="new"))
+    assert index.write(make_document(1, version=version, display_name="old")) == WriteResult(0, 1)
+    assert index.uuids(Eq("display_name", "new")) == [make_uuid(1)]
+
+
+def test_result_counts_applied_and_stale_in_one_write(index: Index) -> None:
+    index.write(make_document(1, version=5))
+    result = index.write(make_document(1, version=4), make_document(2), make_document(2), make_document(2, version=2))
+    assert result == WriteResult(2, 2)
+
+
+def test_writing_nothing_is_allowed(index: Index) -> None:
+    assert index.write() == WriteResult(0, 0)
+    assert index.writer.read([]) == {}
+    index.writer.save_progress([])
+
+
+def test_any_order_and_repetition_leaves_the_same_index(index: Index) -> None:
+    generator = random.Random(7)
+    for number in range(8):
+        changes = [make_document(number, version=version, display_name=f"name-{version}") for version in (1, 2, 3)]
+        repeated = generator.sample([*changes, *changes], 6)
+        for start in range(0, len(repeated), 2):
+            index.write(*repeated[start : start + 2])
+        assert index.writer.read([make_uuid(number)]) == {make_uuid(number): changes[-1]}
+    assert len(index.uuids(Eq("display_name", "name-3"))) == len(index.uuids()) == 8
+
+
+def test_late_update_does_not_revive_deleted_instance(index: Index) -> None:
+    index.write(make_document(1, version=3, deleted=True))
+    index.write(make_document(1, version=2, deleted=False))
+    assert index.uuids(Eq("deleted", True)) == [make_uuid(1)]
+    assert index.uuids(Eq("deleted", False)) == []
+
+
+def test_only_asked_cells_are_searched(index: Index) -> None:
+    index.write(*(make_document(number, cell_uuid=f"c{number % 3}") for number in range(9)))
+    assert {row.cell_uuid for row in index.search(cells=["c1"])} == {"c1"}
+    assert len(index.search(cells=["c0", "c2"])) == 6
+    assert index.search(cells=[]) == []
+
+
+def test_only_asked_pieces_are_returned_in_the_asked_order(index: Index) -> None:
+    document = make_document(1, display_name='quoted "name" \\u002f é \u2028 \U0001f600', tags=["a"])
+    index.write(document)
+    for names in ([], ["brief"], ["tags", "links", "common"], PIECE_NAMES):
+        (row,) = index.search(pieces=names)
+        assert list(row.pieces) == [document.view[PIECE_NAMES.index(name)] for name in names]
+
+
+def test_find_returns_the_record_also_of_a_deleted_instance(index: Index) -> None:
+    document = make_document(
+        1,
+        deleted=True,
+        tags=["b", "a"],
+        metadata={"k": None, "é": "\x00"},
+        fault={"code": 500, "created_at": CREATED_AT, "message": "no host", "details": None},
+    )
+    index.write(document)
+    assert index.find(make_uuid(1)) == document.record
+    assert index.find(make_uuid(2)) is None
+    assert index.find("not a uuid, nor a path: ../_search?*") is None
+
+
+def test_read_returns_documents_that_cannot_be_found_yet(index: Index) -> None:
+    documents = [make_document(number, version=number + 7, cell_uuid="c1", tags=["x"]) for number in (1, 2)]
+    index.writer.write(documents)
+    found = index.writer.read([make_uuid(1), make_uuid(2), make_uuid(3)])
+    assert found == {document.id: document for document in documents}
+
+
+def test_progress_is_kept(index: Index) -> None:
+    first = CellProgress("c0", 10, CREATED_AT, is_complete=False)
+    index.writer.save_progress([first, CellProgress("c1", 1, 2, is_complete=True)])
+    index.writer.save_progress([CellProgress("c1", 3, 4, is_complete=True)])
+    expected = {"c0": first, "c1": CellProgress("c1", 3, 4, is_complete=True)}
+    assert index.writer.load_progress() == expected
+    assert index.progress() == expected
+
+
+def test_prepare_twice_keeps_what_is_there(index: Index, settings: IndexSettings) -> None:
+    index.write(make_document(1))
+    index.writer.save_progress([CellProgress("c0", 1, 2, is_complete=True)])
+    again = open_writer(settings)
+    again.prepare()
+    assert again.load_progress().keys() == {"c0"}
+    again.close()
+    assert index.uuids() == [make_uuid(1)]
+
+
+def test_several_processes_may_prepare_at_once(settings: IndexSettings) -> None:
+    writers = [open_writer(settings) for _ in range(4)]
+    with ThreadPoolExecutor(len(writers)) as threads:
+        list(threads.map(lambda writer: writer.prepare(), writers))
+    for number, writer in enumerate(writers):
+        assert writer.write([make_document(number)]) == WriteResult(1, 0)
+    writers[0].make_searchable()
+    assert len(writers[0].read([make_uuid(number) for number in range(4)])) == 4
+    for writer in writers:
+        writer.close()
+
+
+def test_rejected_document_is_named_and_the_others_are_written(index: Index) -> None:
+    bad = make_document(2, progress=2**70)
+    other_bad = replace(make_document(3), record=make_record(3, display_name="\ud800"))
+    worse = make_document(4, power_state="running")
+    result = index.write(make_document(1), bad, other_bad, worse, make_document(5))
+    assert (result.applied, result.stale) == (2, 0)
+    assert {rejection.document.id for rejection in result.rejected} == {bad.id, other_bad.id, worse.id}
+    assert all(rejection.reason for rejection in result.rejected)
+    assert sorted(index.uuids()) == [make_uuid(1), make_uuid(5)]
+
+
+def test_batch_of_several_bulks_is_written_and_counted(index: Index) -> None:
+    documents = [make_document(number) for number in range(1700)]
+    assert index.write(*documents) == WriteResult(1700, 0)
+    assert index.write(*documents) == WriteResult(0, 1700)
+    assert index.uuids(limit=5) == [make_uuid(number) for number in range(1699, 1694, -1)]
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        IndexSettings(backend="sqlite", path=Path("no-such-folder/index.db")),
+        IndexSettings(backend="elasticsearch", urls=(NOWHERE,)),
+    ],
+    ids=["sqlite", "elasticsearch"],
+)
+def test_index_that_does_not_answer_is_unavailable(away: IndexSettings) -> None:
+    searcher = open_searcher(away)
+    with asyncio.Runner() as runner:
+        for ask in (searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], []), searcher.progress()):
+            with pytest.raises(IndexUnavailableError):
+                runner.run(ask)
+        with pytest.raises(IndexUnavailableError):
+            runner.run(searcher.find(make_uuid(1)))
+        runner.run(searcher.close())
+
+
+def test_index_that_was_never_prepared_is_unavailable(settings: IndexSettings) -> None:
+    searcher, writer = open_searcher(settings), open_writer(settings)
+    with asyncio.Runner() as runner:
+        with pytest.raises(IndexUnavailableError):
+            runner.run(searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], []))
+        with pytest.raises(IndexUnavailableError):
+            runner.run(searcher.progress())
+        runner.run(searcher.close())
+    with pytest.raises(IndexUnavailableError):
+        writer.write([make_document(1)])
+    with pytest.raises(IndexUnavailableError):
+        writer.load_progress()
+    writer.close()
+
+
+# A small world in which every comparison, null and tie happens: what the oracle is asked about, too.
+WORLD = [
+    make_document(
+        number,
+        cell_uuid=f"c{number % 3}",
+        display_name=name,
+        host=host,
+        created_at=None if number % 7 == 6 else CREATED_AT + number // 4,
+        updated_at=CREATED_AT if number % 2 else None,
+        power_state=(None, 0, 1, -5)[number % 4],
+        locked=(True, False, None)[number % 3],
+        deleted=number % 5 == 0,
+        tags=[[], ["a"], ["a", "b"]][number % 3],
+    )
+    for number, (name, host) in enumerate(
+        itertools.product(
+            ["web", "Web", "", None, "wéb", "we\u0301b", "\U0001f600", "\uffff", "web-10", "web-9", "a b", "we.b"],
+            ["node-1", None, ""],
+        )
+    )
+]
+FILTERS: list[Filter] = [
+    EVERYTHING,
+    Or(()),
+    Eq("display_name", "web"),
+    Eq("display_name", ""),
+    Ne("display_name", "web"),
+    In("host", ("node-1", "")),
+    In("host", ()),
+    NotIn("host", ("node-1",)),
+    NotIn("host", ()),
+    IsNull("host"),
+    IsNotNull("display_name"),
+    Lt("display_name", "web"),
+    Ge("display_name", "\uffff"),
+    Gt("power_state", -1),
+    Le("power_state", 0),
+    Ge("updated_at", from_microseconds(CREATED_AT)),
+    Ge("created_at", from_microseconds(CREATED_AT + 4)),
+    Eq("locked", True),
+    Ne("locked", True),
+    Eq("deleted", False),
+    Has("tags", "b"),
+    Lacks("tags", "b"),
+    IsNull("tags"),
+    Matches("display_name", "^w.b$"),
+    NotMatches("display_name", "b-[0-9]"),
+    And((Eq("deleted", False), Or((Matches("display_name", "e"), IsNull("host"))), Ne("power_state", 1))),
+]
+ORDERS = [
+    SortOrder.of(INSTANCE_FIELDS, [SortKey(name, direction) for name, direction in keys])
+    for keys in (
+        [("created_at", Direction.DESC)],
+        [("created_at", Direction.ASC)],
+        [("display_name", Direction.ASC)],
+        [("display_name", Direction.DESC), ("host", Direction.ASC)],
+        [("host", Direction.DESC), ("power_state", Direction.DESC)],
+        [("power_state", Direction.ASC), ("locked", Direction.DESC)],
+        [("locked", Direction.ASC), ("updated_at", Direction.DESC), ("display_name", Direction.ASC)],
+        [("uuid", Direction.DESC)],
+    )
+]
+
+
+def test_every_filter_and_order_paged_to_the_end_agrees_with_the_oracle(index: Index) -> None:
+    index.write(*WORLD)
+    records = [document.record for document in WORLD]
+    for node, order in [*((node, DEFAULT_ORDER) for node in FILTERS), *((EVERYTHING, order) for order in ORDERS)]:
+        expected = sorted_page(records, PageRequest(node, order, 1000), INSTANCE_FIELDS)
+        rows: list[IndexedRow] = []
+        while page := index.search(node, order=order, limit=7, after=rows[-1].position if rows else None):
+            rows.extend(page)
+        assert [row.position for row in rows] == [order.values(record) for record in expected], (node, order)
+
+
+def test_position_of_a_row_that_is_gone_still_starts_a_page(index: Index) -> None:
+    index.write(*(make_document(number) for number in (1, 3, 5)))
+    position = (CREATED_AT + 4, make_uuid(4))
+    assert index.uuids(after=position) == [make_uuid(3), make_uuid(1)]
+
+
+@pytest.mark.elasticsearch
+def test_filter_that_lucene_cannot_express_exactly_is_refused(elasticsearch_url: str) -> None:
+    searcher = open_searcher(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,)))
+    request = PageRequest(Matches("display_name", r"\bweb\b"), DEFAULT_ORDER, 10)
+    with asyncio.Runner() as runner:
+        with pytest.raises(NotExpressibleError):
+            runner.run(searcher.search(request, ["c0"], []))
+        runner.run(searcher.close())
