@@ -31,10 +31,9 @@ def test_elasticsearch_is_version_nine_and_takes_documents(elasticsearch_url: st
 def test_message_goes_through_the_quorum_queue_of_a_cell(amqp_url: str, amqp_cell: str) -> None:
     with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
         topology.declare(channel, amqp_cell, has_quorum_queues=True)
-        publisher = kombu.Producer(channel, topology.exchange_name(amqp_cell))
-        publisher.publish({"a": 1}, routing_key=topology.routing_key("INFO"))
-        received: list[object] = []
         queue = topology.work_queue(amqp_cell, has_quorum_queues=True)
+        kombu.Producer(channel, queue.exchange).publish({"a": 1}, routing_key=topology.routing_key("INFO"))
+        received: list[object] = []
         with kombu.Consumer(channel, [queue], callbacks=[lambda body, message: received.append((body, message.ack()))]):
             connection.drain_events(timeout=10)
     assert received == [({"a": 1}, None)]
