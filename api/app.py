@@ -1,0 +1,89 @@
+"""The application: every route of every face, put together from parts that were built elsewhere."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.compute.endpoint import Door
+from api.compute.faults import fault, no_such_route
+from api.compute.servers import Mappings, ServerHandlers
+from api.compute.versions import VersionDocuments
+from api.health import HealthEndpoints
+from api.identity import IDENTITIES
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import CellReader
+from api.metrics import ApiMetrics
+from api.settings import ApiSettings, SearchSettings
+from cells.clock import Clock, system_clock
+from indexer.backends.base import IndexSearcher
+
+
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    """What the application is made of. Whoever built a part closes it.
+
+    cells: a `cells.fan_out.CellPool`. mappings: the `cells.fleet.Fleet`.
+    searcher: the index; None when there is none. It is only asked if `search.enabled`.
+    """
+
+    cells: CellReader
+    mappings: Mappings
+    searcher: IndexSearcher | None = None
+    api: ApiSettings = field(default_factory=ApiSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    clock: Clock = system_clock
+
+
+def create_app(parts: ApiParts) -> FastAPI:
+    """The application over `parts`; its `state.lister` holds the safe-connect flag."""
+    lister = InstanceLister(parts.cells, parts.mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        lister.close()
+
+    app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.state.lister = lister
+    app.add_exception_handler(HTTPException, _answer_http_exception)
+    metrics = ApiMetrics()
+    _add_compute_routes(app, parts, lister, metrics)
+    health = HealthEndpoints(lister, parts.cells, metrics)
+    app.add_route("/healthz", health.healthz, methods=["GET"])
+    app.add_route("/readyz", health.readyz, methods=["GET"])
+    app.add_route("/metrics", health.metrics, methods=["GET"])
+    return app
+
+
+def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, metrics: ApiMetrics) -> None:
+    """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
+    prefix = parts.api.compute_link_prefix
+    door = Door(IDENTITIES[parts.api.auth](), prefix)
+    versions = VersionDocuments(door, prefix)
+    servers = ServerHandlers(
+        lister,
+        parts.cells,
+        parts.mappings,
+        metrics,
+        max_limit=parts.api.max_limit,
+        timeout_s=parts.search.cell_timeout_s,
+    )
+    app.add_route("/", versions.all, methods=["GET"])
+    app.add_route("/v2.1", versions.newest, methods=["GET"])
+    app.add_route("/v2.1/", versions.newest, methods=["GET"])
+    for base in ("/v2.1", "/v2.1/{project_id}"):
+        app.add_route(f"{base}/servers", door.endpoint(servers.index), methods=["GET"])
+        app.add_route(f"{base}/servers/detail", door.endpoint(servers.detail), methods=["GET"])
+        app.add_route(f"{base}/servers/{{server_id}}", door.endpoint(servers.show), methods=["GET"])
+
+
+async def _answer_http_exception(_request: Request, error: Exception) -> Response:
+    """Routing errors in our own words; a framework's body never gets out."""
+    if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
+        return fault(error.status_code, error.detail)
+    return no_such_route()

@@ -1,0 +1,49 @@
+"""What is said of servers whose cell cannot be reached and which the index does not know (section 12)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from api.compute.links import Links
+from cells.fleet import InstanceMapping
+from query.fields import from_microseconds
+
+UNKNOWN = "UNKNOWN"
+_SERVER_GROUPS_SINCE = 71
+
+
+def brief_item(mapping: InstanceMapping, links: Links) -> bytes:
+    """The item of `GET /servers`; it has no name."""
+    uuid = mapping.instance_uuid
+    return msgspec.json.encode({"id": uuid, "status": UNKNOWN, "links": links.of_server(uuid)})
+
+
+def full_item(mapping: InstanceMapping, links: Links) -> bytes:
+    """The item of `GET /servers/detail`."""
+    return msgspec.json.encode(_common(mapping, links))
+
+
+def shown_item(mapping: InstanceMapping, links: Links, minor: int) -> bytes:
+    """The server of `GET /servers/{id}`. Flavor and image are known by the cell alone, so they are empty."""
+    item = {
+        **_common(mapping, links),
+        "user_id": mapping.user_id or UNKNOWN,
+        "flavor": {},
+        "image": "",
+        "OS-EXT-AZ:availability_zone": UNKNOWN,
+        "OS-EXT-STS:power_state": 0,
+    }
+    if minor >= _SERVER_GROUPS_SINCE:
+        item["server_groups"] = []
+    return msgspec.json.encode(item)
+
+
+def _common(mapping: InstanceMapping, links: Links) -> Mapping[str, Any]:
+    return {
+        "id": mapping.instance_uuid,
+        "status": UNKNOWN,
+        "tenant_id": mapping.project_id or "",
+        "created": from_microseconds(mapping.created_at).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "links": links.of_server(mapping.instance_uuid),
+    }

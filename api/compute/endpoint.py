@@ -1,0 +1,102 @@
+"""What every request of the compute API goes through, in the order that Nova checks it.
+
+Route, microversion, identity, project in the address, then the handler; whatever goes wrong becomes a fault here, and
+every answer gets its request id and microversion headers here.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.compute.faults import fault_of, no_such_route
+from api.compute.links import Links
+from api.compute.microversion import negotiate, response_headers
+from api.compute.query_string import QueryString
+from api.errors import BadRequestError, UnsupportedMediaTypeError, UnsupportedMicroversionError, status_of
+from api.identity.caller import Caller, Identity
+
+_log = structlog.get_logger(__name__)
+_PROJECT_ID = re.compile(r"[0-9a-f-]+")
+_JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json", "text/plain"})
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRequest:
+    """A request that has passed the door.
+
+    minor: the microversion is 2.`minor`.
+    """
+
+    minor: int
+    caller: Caller
+    query: QueryString
+    links: Links
+    http: Request
+
+
+Handler = Callable[[ComputeRequest], Awaitable[Response]]
+
+
+class Door:
+    """Makes endpoints out of handlers.
+
+    link_prefix: `api.compute_link_prefix`.
+    """
+
+    def __init__(self, identity: Identity, link_prefix: str | None) -> None:
+        self._identity = identity
+        self._link_prefix = link_prefix
+
+    def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint that answers with `handler`."""
+
+        async def answer(http: Request) -> Response:
+            return await self.answer(http, lambda minor: self._handle(http, minor, handler))
+
+        return answer
+
+    async def answer(self, http: Request, handle: Callable[[int], Awaitable[Response]]) -> Response:
+        """Negotiate the microversion, call `handle` with its minor part, and turn what goes wrong into a fault."""
+        request_id = f"req-{uuid4()}"
+        version_headers: list[tuple[str, str]] = []
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                version = negotiate(http.headers)
+                version_headers = response_headers(str(version))
+                response = await handle(version.minor)
+            except UnsupportedMicroversionError as error:
+                version_headers = response_headers(error.version)
+                response = fault_of(error)
+            except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
+                _log_failure(error)
+                response = fault_of(error)
+        identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
+        for name, value in version_headers + identifiers:
+            response.headers.append(name, value)
+        return response
+
+    async def _handle(self, http: Request, minor: int, handler: Handler) -> Response:
+        caller = await self._identity.authenticate(http.headers)
+        project_id = http.path_params.get("project_id")
+        if project_id is not None and project_id != caller.project_id:
+            if not _PROJECT_ID.fullmatch(project_id):
+                return no_such_route()
+            raise BadRequestError(f"Malformed request URL: URL's project_id '{project_id}' doesn't match Context's")
+        content_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type and content_type not in _JSON_TYPES:
+            raise UnsupportedMediaTypeError(content_type)
+        query = QueryString.parse(http.scope["query_string"])
+        links = Links.of(http, self._link_prefix, project_id)
+        return await handler(ComputeRequest(minor, caller, query, links, http))
+
+
+def _log_failure(error: Exception) -> None:
+    if status_of(error) is None:
+        _log.exception("request_failed")
+    elif status_of(error) == 500:
+        _log.error("request_failed", reason=str(error), cause=str(error.__cause__))

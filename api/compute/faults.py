@@ -1,0 +1,29 @@
+"""Error bodies of the compute API (contracts/nova-servers, section 10)."""
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+
+from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, status_of
+
+
+def fault_of(error: Exception) -> Response:
+    """The answer to a request that failed with `error`.
+
+    What callers did is explained to them; of what happened to us they get the class, since texts may name servers.
+    """
+    status = status_of(error) or 500
+    message = str(error)
+    if status >= 500 and not isinstance(error, ApiError):
+        message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
+    return fault(status, message)
+
+
+def fault(status: int, message: str) -> Response:
+    key = FAULT_KEYS.get(status, OTHER_FAULT_KEY)
+    body = msgspec.json.encode({key: {"code": status, "message": message}})
+    return Response(body, status, media_type="application/json")
+
+
+def no_such_route() -> Response:
+    """What an unknown path, or a known one with another method, gets."""
+    return PlainTextResponse("404 Not Found\n\nThere is nothing at this address.\n", 404)

@@ -1,0 +1,49 @@
+"""The addresses that links begin with (contracts/nova-servers, section 7.1)."""
+
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """root: address of the application, without a slash at the end. project: path element of the project, or empty."""
+
+    root: str
+    project: str = ""
+
+    @classmethod
+    def of(cls, request: Request, prefix: str | None, project_id: str | None = None) -> "Links":
+        """The addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
+        root_path = request.scope.get("root_path", "").rstrip("/")
+        origin = prefix or f"{request.scope['scheme']}://{_host(request)}"
+        return cls(origin + root_path, "" if project_id is None else f"/{project_id}")
+
+    @property
+    def versioned(self) -> str:
+        return f"{self.root}/v2.1{self.project}"
+
+    @property
+    def plain(self) -> str:
+        return f"{self.root}{self.project}"
+
+    @property
+    def as_json(self) -> tuple[str, str]:
+        """`versioned` and `plain` as they stand inside a JSON string: a Host header can hold anything."""
+        versioned, plain = (msgspec.json.encode(url)[1:-1].decode() for url in (self.versioned, self.plain))
+        return versioned, plain
+
+    def of_server(self, uuid: str) -> list[dict[str, str]]:
+        return [
+            {"rel": "self", "href": f"{self.versioned}/servers/{uuid}"},
+            {"rel": "bookmark", "href": f"{self.plain}/servers/{uuid}"},
+        ]
+
+
+def _host(request: Request) -> str:
+    host = request.headers.get("host")
+    if host:
+        return host
+    server = request.scope.get("server")
+    return "localhost" if server is None else f"{server[0]}:{server[1]}"

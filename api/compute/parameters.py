@@ -1,0 +1,229 @@
+"""The query parameters of the server lists: one table, and what is done with a query string before it means anything.
+
+Facts: contracts/nova-servers, sections 3 and 4. A new filter is a row of `PARAMETERS`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from api.compute.query_string import QueryString
+from api.errors import BadRequestError, ParameterError
+from query.errors import RegularExpressionError
+from query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
+from query.regex import compile_pattern
+
+FORBIDDEN = frozenset(
+    {
+        "block_device_mapping",
+        "services",
+        "metadata",
+        "system_metadata",
+        "info_cache",
+        "security_groups",
+        "pci_devices",
+    }
+)
+UNKNOWN_IS_AN_ERROR_SINCE = 75
+TRUE_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
+FALSE_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
+_DIGITS = re.compile(r"[0-9]+")
+_YEAR = re.compile(r"[0-9]{4}")
+_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
+_ADMIN_ONLY = None
+
+
+class Kind(StrEnum):
+    """What values a parameter can have at all; checked for every caller, whoever may use it."""
+
+    TEXT = "text"
+    PATTERN = "pattern"
+    TIME = "time"
+    DIGITS = "digits"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One query parameter.
+
+    since: microversion from which the name is known. public_since: microversion from which the value of a caller counts
+        who is no administrator; None: never.
+    build: the filter that a value means; None for parameters that `filters`, `sorting` or paging read themselves.
+    is_supported: False for filters of the contract that are not built; an answer without them would have wrong rows.
+    """
+
+    name: str
+    kind: Kind
+    since: int = 1
+    public_since: int | None = _ADMIN_ONLY
+    build: Callable[[str], Filter] | None = None
+    is_supported: bool = True
+
+
+def _exact(field: str) -> Callable[[str], Filter]:
+    return lambda value: Eq(field, value)
+
+
+def _flag(field: str) -> Callable[[str], Filter]:
+    return lambda value: Eq(field, strict_bool(field, value))
+
+
+def _pattern(field: str) -> Callable[[str], Filter]:
+    return lambda value: Matches(field, value)
+
+
+def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Filter]:
+    """Filters such a number by a pattern of its decimal text; `numbers` are all that there can be."""
+    texts = [(number, str(number)) for number in numbers]
+
+    def build(value: str) -> Filter:
+        pattern = compile_pattern(value)
+        return In(field, tuple(number for number, text in texts if pattern.search(text)))
+
+    return build
+
+
+def _tags(combine: Callable[..., Filter], leaf: Callable[[str, str], Filter]) -> Callable[[str], Filter]:
+    return lambda value: combine(*(leaf("tags", tag) for tag in value.split(",")))
+
+
+def _no_effect(_value: str) -> Filter:
+    return EVERYTHING
+
+
+_PAGING = (
+    Parameter("limit", Kind.DIGITS, public_since=1),
+    Parameter("marker", Kind.TEXT, public_since=1),
+    Parameter("sort_key", Kind.TEXT, public_since=1),
+    Parameter("sort_dir", Kind.TEXT, public_since=1),
+)
+_SCOPE = (
+    Parameter("all_tenants", Kind.TEXT, public_since=1),
+    Parameter("project_id", Kind.TEXT),
+    Parameter("tenant_id", Kind.TEXT),
+    Parameter("deleted", Kind.TEXT),
+    Parameter("soft_deleted", Kind.TEXT),
+    Parameter("changes-since", Kind.TIME, public_since=1),
+    Parameter("changes-before", Kind.TIME, since=66, public_since=66),
+)
+_STATES = (
+    Parameter("status", Kind.TEXT, public_since=1),
+    Parameter("vm_state", Kind.TEXT, public_since=83, build=_exact("vm_state")),
+    Parameter("task_state", Kind.TEXT, public_since=83, build=_exact("task_state")),
+    Parameter("power_state", Kind.PATTERN, public_since=83, build=_pattern_of_number("power_state", range(8))),
+    Parameter("progress", Kind.PATTERN, public_since=83, build=_pattern_of_number("progress", range(101))),
+    Parameter("locked", Kind.TEXT, since=73, public_since=73, build=_flag("locked")),
+)
+_COLUMNS = (
+    Parameter("access_ip_v4", Kind.PATTERN, build=_pattern("access_ip_v4")),
+    Parameter("access_ip_v6", Kind.PATTERN, build=_pattern("access_ip_v6")),
+    Parameter("availability_zone", Kind.PATTERN, public_since=83, build=_pattern("availability_zone")),
+    Parameter("config_drive", Kind.PATTERN, public_since=83, build=_pattern("config_drive")),
+    Parameter("description", Kind.PATTERN, build=_no_effect),
+    Parameter("display_description", Kind.PATTERN, build=_pattern("display_description")),
+    Parameter("display_name", Kind.PATTERN, build=_pattern("display_name")),
+    Parameter("flavor", Kind.PATTERN, public_since=1, build=_exact("flavor_id")),
+    Parameter("host", Kind.TEXT, build=_exact("host")),
+    Parameter("hostname", Kind.PATTERN, public_since=90, build=_pattern("hostname")),
+    Parameter("image", Kind.TEXT, public_since=1, build=_exact("image_ref")),
+    Parameter("image_ref", Kind.TEXT, build=_exact("image_ref")),
+    Parameter("kernel_id", Kind.PATTERN, build=_pattern("kernel_id")),
+    Parameter("key_name", Kind.PATTERN, public_since=83, build=_pattern("key_name")),
+    Parameter("locked_by", Kind.PATTERN, build=_pattern("locked_by")),
+    Parameter("name", Kind.PATTERN, public_since=1, build=_pattern("display_name")),
+    Parameter("node", Kind.PATTERN, build=_pattern("node")),
+    Parameter("ramdisk_id", Kind.PATTERN, build=_pattern("ramdisk_id")),
+    Parameter("reservation_id", Kind.PATTERN, public_since=1, build=_pattern("reservation_id")),
+    Parameter("root_device_name", Kind.PATTERN, build=_pattern("root_device_name")),
+    Parameter("user_id", Kind.TEXT, public_since=83, build=_exact("user_id")),
+    Parameter("uuid", Kind.TEXT, build=_exact("uuid")),
+)
+_TAGS = (
+    Parameter("tags", Kind.PATTERN, since=26, public_since=26, build=_tags(all_of, Has)),
+    Parameter("tags-any", Kind.PATTERN, since=26, public_since=26, build=_tags(any_of, Has)),
+    Parameter("not-tags", Kind.PATTERN, since=26, public_since=26, build=_tags(any_of, Lacks)),
+    Parameter("not-tags-any", Kind.PATTERN, since=26, public_since=26, build=_tags(all_of, Lacks)),
+)
+_NOT_SUPPORTED = (
+    Parameter("auto_disk_config", Kind.PATTERN, is_supported=False),
+    Parameter("created_at", Kind.PATTERN, public_since=83, is_supported=False),
+    Parameter("ip", Kind.PATTERN, public_since=1, is_supported=False),
+    Parameter("ip6", Kind.PATTERN, public_since=5, is_supported=False),
+    Parameter("launch_index", Kind.TEXT, is_supported=False),
+    Parameter("launched_at", Kind.PATTERN, public_since=83, is_supported=False),
+    Parameter("terminated_at", Kind.PATTERN, public_since=83, is_supported=False),
+)
+PARAMETERS = {
+    parameter.name: parameter for parameter in (*_PAGING, *_SCOPE, *_STATES, *_COLUMNS, *_TAGS, *_NOT_SUPPORTED)
+}
+PAGING_NAMES = frozenset(parameter.name for parameter in _PAGING)
+REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
+
+
+def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
+    """Check every value, and leave away what does not count at microversion 2.`minor` for this caller.
+
+    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, a name that nobody can
+    filter by, and a filter that is not supported.
+    """
+    kept = []
+    for name, value in query.pairs:
+        parameter = PARAMETERS.get(name)
+        if parameter is not None and minor >= parameter.since:
+            _check(parameter, value)
+            if is_admin or (parameter.public_since is not None and minor >= parameter.public_since):
+                kept.append((name, value))
+        elif name in FORBIDDEN or name.startswith("_"):
+            if is_admin:
+                raise BadRequestError(f"Invalid filter: it is not possible to filter servers by '{name}'")
+        elif minor >= UNKNOWN_IS_AN_ERROR_SINCE:
+            raise BadRequestError(f"Additional query parameters are not allowed ('{name}' was unexpected)")
+    for name, _ in kept:
+        if not PARAMETERS[name].is_supported:
+            raise BadRequestError(f"Filtering by '{name}' is not supported yet")
+    return QueryString(kept)
+
+
+def strict_bool(name: str, value: str) -> bool:
+    """True or false, written in one of the known ways; raises ParameterError for anything else."""
+    word = value.strip().lower()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ParameterError(name, value, f"Must be one of: {', '.join(sorted(TRUE_WORDS | FALSE_WORDS))}.")
+
+
+def parse_time(name: str, value: str) -> datetime:
+    """An ISO 8601 time, UTC unless it names a zone; raises ParameterError."""
+    text = value
+    if _YEAR.fullmatch(value):
+        text = f"{value}-01-01"
+    elif _MONTH.fullmatch(value):
+        text = f"{value}-01"
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ParameterError(name, value, "Must be an ISO 8601 time, such as 2026-11-21T10:00:00Z.") from None
+
+
+def _check(parameter: Parameter, value: str) -> None:
+    match parameter.kind:
+        case Kind.PATTERN:
+            if not value:
+                raise ParameterError(parameter.name, value, "Must not be empty.")
+            try:
+                compile_pattern(value)
+            except RegularExpressionError as error:
+                reason = f"Must be a regular expression (RE2 syntax): {error.reason}."
+                raise ParameterError(parameter.name, value, reason) from error
+        case Kind.TIME:
+            parse_time(parameter.name, value)
+        case Kind.DIGITS:
+            if not _DIGITS.fullmatch(value):
+                raise ParameterError(parameter.name, value, "Must be a whole number, 0 or more.")
+        case Kind.TEXT:
+            pass

@@ -1,0 +1,42 @@
+"""The headers by which an answer says what it covers (DESIGN, "One merge, many sources")."""
+
+import re
+
+from starlette.datastructures import Headers
+
+from api.errors import BadRequestError
+from api.identity.caller import Caller
+from api.listing.answer import CellAnswer, Consistency, Page
+
+CONSISTENCY_HEADER = "Fleetlight-Consistency"
+_DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+
+
+def wanted_consistency(headers: Headers) -> Consistency:
+    """What the request header Fleetlight-Consistency asks for; `bounded` without it. Raises BadRequestError."""
+    value = headers.get(CONSISTENCY_HEADER, Consistency.BOUNDED).strip()
+    try:
+        return Consistency(value)
+    except ValueError:
+        known = ", ".join(Consistency)
+        raise BadRequestError(f"header {CONSISTENCY_HEADER}: {value!r} is not one of {known}") from None
+
+
+def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
+    """Fleetlight-Complete and Fleetlight-Route; others than administrators learn neither names nor number of cells.
+
+    For administrators the route is a dictionary of RFC 8941, with a member for each cell.
+    """
+    route = ", ".join(map(_member, page.cells)) if caller.is_admin else page.summary
+    return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
+
+
+def _member(answer: CellAnswer) -> str:
+    name = answer.cell.name
+    # Not every name can be a key of such a dictionary; then the cell is told by its uuid.
+    member = f"{name if _DICTIONARY_KEY.fullmatch(name) else f'cell-{answer.cell.uuid}'}={answer.route}"
+    if answer.watermark is not None:
+        member += f";watermark={answer.watermark}"
+    if answer.age_s is not None:
+        member += f";age={answer.age_s:.1f}"
+    return member

@@ -1,0 +1,215 @@
+"""The handlers of `GET /servers`, `/servers/detail` and `/servers/{id}`."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+import structlog
+from starlette.responses import Response
+
+from api.compute import down_cells
+from api.compute.endpoint import ComputeRequest
+from api.compute.filters import build_filter, is_for_all_tenants
+from api.compute.links import Links
+from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept
+from api.compute.proof import proof_headers, wanted_consistency
+from api.compute.query_string import QueryString
+from api.compute.sorting import build_order
+from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
+from api.identity.caller import Caller
+from api.listing.answer import CellAnswer, Consistency, Page, Route
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import CellReader
+from api.metrics import ApiMetrics
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.fleet import InstanceMapping
+from cells.model import Cell, InstanceRow
+from indexer.documents import to_document
+from indexer.view import ItemTemplate
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_log = structlog.get_logger(__name__)
+_MINIMAL_ITEMS_SINCE = 69
+_SERVER_GROUPS_SINCE = 71
+_NO_PARAMETERS_ON_SHOW_SINCE = 102
+_JSON = "application/json"
+# More digits than the largest page has, and few enough for int() to accept.
+_MAX_LIMIT_DIGITS = 18
+
+
+class Mappings(Protocol):
+    """What is needed of `cells.fleet.Fleet`. Calls block."""
+
+    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None: ...
+
+    def mappings_of_cell(
+        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+    ) -> tuple[InstanceMapping, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """One of the two lists. action: its name in policies. path: its address below the base."""
+
+    action: str
+    path: str
+    minimal_item: Callable[[InstanceMapping, Links], bytes]
+
+
+class ServerHandlers:
+    """max_limit: the largest page. timeout_s: what the cell of one server may cost a request."""
+
+    def __init__(
+        self,
+        lister: InstanceLister,
+        reader: CellReader,
+        mappings: Mappings,
+        metrics: ApiMetrics,
+        *,
+        max_limit: int,
+        timeout_s: float,
+    ) -> None:
+        self._lister = lister
+        self._reader = reader
+        self._mappings = mappings
+        self._metrics = metrics
+        self._max_limit = max_limit
+        self._timeout_s = timeout_s
+
+    async def index(self, request: ComputeRequest) -> Response:
+        """`GET /servers`"""
+        versioned, plain = request.links.as_json
+        template = ItemTemplate.brief(versioned_base=versioned, plain_base=plain)
+        return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        """`GET /servers/detail`"""
+        return await self._list(
+            request, _full_template(request), _Listing("detail", "servers/detail", down_cells.full_item)
+        )
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
+        server_id = request.http.path_params["server_id"]
+        if request.minor >= _NO_PARAMETERS_ON_SHOW_SINCE and request.query.pairs:
+            unexpected = request.query.pairs[0][0]
+            raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
+        mapping = await asyncio.to_thread(self._mappings.mapping_of, server_id) if _is_uuid_like(server_id) else None
+        if mapping is None or not _may_see(request.caller, mapping.project_id, mapping.user_id):
+            raise ServerNotFoundError(server_id)
+        cell = next((cell for cell in await self._reader.cells() if cell.uuid == mapping.cell_uuid), None)
+        try:
+            row = await self._reader.find(mapping.cell_uuid, server_id, self._timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            return _show_down(request, mapping, cell, error)
+        if row is None or row.record["deleted"]:
+            raise ServerNotFoundError(server_id)
+        answers = [] if cell is None else [CellAnswer(cell, Route.LIVE, is_complete=True)]
+        return _server_response(request, _show_item(request, row), answers)
+
+    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+        caller, minor = request.caller, request.minor
+        query = accept(request.query, minor, is_admin=caller.is_admin)
+        order = build_order(query, minor, is_admin=caller.is_admin)
+        wanted = build_filter(query, minor, caller, action=listing.action)
+        limit = self._limit(query)
+        consistency = wanted_consistency(request.http.headers)
+        started = time.perf_counter()
+        marker = query.last("marker")
+        after = None if marker is None else await self._position_of(marker, order, consistency)
+        page = Page((), None, ())
+        if limit:
+            page = await self._lister.list_page(PageRequest(wanted, order, limit, after), template, consistency)
+        self._metrics.count_list(page, time.perf_counter() - started)
+        items = page.items
+        if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
+            mappings = await self._mappings_of(page.skipped_cells, request.caller, query, limit - len(items))
+            items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
+        body = b'{"servers":[' + b",".join(items) + b"]"
+        if items and len(items) == limit and page.last_uuid is not None:
+            href = f"{request.links.versioned}/{listing.path}?{query.with_marker(page.last_uuid, REPEATABLE)}"
+            body += b',"servers_links":' + msgspec.json.encode([{"rel": "next", "href": href}])
+        return Response(body + b"}", media_type=_JSON, headers=proof_headers(page, caller))
+
+    def _limit(self, query: QueryString) -> int:
+        digits = query.last("limit")
+        if digits is None or len(digits) > _MAX_LIMIT_DIGITS:
+            return self._max_limit
+        return min(int(digits), self._max_limit)
+
+    async def _position_of(self, marker: str, order: SortOrder, consistency: Consistency) -> tuple[Any, ...]:
+        if not _is_uuid_like(marker):
+            raise MarkerNotFoundError(marker)
+        return await self._lister.position_of(marker, order, consistency)
+
+    async def _mappings_of(
+        self, cells: Sequence[Cell], caller: Caller, query: QueryString, limit: int
+    ) -> list[InstanceMapping]:
+        """At most `limit` instances of cells that cannot be asked, of those that the caller may see."""
+        project_id = None if is_for_all_tenants(query) else caller.project_id
+        if project_id is None and not is_for_all_tenants(query):
+            return []
+        mappings: list[InstanceMapping] = []
+        for cell in cells:
+            try:
+                mappings += await asyncio.to_thread(
+                    self._mappings.mappings_of_cell, cell.uuid, project_id=project_id, limit=limit - len(mappings)
+                )
+            except FleetUnreachableError as error:
+                # The answer says already that it is not complete.
+                _log.warning("mappings_unreachable", reason=error.reason)
+                break
+        return mappings
+
+
+def _full_template(request: ComputeRequest) -> ItemTemplate:
+    versioned, plain = request.links.as_json
+    return ItemTemplate.full(
+        request.minor, is_admin=request.caller.is_admin, versioned_base=versioned, plain_base=plain
+    )
+
+
+def _show_item(request: ComputeRequest, row: InstanceRow) -> bytes:
+    template = _full_template(request)
+    item = template.render(template.pick(to_document(row.cell_uuid, row.revision, row.record).view))
+    if request.minor < _SERVER_GROUPS_SINCE:
+        return item
+    return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
+
+
+def _show_down(request: ComputeRequest, mapping: InstanceMapping, cell: Cell | None, error: Exception) -> Response:
+    if request.minor < _MINIMAL_ITEMS_SINCE:
+        raise CellDownError(mapping.cell_uuid) from error
+    if mapping.queued_for_delete:
+        raise ServerNotFoundError(mapping.instance_uuid)
+    answers = [] if cell is None else [CellAnswer(cell, Route.SKIPPED, is_complete=False)]
+    return _server_response(request, down_cells.shown_item(mapping, request.links, request.minor), answers)
+
+
+def _server_response(request: ComputeRequest, item: bytes, answers: Sequence[CellAnswer]) -> Response:
+    headers = proof_headers(Page((item,), None, answers), request.caller)
+    return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
+
+
+def _may_see(caller: Caller, project_id: str | None, user_id: str | None) -> bool:
+    if caller.is_admin:
+        return True
+    return user_id == caller.user_id if caller.project_id is None else project_id == caller.project_id
+
+
+def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:
+    """Whether the list is filtered, sorted or paged; minimal items can be none of that."""
+    return any(name in PAGING_NAMES for name in asked) or any(name != "all_tenants" for name in accepted)
+
+
+def _is_uuid_like(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,145 @@
+"""What can be wrong with a request, and how each face says so.
+
+ApiError
+├── BadRequestError               the request cannot be understood
+│   ├── ParameterError            one parameter has a value that it cannot have
+│   ├── MarkerNotFoundError       no instance has the uuid of the marker
+│   └── MicroversionSyntaxError   the microversion header cannot be read
+├── UnauthorizedError             nobody, or nobody known, is calling
+├── ForbiddenError                the caller may not do this
+├── ServerNotFoundError           no such server, or none that the caller may see
+├── UnsupportedMicroversionError  the microversion is outside of what there is
+├── UnsupportedMediaTypeError     the request's body is not JSON
+├── CellDownError                 the one cell that could answer does not
+└── InsecureListeningError        not of a request: the server would be open to everybody
+
+Errors of other packages that a request can cause are in the same table, `STATUS`.
+"""
+
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from query.errors import QueryError
+
+
+class ApiError(Exception):
+    """A request that gets an error for an answer; the text is shown to the caller."""
+
+
+class BadRequestError(ApiError):
+    """The request cannot be understood."""
+
+
+class ParameterError(BadRequestError):
+    """The query parameter or header `name` has a `value` that it cannot have."""
+
+    def __init__(self, name: str, value: str, reason: str) -> None:
+        super().__init__(f"Invalid input for query parameters {name}. Value: {value}. {reason}")
+        self.name = name
+        self.value = value
+
+
+class MarkerNotFoundError(BadRequestError):
+    """No instance has the uuid `marker`."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__(f"marker [{marker}] not found")
+        self.marker = marker
+
+
+class MicroversionSyntaxError(BadRequestError):
+    """`value` is neither `2.N` nor `latest`."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__(f"API Version String {value} is of invalid format. Must be of format MajorNum.MinorNum.")
+        self.value = value
+
+
+class UnauthorizedError(ApiError):
+    """Nobody, or nobody known, is calling."""
+
+
+class ForbiddenError(ApiError):
+    """The caller may not do what `rule` guards."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"Policy doesn't allow {rule} to be performed.")
+        self.rule = rule
+
+
+class ServerNotFoundError(ApiError):
+    """No server with this id, or none that the caller may see: the two must look the same."""
+
+    def __init__(self, server_id: str) -> None:
+        super().__init__(f"Instance {server_id} could not be found.")
+        self.server_id = server_id
+
+
+class UnsupportedMicroversionError(ApiError):
+    """`version` is well-formed, but there is no such microversion; `lowest` and `highest` are what there is."""
+
+    def __init__(self, version: str, lowest: str, highest: str) -> None:
+        super().__init__(
+            f"Version {version} is not supported by the API. Minimum is {lowest} and maximum is {highest}."
+        )
+        self.version = version
+
+
+class UnsupportedMediaTypeError(ApiError):
+    """The body of the request is not JSON."""
+
+    def __init__(self, content_type: str) -> None:
+        super().__init__(f"Unsupported Content-Type: {content_type}. Use application/json.")
+        self.content_type = content_type
+
+
+class CellDownError(ApiError):
+    """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
+
+    def __init__(self, cell: str) -> None:
+        super().__init__("The cell that holds what was asked for cannot be reached. Try again later.")
+        self.cell = cell
+
+
+class InsecureListeningError(ApiError):
+    """Listening on `host` would let everybody in."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"refusing to listen on {host}: with authentication `none` every caller is an administrator. "
+            "Listen on 127.0.0.1, or add --insecure if that is what you want"
+        )
+        self.host = host
+
+
+# The first class that fits gives the status, so narrow classes come before wide ones.
+STATUS: dict[type[Exception], int] = {
+    BadRequestError: 400,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    ServerNotFoundError: 404,
+    UnsupportedMicroversionError: 406,
+    UnsupportedMediaTypeError: 415,
+    CellDownError: 500,
+    QueryError: 400,
+    CellUnreachableError: 500,
+    FleetUnreachableError: 500,
+}
+# contracts/nova-servers, section 10; every other status has the key `computeFault`.
+FAULT_KEYS = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    429: "overLimit",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+OTHER_FAULT_KEY = "computeFault"
+
+
+def status_of(error: Exception) -> int | None:
+    """The status that `error` is answered with; None when nobody expected it."""
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), None)

@@ -1,0 +1,93 @@
+"""`/healthz`, `/readyz` and `/metrics`: for orchestrators and monitoring, without identity.
+
+What failed is named, why is in the log: these addresses answer anybody.
+"""
+
+import asyncio
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import CellReader
+from api.metrics import CONTENT_TYPE, ApiMetrics
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.model import Cell
+from indexer.errors import IndexerError
+
+_log = structlog.get_logger(__name__)
+_PROBE_TIMEOUT_S = 1.0
+# A uuid that no instance has: asking for it costs a cell next to nothing.
+_NOBODY = "00000000-0000-0000-0000-000000000000"
+
+
+class HealthEndpoints:
+    """Endpoints about the state of this process and of what it depends on."""
+
+    def __init__(self, lister: InstanceLister, reader: CellReader, metrics: ApiMetrics) -> None:
+        self._lister = lister
+        self._reader = reader
+        self._metrics = metrics
+
+    async def healthz(self, _request: Request) -> Response:
+        """Whether the process lives."""
+        return _json(200, {"status": "ok"})
+
+    async def readyz(self, _request: Request) -> Response:
+        """Whether lists can be answered, and which parts are missing; 503 only when nothing can answer."""
+        index = await self._index_state()
+        try:
+            cells = await self._reader.cells()
+        except FleetUnreachableError as error:
+            _log.warning("not_ready", reason=error.reason)
+            return _json(503, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
+        answers = await asyncio.gather(*(self._is_up(cell) for cell in cells))
+        states = {cell.name: "ok" if is_up else "down" for cell, is_up in zip(cells, answers, strict=True)}
+        if cells and not any(answers) and index != "ok":
+            status = "unavailable"
+        else:
+            status = "ready" if all(answers) and index != "down" else "degraded"
+        code = 503 if status == "unavailable" else 200
+        return _json(code, {"status": status, "index": index, "fleet": "ok", "cells": states})
+
+    async def metrics(self, _request: Request) -> Response:
+        """Everything that is measured, for Prometheus."""
+        try:
+            progress = await self._lister.progress() or {}
+            names = {cell.uuid: cell.name for cell in await self._reader.cells()} if progress else {}
+        except IndexerError as error:
+            self._lister.safe_connect.trip(error)
+            progress, names = {}, {}
+        except FleetUnreachableError:
+            progress, names = {}, {}
+        known = {names[uuid]: cell for uuid, cell in progress.items() if uuid in names}
+        self._metrics.show_progress(
+            {name: cell.watermark for name, cell in known.items()},
+            {name: self._lister.age_s(cell) for name, cell in known.items()},
+        )
+        self._metrics.show_safe_connect(is_tripped=self._lister.safe_connect.is_tripped)
+        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+
+    async def _index_state(self) -> str:
+        """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""
+        try:
+            progress = await self._lister.progress()
+        except IndexerError as error:
+            self._lister.safe_connect.trip(error)
+            progress = None
+        if not self._lister.uses_index:
+            return "off"
+        return "down" if progress is None else "ok"
+
+    async def _is_up(self, cell: Cell) -> bool:
+        try:
+            await self._reader.find(cell.uuid, _NOBODY, _PROBE_TIMEOUT_S)
+        except (CellUnreachableError, UnknownCellError):
+            return False
+        return True
+
+
+def _json(status: int, document: dict[str, object]) -> Response:
+    return Response(msgspec.json.encode(document), status, media_type="application/json")

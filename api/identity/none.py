@@ -1,0 +1,54 @@
+"""Strategy `none`, for development: a caller is who the headers say, and an administrator when they say nothing."""
+
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from api.errors import BadRequestError, InsecureListeningError
+from api.identity.caller import Caller
+
+ROLES = frozenset({"admin", "member", "reader"})
+DEFAULT_PROJECT = "demo"
+DEFAULT_USER = "admin"
+_IDENTIFIER = re.compile(r"[A-Za-z0-9._-]{1,255}")
+
+
+class NoIdentity:
+    """Believes the headers X-Project-Id, X-User-Id and X-Roles."""
+
+    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+        return Caller(
+            user_id=_identifier(headers, "X-User-Id", DEFAULT_USER),
+            project_id=_identifier(headers, "X-Project-Id", DEFAULT_PROJECT),
+            roles=_roles(headers.get("X-Roles", "admin")),
+        )
+
+
+def refuse_open_listening(host: str, *, insecure: bool) -> None:
+    """Raise InsecureListeningError when `host` is reachable from other machines and nobody said `insecure`."""
+    if not (insecure or _is_loopback(host)):
+        raise InsecureListeningError(host)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _identifier(headers: Mapping[str, str], name: str, default: str) -> str:
+    value = headers.get(name, default)
+    if not _IDENTIFIER.fullmatch(value):
+        raise BadRequestError(f"header {name}: {value!r} is not an identifier (letters, digits, '.', '_' and '-')")
+    return value
+
+
+def _roles(value: str) -> frozenset[str]:
+    roles = {role.strip().lower() for role in value.split(",")}
+    unknown = roles - ROLES
+    if unknown:
+        raise BadRequestError(f"header X-Roles: {value!r} must be a comma list of {', '.join(sorted(ROLES))}")
+    return frozenset(roles)

@@ -1,0 +1,64 @@
+"""One page and its proof: the items, and for each cell where its rows came from and how old that is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cells.model import Cell
+
+
+class Consistency(StrEnum):
+    """What a request asks of its answer (DESIGN, "One merge, many sources")."""
+
+    ANY = "any"
+    BOUNDED = "bounded"
+    STRONG = "strong"
+
+
+class Route(StrEnum):
+    """Where the rows of one cell came from."""
+
+    INDEX = "index"
+    LIVE = "live"
+    INDEX_WHILE_DOWN = "index-while-down"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class CellAnswer:
+    """What one cell contributed.
+
+    watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
+    is_complete: every row that the cell has for this request, as of that age, was there for the merge.
+    """
+
+    cell: Cell
+    route: Route
+    is_complete: bool
+    watermark: int | None = None
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """items: one JSON object each. last_uuid: the marker of the next page; None for an empty page."""
+
+    items: Sequence[bytes]
+    last_uuid: str | None
+    cells: Sequence[CellAnswer]
+
+    @property
+    def is_complete(self) -> bool:
+        return all(answer.is_complete for answer in self.cells)
+
+    @property
+    def skipped_cells(self) -> list[Cell]:
+        return [answer.cell for answer in self.cells if answer.route is Route.SKIPPED]
+
+    @property
+    def summary(self) -> str:
+        """`index`, `cells` or `mixed`: all that a caller who may not know the cells is told."""
+        from_index = {answer.route in {Route.INDEX, Route.INDEX_WHILE_DOWN} for answer in self.cells}
+        if from_index == {True}:
+            return "index"
+        return "mixed" if True in from_index else "cells"

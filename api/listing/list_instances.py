@@ -1,0 +1,220 @@
+"""The decision: which sources answer a request. Everything that lists instances comes through here."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import structlog
+
+from api.errors import CellDownError, MarkerNotFoundError
+from api.listing.answer import CellAnswer, Consistency, Page, Route
+from api.listing.merge_sort import Row, Source, merge_sorted
+from api.listing.progress import ProgressCache
+from api.listing.safe_connect import SafeConnect
+from api.listing.sources import CellReader, CellSource, index_source, live_batch_size
+from api.settings import SearchSettings
+from cells.clock import Clock, system_clock
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.fleet import InstanceMapping
+from cells.model import Cell
+from indexer.backends.base import CellProgress, IndexSearcher
+from indexer.errors import IndexerError
+from indexer.view import ItemTemplate
+from query.errors import NotExpressibleError
+from query.fields import Record
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_log = structlog.get_logger(__name__)
+
+CellFailure = CellUnreachableError | UnknownCellError
+ProgressByCell = Mapping[str, CellProgress]
+
+
+class InstanceLister:
+    """Lists instances of all cells.
+
+    find_mapping: `Fleet.mapping_of`; blocks.
+    searcher: the index; None when lists do not use it (`search.enabled`).
+    clock: microseconds since the epoch, to tell the age of what the index has.
+    """
+
+    def __init__(
+        self,
+        reader: CellReader,
+        find_mapping: Callable[[str], InstanceMapping | None],
+        searcher: IndexSearcher | None,
+        settings: SearchSettings,
+        *,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._reader = reader
+        self._find_mapping = find_mapping
+        self._settings = settings
+        self._clock = clock
+        self._index = searcher if settings.enabled else None
+        self._progress = None if self._index is None else ProgressCache(self._index)
+        probe = _nothing_to_probe if self._index is None else self._index.progress
+        self.safe_connect = SafeConnect(probe, settings.retry_after_s)
+
+    async def list_page(self, request: PageRequest, template: ItemTemplate, consistency: Consistency) -> Page:
+        """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
+
+        Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
+        can answer. A cell that fails is a `CellAnswer` of the page.
+        """
+        cells = await self._reader.cells()
+        down: dict[str, CellFailure] = {}
+        if consistency is not Consistency.STRONG:
+            try:
+                if (progress := await self.progress()) is not None:
+                    return await self._collect(
+                        request, template, consistency, cells=cells, progress=progress, down=down
+                    )
+            except IndexerError as error:
+                self.safe_connect.trip(error)
+            except NotExpressibleError as error:
+                _log.debug("index_cannot_express", what=error.what)
+        return await self._collect(request, template, consistency, cells=cells, progress={}, down=down)
+
+    async def position_of(self, marker: str, order: SortOrder, consistency: Consistency) -> tuple[Any, ...]:
+        """The values of the order's keys at the instance `marker`, deleted or not.
+
+        They come from where the rows of its cell come from, since an index that lags may know other values.
+        Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
+        """
+        record = await self._find(marker, consistency)
+        if record is None:
+            raise MarkerNotFoundError(marker)
+        return order.values(record)
+
+    async def progress(self) -> ProgressByCell | None:
+        """How far the index follows the cells; None when the index is not to be used. Raises IndexerError."""
+        if self._progress is None or self.safe_connect.is_tripped:
+            return None
+        return await self._progress.get()
+
+    @property
+    def uses_index(self) -> bool:
+        """Whether lists use the index when it works."""
+        return self._index is not None
+
+    def age_s(self, progress: CellProgress) -> float:
+        """Seconds since the moment up to which the index is known to be complete."""
+        return max(0, self._clock() - progress.fresh_as_of) / 1e6
+
+    def close(self) -> None:
+        self.safe_connect.close()
+
+    async def _collect(
+        self,
+        request: PageRequest,
+        template: ItemTemplate,
+        consistency: Consistency,
+        *,
+        cells: Sequence[Cell],
+        progress: ProgressByCell,
+        down: dict[str, CellFailure],
+    ) -> Page:
+        """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
+        indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
+        live = {
+            cell.uuid: self._live_source(cell, request, template, len(cells), progress)
+            for cell in cells
+            if cell.uuid not in indexed
+        }
+        for uuid, error in down.items():
+            if uuid in live:
+                live[uuid].fail(error)
+        sources: list[Source] = list(live.values())
+        if indexed and self._index is not None:
+            sources.append(index_source(self._index, request, indexed, template.pieces))
+        rows: list[Row] = []
+        try:
+            async with aclosing(merge_sorted(sources, request.order)) as merged:
+                async for row in merged:
+                    rows.append(row)
+                    if len(rows) == request.limit:
+                        break
+        finally:
+            down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
+        answers = [self._answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid)) for cell in cells]
+        return Page([row.item(template) for row in rows], rows[-1].position[-1] if rows else None, answers)
+
+    def _is_answered_by_index(self, progress: CellProgress | None, consistency: Consistency) -> bool:
+        match progress, consistency:
+            case None, _:
+                return False
+            case _, Consistency.ANY:
+                return True
+            case _, Consistency.BOUNDED:
+                return progress.is_complete and self.age_s(progress) <= self._settings.staleness_limit_s
+        return False
+
+    def _live_source(
+        self, cell: Cell, request: PageRequest, template: ItemTemplate, cell_count: int, progress: ProgressByCell
+    ) -> CellSource:
+        stand_in: Callable[[PageRequest], Source] | None = None
+        if self._index is not None and cell.uuid in progress:
+            stand_in = partial(index_source, self._index, cells={cell.uuid}, pieces=template.pieces)
+        return CellSource(
+            cell.uuid,
+            self._reader,
+            request,
+            batch_size=live_batch_size(request.limit, cell_count),
+            deadline=time.monotonic() + self._settings.cell_timeout_s,
+            stand_in=stand_in,
+        )
+
+    def _answer_of(self, cell: Cell, source: CellSource | None, progress: CellProgress | None) -> CellAnswer:
+        if source is not None and source.failure is None:
+            return CellAnswer(cell, Route.LIVE, is_complete=True)
+        if progress is None or (source is not None and not source.has_stand_in):
+            return CellAnswer(cell, Route.SKIPPED, is_complete=False)
+        age_s = self.age_s(progress)
+        if source is None:
+            return CellAnswer(cell, Route.INDEX, progress.is_complete, progress.watermark, age_s)
+        return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
+
+    async def _find(self, uuid: str, consistency: Consistency) -> Record | None:
+        progress = await self._usable_progress()
+        cells = await self._reader.cells()
+        indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
+        if len(indexed) == len(cells) and (record := await self._find_in_index(uuid)) is not None:
+            return record
+        mapping = await asyncio.to_thread(self._find_mapping, uuid)
+        if mapping is None:
+            # The mapping may have been purged with the instance, while the index still knows the deleted row.
+            return await self._find_in_index(uuid)
+        if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid)) is not None:
+            return record
+        try:
+            row = await self._reader.find(mapping.cell_uuid, uuid, self._settings.cell_timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            if (record := await self._find_in_index(uuid)) is not None:
+                return record
+            raise CellDownError(mapping.cell_uuid) from error
+        return await self._find_in_index(uuid) if row is None else row.record
+
+    async def _usable_progress(self) -> ProgressByCell:
+        try:
+            return await self.progress() or {}
+        except IndexerError as error:
+            self.safe_connect.trip(error)
+            return {}
+
+    async def _find_in_index(self, uuid: str) -> Record | None:
+        if self._index is None or self.safe_connect.is_tripped:
+            return None
+        try:
+            return await self._index.find(uuid)
+        except IndexerError as error:
+            self.safe_connect.trip(error)
+            return None
+
+
+async def _nothing_to_probe() -> None:
+    return None

@@ -1,0 +1,172 @@
+"""The sources of a list: the index restricted to some cells, and one cell live, for which the index may stand in.
+
+All of them deliver rows under the same order, filtered by the same tree (DESIGN, "One merge, many sources").
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from math import ceil, sqrt
+from typing import Any, Protocol
+
+import structlog
+
+from api.listing.merge_sort import Row, Source
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.model import Cell, InstanceRow
+from indexer.backends.base import IndexSearcher
+from indexer.documents import to_document
+from indexer.view import ItemTemplate
+from query.page import PageRequest
+
+_log = structlog.get_logger(__name__)
+
+
+class CellReader(Protocol):
+    """What the sources need of `cells.fan_out.CellPool`."""
+
+    async def cells(self) -> tuple[Cell, ...]: ...
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]: ...
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
+
+
+class IndexRow:
+    """A row of the index: its pieces are ready, they only have to be put together."""
+
+    __slots__ = ("_pieces", "cell_uuid", "position")
+
+    def __init__(self, cell_uuid: str, position: tuple[Any, ...], pieces: Sequence[bytes]) -> None:
+        self.cell_uuid = cell_uuid
+        self.position = position
+        self._pieces = pieces
+
+    def item(self, template: ItemTemplate) -> bytes:
+        return template.render(self._pieces)
+
+
+class LiveRow:
+    """A row of a cell. It is rendered as the indexer would, and only when the page shows it."""
+
+    __slots__ = ("_row", "position")
+
+    def __init__(self, row: InstanceRow, position: tuple[Any, ...]) -> None:
+        self._row = row
+        self.position = position
+
+    @property
+    def cell_uuid(self) -> str:
+        return self._row.cell_uuid
+
+    def item(self, template: ItemTemplate) -> bytes:
+        document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
+        return template.render(template.pick(document.view))
+
+
+class BatchedSource:
+    """Reads batch after batch, each from behind the last row of the one before.
+
+    read: answers a request; fewer rows than its limit mean that there are no more.
+    request: the page; no batch asks for more than what the page still lacks.
+    """
+
+    def __init__(
+        self, read: Callable[[PageRequest], Awaitable[Sequence[Row]]], request: PageRequest, batch_size: int
+    ) -> None:
+        self._read = read
+        self._request = request
+        self._batch_size = batch_size
+        self._lacking = request.limit
+        self._is_exhausted = False
+
+    @property
+    def rest(self) -> PageRequest:
+        """The request for the rows that were not delivered yet."""
+        return self._request
+
+    async def next_batch(self) -> Sequence[Row]:
+        if self._is_exhausted:
+            return ()
+        # Nothing is lacking any more and the merge still asks: some rows were duplicates.
+        wanted = min(self._batch_size, self._lacking) if self._lacking > 0 else self._batch_size
+        rows = await self._read(replace(self._request, limit=wanted))
+        self._is_exhausted = len(rows) < wanted
+        self._lacking -= len(rows)
+        if rows:
+            self._request = replace(self._request, after=rows[-1].position)
+        return rows
+
+
+def index_source(
+    searcher: IndexSearcher, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
+) -> BatchedSource:
+    """The index, restricted to `cells` (uuids); raises IndexerError and NotExpressibleError when read."""
+
+    async def read(request: PageRequest) -> Sequence[Row]:
+        rows = await searcher.search(request, cells, pieces)
+        return [IndexRow(row.cell_uuid, row.position, row.pieces) for row in rows]
+
+    return BatchedSource(read, request, request.limit)
+
+
+class CellSource:
+    """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
+
+    deadline: time.monotonic() after which the cell counts as not reachable.
+    failure: why the cell could not deliver everything itself; None while it could.
+    """
+
+    def __init__(
+        self,
+        cell_uuid: str,
+        reader: CellReader,
+        request: PageRequest,
+        *,
+        batch_size: int,
+        deadline: float,
+        stand_in: Callable[[PageRequest], Source] | None,
+    ) -> None:
+        self.cell_uuid = cell_uuid
+        self.failure: CellUnreachableError | UnknownCellError | None = None
+        self._reader = reader
+        self._deadline = deadline
+        self._live = BatchedSource(self._read, request, batch_size)
+        self._open_stand_in = stand_in
+        self._stand_in: Source | None = None
+
+    @property
+    def has_stand_in(self) -> bool:
+        return self._stand_in is not None
+
+    async def next_batch(self) -> Sequence[Row]:
+        if self.failure is None:
+            try:
+                return await self._live.next_batch()
+            except (CellUnreachableError, UnknownCellError) as error:
+                self.fail(error)
+        return () if self._stand_in is None else await self._stand_in.next_batch()
+
+    def fail(self, error: CellUnreachableError | UnknownCellError) -> None:
+        """Treat the cell as not reachable from here on."""
+        _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))
+        self.failure = error
+        if self._open_stand_in is not None:
+            self._stand_in = self._open_stand_in(self._live.rest)
+
+    async def _read(self, request: PageRequest) -> Sequence[Row]:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise CellUnreachableError(self.cell_uuid, "its time for this request is used up")
+        rows = await self._reader.read_page(self.cell_uuid, request, left_s)
+        return [LiveRow(row, request.order.values(row.record)) for row in rows]
+
+
+def live_batch_size(limit: int, cells: int) -> int:
+    """How many rows of one cell to read at once for a page of `limit` over `cells` cells.
+
+    The rows of a page fall on the cells about as a Poisson distribution says, so two standard deviations above the mean
+    spare nearly every cell a second batch, and cost little where they are not needed.
+    """
+    mean = limit / cells
+    return min(limit, ceil(mean + 2 * sqrt(mean)))

@@ -1,0 +1,66 @@
+"""What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from api.listing.answer import Page
+
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+class ApiMetrics:
+    """The metrics of one app."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._list_duration = Histogram(
+            "fleetlight_list_duration_seconds",
+            "Time from an accepted list request to its page, by where the rows came from.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._incomplete_lists = Counter(
+            "fleetlight_incomplete_lists",
+            "Lists that some cell did not fully contribute to.",
+            registry=self._registry,
+        )
+        self._index_avoided = Gauge(
+            "fleetlight_safe_connect_tripped",
+            "1 while the index failed and is not asked any more, else 0.",
+            registry=self._registry,
+        )
+        self._watermark = Gauge(
+            "fleetlight_api_index_watermark",
+            "Sequence up to which the index has every change of a cell.",
+            ["cell"],
+            registry=self._registry,
+        )
+        self._age = Gauge(
+            "fleetlight_api_index_age_seconds",
+            "Age of what the index has of a cell.",
+            ["cell"],
+            registry=self._registry,
+        )
+
+    def count_list(self, page: Page, duration_s: float) -> None:
+        self._list_duration.labels(page.summary).observe(duration_s)
+        if not page.is_complete:
+            self._incomplete_lists.inc()
+
+    def show_safe_connect(self, *, is_tripped: bool) -> None:
+        self._index_avoided.set(is_tripped)
+
+    def show_progress(self, watermarks: Mapping[str, int], ages_s: Mapping[str, float]) -> None:
+        """Watermark and age of the index by name of the cell; cells that are not named any more disappear."""
+        for gauge, values in ((self._watermark, watermarks), (self._age, ages_s)):
+            gauge.clear()
+            for name, value in values.items():
+                gauge.labels(name).set(value)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,78 @@
+"""Serving an application over HTTP until told to stop."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+_SHUTDOWN_TIMEOUT_S = 5
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to an address (port 0: any free one); raises OSError when the address cannot be had.
+
+    Our own, because uvicorn would end the process where this raises.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of what is served there."""
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    app: FastAPI, listener: socket.socket, stop: asyncio.Event, *, on_ready: Callable[[], None] | None = None
+) -> None:
+    """Accept connections at `listener` until `stop` is set, then close it.
+
+    on_ready: called once connections are accepted.
+    Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
+    Returns when the requests that were under way are answered, or some seconds later.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+    )
+    server = _Server(config, on_ready)
+    async with asyncio.TaskGroup() as tasks:
+        stopping = tasks.create_task(_stop_when_told(server, stop))
+        await server.serve(sockets=[listener])
+        stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals alone and says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_ready is not None:
+            self._on_ready()
+
+
+async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
+    await stop.wait()
+    server.should_exit = True
