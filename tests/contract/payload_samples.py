@@ -6,7 +6,7 @@ One file per kind of event that native cells publish; docs and tests read the sa
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import notifications
 from notifications.envelope import Notification, encode
@@ -131,7 +131,7 @@ def instance_payload(**changes: Any) -> InstancePayload:
     return InstancePayload(**fields | changes)
 
 
-def _address(address: str, kind: str) -> AddressPayload:
+def _address(address: str, kind: Literal["fixed", "floating"]) -> AddressPayload:
     return AddressPayload(
         label="demo-net",
         address=address,
