@@ -73,7 +73,7 @@ def spawn(server: str, command: Sequence[str], environment: Mapping[str, str], f
     child.returncode = 0
     started_ticks = _started_ticks(child.pid)
     if started_ticks is None:
-        raise StartError(server, "it ended at once", tail(folder / "output.log"))
+        raise StartError(server, "it ended before it was ready", tail(folder / "output.log"))
     return Process(child.pid, started_ticks)
 
 
