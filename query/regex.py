@@ -105,14 +105,14 @@ def _render(node: Node, group: str) -> str:
         case Choice(choices):
             return "|".join(_render(choice, group) for choice in choices)
         case Repeat(body, least, most):
-            atom = _render(body, group) if isinstance(body, Chars) else f"{group}{_render(body, group)})"
-            return atom + _render_bounds(least, most)
+            return _render_atom(body, group, bare=(Chars,)) + _render_bounds(least, most)
     raise AssertionError(f"{node} is an anchor")
 
 
-def _render_atom(node: Node, group: str) -> str:
+def _render_atom(node: Node, group: str, bare: tuple[type, ...] = (Chars, Repeat)) -> str:
+    """One item of a sequence; what is neither `bare` nor a group of nothing by itself gets a group around it."""
     text = _render(node, group)
-    return f"{group}{text})" if isinstance(node, Sequence | Choice) else text
+    return text if isinstance(node, bare) or node == Sequence(()) else f"{group}{text})"
 
 
 def _render_bounds(least: int, most: int | None) -> str:

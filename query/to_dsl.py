@@ -1,8 +1,8 @@
 """Filter, order and position -> Elasticsearch's query DSL.
 
-Goes with a mapping of text and lists as `keyword`, numbers and timestamps as `long` (microseconds), `float` as `double`,
-booleans as `boolean`, and the two parts of the tie-break (UUID_PARTS) as `long`. Put the query into a filter context: no
-scores are needed.
+Goes with a mapping of text and lists as `keyword`, numbers and timestamps as `long` (microseconds), `float` as
+`double`, booleans as `boolean`, and the two parts of the tie-break (UUID_PARTS) as `long`. Put the query into a filter
+context: no scores are needed.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,14 @@
 """Filter, order and position -> SQL (SQLAlchemy Core); every value is bound.
 
-Columns come as a mapping from field names, typed as the store has them. Text compares by code point: on SQLite that is
+Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is
 the default (BINARY), on PostgreSQL `COLLATE "C"` says it. An index serves an order on PostgreSQL only if it is declared
 in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or DESC NULLS LAST. Connections to
 SQLite need query.sqlite_functions.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, assert_never, cast
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, assert_never, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -57,13 +57,18 @@ from query.sort import Direction, SortOrder
 from query.sqlite_functions import LIST_HAS, RE2_SEARCH
 
 SqlDialect = Literal["sqlite", "postgresql"]
-Columns = Mapping[str, ColumnElement[Any]]
 Predicate = ColumnElement[bool]
 
 # Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
 _MAX_BOUND_VALUES = 500
 _LARGE_INTEGER = BigInteger()
 _TEXT = String()
+
+
+class Columns(Protocol):
+    """Columns by field name: a mapping, or the `c` of a table that is named alike."""
+
+    def __getitem__(self, name: str, /) -> ColumnElement[Any]: ...
 
 
 def to_sql(node: Filter, columns: Columns, fields: FieldSet, dialect: SqlDialect) -> Predicate:
@@ -121,9 +126,9 @@ class _Compiler:
     def compile(self, node: Filter) -> Predicate:
         match node:
             case And(terms):
-                return and_(true(), *(self.compile(term) for term in terms))
+                return and_(*(self.compile(term) for term in terms)) if terms else true()
             case Or(terms):
-                return or_(false(), *(self.compile(term) for term in terms))
+                return or_(*(self.compile(term) for term in terms)) if terms else false()
             case _ if self._dialect == "postgresql" and (simpler := _without_nul(node)) != node:
                 return self.compile(simpler)
             case _:

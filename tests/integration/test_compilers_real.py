@@ -1,0 +1,319 @@
+"""The compilers against a real PostgreSQL and a real Elasticsearch: the rows and the order of plain Python."""
+
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import bulk
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.schema import CreateSchema, DropSchema
+
+from query.check import check
+from query.errors import NotExpressibleError
+from query.evaluate import sorted_page
+from query.filters import Eq, Gt, In, Ne, NotIn
+from query.page import PageRequest
+from query.regex import compile_pattern, to_lucene, to_postgres
+from query.sort import SortOrder
+from query.to_dsl import UUID_PARTS, search_after, sort, to_dsl, uuid_parts
+from query.to_sql import after, can_express, order_by, to_sql
+from tests.property.query_strategies import FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
+
+# One set, written once: every value of every field, nulls, ties.
+RECORDS: list[dict[str, Any]] = [
+    {
+        "uuid": str(UUID(int=n * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C834 % 2**128)),
+        "name": ([*TEXTS, "x" * 300, None])[n % (len(TEXTS) + 2)],
+        "state": ([*STATES, None])[n % 4],
+        "size": ([*NUMBERS, None])[n // 2 % (len(NUMBERS) + 1)],
+        "load": (-1.5, 0.0, 0.1, 2.0, 1e300, None)[n // 3 % 6],
+        "created_at": ([*TIMES, None])[n // 5 % (len(TIMES) + 1)],
+        "locked": (False, True, None)[n // 7 % 3],
+        "tags": [tag for bit, tag in enumerate(TAGS) if n * 37 >> bit & 1 and n % 3],
+    }
+    for n in range(120)
+]
+_HARD = settings(
+    max_examples=120,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=(HealthCheck.function_scoped_fixture, HealthCheck.too_slow),
+)
+
+
+def _things(schema: str) -> Table:
+    return Table(
+        "things",
+        MetaData(schema=schema),
+        Column("uuid", Text(collation="C"), primary_key=True),
+        Column("name", Text),
+        Column("state", Text),
+        Column("size", BigInteger),
+        Column("load", Double),
+        Column("created_at", BigInteger),
+        Column("locked", Boolean),
+        Column("tags", JSONB, nullable=False),
+        Column("small", Integer, server_default="7"),
+    )
+
+
+@pytest.fixture(scope="module")
+def postgresql(postgresql_url: str) -> Iterator[tuple[Connection, Table]]:
+    things = _things(f"compilers_{uuid4().hex}")
+    engine = create_engine(postgresql_url)
+    assert things.schema is not None
+    with engine.connect() as connection:
+        connection.execute(CreateSchema(things.schema))
+        things.create(connection)
+        connection.execute(things.insert(), RECORDS)
+        connection.commit()
+        yield connection, things
+        connection.rollback()
+        connection.execute(DropSchema(things.schema, cascade=True))
+        connection.commit()
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def elasticsearch(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]:
+    index = f"fleetlight-test-{uuid4().hex}-compilers"
+    kinds = {"text": "keyword", "number": "long", "timestamp": "long", "float": "double", "bool": "boolean"}
+    properties = {name: {"type": kinds.get(field.kind.value, "keyword")} for name, field in FIELDS.items()}
+    properties |= {part: {"type": "long"} for part in UUID_PARTS}
+    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        client.indices.create(
+            index=index,
+            mappings={"dynamic": "strict", "properties": properties},
+            settings={"number_of_shards": 2, "number_of_replicas": 0},
+        )
+        actions = (
+            {**record, **dict(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True)), "_id": record["uuid"]}
+            for record in RECORDS
+        )
+        bulk(client, actions, index=index, refresh=True)
+        yield client, index
+        client.indices.delete(index=index)
+
+
+def _oracle(request: PageRequest) -> list[str]:
+    return [record["uuid"] for record in sorted_page(RECORDS, request, FIELDS)]
+
+
+def _postgresql_page(source: tuple[Connection, Table], request: PageRequest) -> list[str]:
+    connection, things = source
+    statement = select(things.c.uuid).where(to_sql(request.filter, things.c, FIELDS, "postgresql"))
+    if request.after is not None:
+        statement = statement.where(after(request.order, request.after, things.c, "postgresql"))
+    statement = statement.order_by(*order_by(request.order, things.c, "postgresql")).limit(request.limit)
+    return list(connection.execute(statement).scalars())
+
+
+def _elasticsearch_page(source: tuple[Elasticsearch, str], request: PageRequest) -> list[str]:
+    client, index = source
+    position: Mapping[str, Any] = {}
+    if request.after is not None:
+        position = {"search_after": search_after(request.order, request.after, FIELDS)}
+    answer = client.search(
+        index=index,
+        query={"bool": {"filter": [to_dsl(request.filter, FIELDS)]}},
+        sort=sort(request.order),
+        size=request.limit,
+        source=False,
+        **position,
+    )
+    return [hit["_id"] for hit in answer["hits"]["hits"]]
+
+
+def _everything(node: Any) -> PageRequest:
+    check(node, FIELDS)
+    return PageRequest(node, SortOrder.of(FIELDS, ()), limit=1000)
+
+
+@pytest.mark.postgresql
+@_HARD
+@given(request=requests(RECORDS))
+def test_postgresql_finds_the_rows_of_the_oracle_in_its_order(
+    postgresql: tuple[Connection, Table], request: PageRequest
+) -> None:
+    if can_express(request.filter, "postgresql"):
+        assert _postgresql_page(postgresql, request) == _oracle(request)
+
+
+@pytest.mark.elasticsearch
+@_HARD
+@given(request=requests(RECORDS))
+def test_elasticsearch_finds_the_rows_of_the_oracle_in_its_order(
+    elasticsearch: tuple[Elasticsearch, str], request: PageRequest
+) -> None:
+    assert _elasticsearch_page(elasticsearch, request) == _oracle(request)
+
+
+LONG_TEXT = "é" * 20_000  # longer than a term can be
+MANY = tuple(f"no-{n}" for n in range(70_000))
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize(
+    "node",
+    [
+        Eq("name", LONG_TEXT),
+        Ne("name", LONG_TEXT),
+        In("name", (LONG_TEXT, "a")),
+        NotIn("name", (LONG_TEXT, "a")),
+        In("name", (*MANY, "a")),
+        NotIn("name", (*MANY, "a")),
+    ],
+    ids=["eq", "ne", "in", "not_in", "in_many", "not_in_many"],
+)
+def test_elasticsearch_answers_beyond_its_limits_of_length_and_number(
+    elasticsearch: tuple[Elasticsearch, str], node: Any
+) -> None:
+    assert _elasticsearch_page(elasticsearch, _everything(node)) == _oracle(_everything(node))
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("node", [In("name", (*MANY, "a\0", "a")), NotIn("name", (*MANY, "a"))], ids=["in", "not_in"])
+def test_postgresql_takes_any_number_of_values(postgresql: tuple[Connection, Table], node: Any) -> None:
+    assert _postgresql_page(postgresql, _everything(node)) == _oracle(_everything(node))
+
+
+@pytest.mark.postgresql
+def test_number_wider_than_its_column_is_compared_not_refused(postgresql: tuple[Connection, Table]) -> None:
+    connection, things = postgresql
+    columns = {"size": things.c.small}
+    below = select(things.c.uuid).where(to_sql(Gt("size", -(2**40)), columns, FIELDS, "postgresql"))
+    assert len(connection.execute(below).all()) == len(RECORDS)
+
+
+# Patterns made of the subset, over few characters, so that they often match.
+_CHARACTERS = "aB-\n.\\$é😀"
+_escaped = {character: f"\\{character}" if character in string.punctuation else character for character in _CHARACTERS}
+_atoms = st.one_of(
+    st.sampled_from([*_escaped.values(), ".", r"\w", r"\d", r"\S", r"[^\W]"]),
+    st.lists(st.sampled_from([*_escaped.values(), r"\w", "a-z", "A-Z", "ß-😀"]), min_size=1, max_size=3).map(
+        lambda parts: f"[{''.join(parts)}]"
+    ),
+    st.lists(st.sampled_from(list(_escaped.values())), min_size=1, max_size=3).map(
+        lambda parts: f"[^{''.join(parts)}]"
+    ),
+)
+_quantifiers = st.sampled_from(["", "", "", "?", "+", "*", "{2}", "{1,2}", "{2,}", "{0}", "*?"])
+
+
+def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    repeated = st.builds(lambda atom, quantifier: f"({atom}){quantifier}", inner, _quantifiers)
+    chosen = st.lists(inner, min_size=1, max_size=3).map(lambda branches: f"(?:{'|'.join(branches)})")
+    return st.one_of(repeated, chosen, st.lists(inner, min_size=1, max_size=3).map("".join))
+
+
+_bodies = st.recursive(
+    st.builds(lambda atom, quantifier: atom + quantifier, _atoms, _quantifiers), _larger, max_leaves=5
+)
+patterns = st.lists(
+    st.builds(
+        lambda start, body, end: start + body + end,
+        st.sampled_from(["", "", "^", "(^|a)"]),
+        st.one_of(_bodies, st.just("")),
+        st.sampled_from(["", "", "$", "(?:$|B)"]),
+    ),
+    min_size=1,
+    max_size=2,
+).map("|".join)
+_texts = st.lists(st.text(st.sampled_from(_CHARACTERS), max_size=5), min_size=20, max_size=20, unique=True)
+
+
+def _found(pattern: str, texts: Sequence[str]) -> list[str]:
+    return [candidate for candidate in texts if compile_pattern(pattern).search(candidate)]
+
+
+def _expressible(pattern: str, translate: Callable[[str], str]) -> str | None:
+    try:
+        return translate(pattern)
+    except NotExpressibleError:
+        return None
+
+
+@pytest.mark.postgresql
+@_HARD
+@given(pattern=patterns, texts=_texts)
+def test_postgresql_finds_what_the_pattern_finds(
+    postgresql: tuple[Connection, Table], pattern: str, texts: list[str]
+) -> None:
+    expression = _expressible(pattern, to_postgres)
+    if expression is None:
+        return
+    values = text("SELECT t FROM unnest(CAST(:texts AS text[])) WITH ORDINALITY AS u (t, n) WHERE t ~ :p ORDER BY n")
+    assert list(postgresql[0].execute(values, {"texts": texts, "p": expression}).scalars()) == _found(pattern, texts)
+
+
+REGEX_TEXTS = tuple(
+    dict.fromkeys(
+        first + second + third + last
+        for first in ("", *_CHARACTERS)
+        for second in ("", "a", "-", "😀")
+        for third in ("", "B", "é", "\n")
+        for last in ("", "a", "b1", "\\$")
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def regex_index(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]:
+    index = f"fleetlight-test-{uuid4().hex}-regex"
+    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        client.indices.create(
+            index=index,
+            mappings={"properties": {"name": {"type": "keyword"}}},
+            settings={"number_of_shards": 1, "number_of_replicas": 0},
+        )
+        actions = ({"name": name, "_id": str(number)} for number, name in enumerate(REGEX_TEXTS))
+        bulk(client, actions, index=index, refresh=True)
+        yield client, index
+        client.indices.delete(index=index)
+
+
+@pytest.mark.elasticsearch
+@_HARD
+@given(pattern=patterns)
+def test_elasticsearch_finds_what_the_pattern_finds(regex_index: tuple[Elasticsearch, str], pattern: str) -> None:
+    expression = _expressible(pattern, to_lucene)
+    if expression is None:
+        return
+    client, index = regex_index
+    query = {"regexp": {"name": {"value": expression, "flags": "NONE"}}}
+    answer = client.search(index=index, query=query, size=len(REGEX_TEXTS), source=False)
+    found = [REGEX_TEXTS[int(hit["_id"])] for hit in answer["hits"]["hits"]]
+    assert sorted(found) == sorted(_found(pattern, REGEX_TEXTS))
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize(
+    "pattern",
+    [".*a.{9}$", "^.*[α-ω😀-😎].{9}$", "^[^😀]*(a|é)[^α]{8}", "(a|b)*a(a|b){9}$", "[^a-z]{200}", "a" * 120, "^.{255}$"],
+)
+def test_elasticsearch_accepts_every_pattern_that_is_not_refused(
+    regex_index: tuple[Elasticsearch, str], pattern: str
+) -> None:
+    client, index = regex_index
+    expression = _expressible(pattern, to_lucene)
+    if expression is not None:
+        client.search(index=index, query={"regexp": {"name": {"value": expression, "flags": "NONE"}}})

@@ -1,0 +1,116 @@
+"""Every compiler finds what plain Python finds: here SQLite; the real servers in tests/integration."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+)
+from sqlalchemy.pool import StaticPool
+
+from query.check import check
+from query.evaluate import evaluate, sorted_page
+from query.fields import FieldSet, Kind
+from query.filters import And, Filter, negate, split_expressible
+from query.lowering import beyond
+from query.page import PageRequest
+from query.sqlite_functions import register_functions
+from query.to_sql import after, order_by, to_sql
+from tests.property.query_strategies import FIELDS, filters, record_sets, requests
+
+THINGS = Table(
+    "things",
+    MetaData(),
+    Column("uuid", Text, primary_key=True),
+    Column("name", Text),
+    Column("state", Text),
+    Column("size", BigInteger),
+    Column("load", Double),
+    Column("created_at", BigInteger),
+    Column("locked", Boolean),
+    Column("tags", JSON, nullable=False),
+)
+# A position holds stored values, in which a time is a number.
+STORED_FIELDS = FieldSet(
+    "thing",
+    (replace(field, kind=Kind.NUMBER) if field.kind is Kind.TIMESTAMP else field for field in FIELDS.values()),
+)
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    event.listen(engine, "connect", lambda dbapi_connection, _: register_functions(dbapi_connection))
+    with engine.connect() as connection:
+        THINGS.metadata.create_all(connection)
+        yield connection
+    engine.dispose()
+
+
+def _page(connection: Connection, request: PageRequest) -> list[str]:
+    statement = THINGS.select().where(to_sql(request.filter, THINGS.c, FIELDS, "sqlite"))
+    if request.after is not None:
+        statement = statement.where(after(request.order, request.after, THINGS.c, "sqlite"))
+    statement = statement.order_by(*order_by(request.order, THINGS.c, "sqlite")).limit(request.limit)
+    return [row.uuid for row in connection.execute(statement)]
+
+
+def _uuids(records: Sequence[Any]) -> list[str]:
+    return [record["uuid"] for record in records]
+
+
+@given(data=st.data(), records=record_sets())
+@settings(max_examples=60)
+def test_sqlite_finds_the_rows_of_the_oracle_in_its_order(
+    connection: Connection, data: st.DataObject, records: list[dict[str, Any]]
+) -> None:
+    connection.execute(THINGS.delete())
+    if records:
+        connection.execute(THINGS.insert(), records)
+    for _ in range(5):
+        request = data.draw(requests(records))
+        check(request.filter, FIELDS)
+        assert _page(connection, request) == _uuids(sorted_page(records, request, FIELDS)), request
+
+
+@given(node=filters, records=record_sets(max_size=6))
+@settings(max_examples=50)
+def test_no_record_satisfies_a_filter_and_its_negation(node: Filter, records: list[dict[str, Any]]) -> None:
+    for record in records:
+        assert not (evaluate(node, record, FIELDS) and evaluate(negate(node), record, FIELDS))
+        assert evaluate(negate(negate(node)), record, FIELDS) == evaluate(node, record, FIELDS)
+
+
+@given(node=filters, records=record_sets(max_size=6), cut=st.integers(0, 3))
+@settings(max_examples=50)
+def test_both_halves_of_a_split_filter_mean_the_whole(node: Filter, records: list[dict[str, Any]], cut: int) -> None:
+    expressible, residual = split_expressible(node, lambda term: len(repr(term)) % 4 != cut)
+    for record in records:
+        assert evaluate(And((expressible, residual)), record, FIELDS) == evaluate(node, record, FIELDS)
+
+
+@given(data=st.data(), records=record_sets(max_size=6))
+@settings(max_examples=50)
+def test_a_position_as_a_filter_keeps_the_rows_behind_it(data: st.DataObject, records: list[dict[str, Any]]) -> None:
+    request = data.draw(requests(records))
+    if request.after is None:
+        return
+    keeps = beyond(request.order, request.after)
+    position = request.order.comparable(request.after)
+    for record in records:
+        is_behind = position < request.order.comparable(request.order.values(record))
+        assert evaluate(keeps, record, STORED_FIELDS) == is_behind

@@ -1,0 +1,33 @@
+import pytest
+
+from query.check import check
+from query.errors import FilterValueError, QueryError, RegularExpressionError, UnknownFieldError
+from query.filters import And, Eq, Filter, Has, In, IsNull, Lacks, Lt, Matches, Ne, NotMatches, Or
+from query.instances import INSTANCE_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("node", "error"),
+    [
+        (Eq("nope", "x"), UnknownFieldError),
+        (Eq("metadata", "x"), UnknownFieldError),
+        (IsNull("fault"), UnknownFieldError),
+        (Eq("host", 1), FilterValueError),
+        (Ne("host", "\ud800"), FilterValueError),
+        (In("progress", (1, "2")), FilterValueError),
+        (Lt("created_at", 5), FilterValueError),
+        (Eq("tags", "x"), FilterValueError),
+        (Has("host", "x"), FilterValueError),
+        (Matches("progress", "1"), FilterValueError),
+        (Matches("tags", "x"), FilterValueError),
+        (NotMatches("host", "("), RegularExpressionError),
+    ],
+)
+def test_leaf_that_does_not_fit_is_refused_wherever_it_is(node: Filter, error: type[QueryError]) -> None:
+    with pytest.raises(error):
+        check(Or((Eq("host", "a"), And((node,)))), INSTANCE_FIELDS)
+
+
+def test_fitting_tree_passes() -> None:
+    tree = And((Eq("host", "a\0"), In("progress", ()), Lacks("tags", "x"), IsNull("tags"), Eq("progress", 10**30)))
+    check(tree, INSTANCE_FIELDS)

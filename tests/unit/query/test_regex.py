@@ -1,0 +1,105 @@
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from query.errors import NotExpressibleError, RegularExpressionError
+from query.regex import compile_pattern, to_lucene, to_postgres
+from query.sqlite_functions import register_functions
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lucene", "postgres"),
+    [
+        ("web", ".*web.*", "web"),
+        ("", ".*.*", "(?:)"),
+        ("^web-", r"web\-.*", r"^web\-"),
+        (r"\.example$", r".*\.example", r"\.example$"),
+        ("^web$", "web", "^web$"),
+        (r"\Aweb\z", "web", "^web$"),
+        ("web-[0-9]+", r".*web\-[0-9]+.*", r"web\-[0-9]+"),
+        ("a|b", ".*a.*|.*b.*", "a|b"),
+        ("^(a|b)c", "(a|b)c.*", "^(?:a|b)c"),
+        (r"(^|\.)x$", r"x|.*\.x", r"^x$|\.x$"),
+        ("^.*$", "[^\n]*", "^[^\n]*$"),
+        ("^a{2,3}?b{4,}c{0}$", "a{2,3}b{4,}()", "^a{2,3}b{4,}(?:)$"),
+        (r'^@#&<>~"$', r"\@\#\&\<\>\~\"", r"^\@\#\&\<\>\~\"$"),
+        (r"^[\w.-]\D$", r"[0-9A-Z\_a-z\.\-][^0-9]", r"^[0-9A-Z\_a-z\.\-][^0-9]$"),
+        ("^[é-😀]$", "[é-😀]", "^[é-😀]$"),
+    ],
+)
+def test_pattern_of_the_subset_is_translated(pattern: str, lucene: str, postgres: str) -> None:
+    assert to_lucene(pattern) == lucene
+    assert to_postgres(pattern) == postgres
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?i)a",
+        "(?P<name>a)",
+        r"\bweb",
+        r"\x41",
+        r"\pL",
+        r"\Qa\E",
+        "[[:alpha:]]",
+        "[]a]",
+        "{",
+        "a{,3}",
+        "(^a)*",
+        "a^b",
+        "a$b",
+    ],
+)
+@pytest.mark.parametrize("translate", [to_lucene, to_postgres])
+def test_pattern_outside_of_the_subset_is_left_to_another_route(translate: Callable[[str], str], pattern: str) -> None:
+    compile_pattern(pattern)
+    with pytest.raises(NotExpressibleError):
+        translate(pattern)
+
+
+@pytest.mark.parametrize("pattern", [".*a.{20}$", "(a|b)*a[ab]{30}", "x" * 1001, "(a{30}){30}"])
+def test_pattern_that_elasticsearch_would_refuse_is_not_sent_there(pattern: str) -> None:
+    with pytest.raises(NotExpressibleError, match="Elasticsearch"):
+        to_lucene(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["a{256}", "(a{200}){5}b{200}" * 3, "a\0"])
+def test_pattern_that_postgresql_would_refuse_is_not_sent_there(pattern: str) -> None:
+    with pytest.raises(NotExpressibleError, match="PostgreSQL"):
+        to_postgres(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a**", "[", "*", r"(?=a)", r"(a)\1", "a{1001}", "[b-a]", "\ud800"])
+@pytest.mark.parametrize("use", [compile_pattern, to_lucene, to_postgres])
+def test_bad_pattern_is_refused_with_the_reason(use: Callable[[str], object], pattern: str) -> None:
+    with pytest.raises(RegularExpressionError) as raised:
+        use(pattern)
+    assert raised.value.reason
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_found"),
+    [
+        ("b", "abc", True),
+        ("B", "abc", False),
+        ("a$", "a\n", False),
+        ("^b", "a\nb", False),
+        ("a.", "a\n", False),
+        ("[^b]", "\n", True),
+        ("^.$", "😀", True),
+        (r"\w", "é", False),
+        ("b", "a\0b", True),
+    ],
+)
+def test_search_means_the_same_in_python_and_sqlite(pattern: str, text: str, is_found: bool) -> None:
+    connection = sqlite3.connect(":memory:")
+    register_functions(connection)
+    in_sqlite = connection.execute("SELECT re2_search(?, ?)", (pattern, text)).fetchone()
+    connection.close()
+    assert (compile_pattern(pattern).search(text) is not None) == is_found
+    assert in_sqlite == (is_found,)
+
+
+def test_hostile_pattern_takes_linear_time() -> None:
+    assert compile_pattern("(a*)*b").search("a" * 50_000) is None
