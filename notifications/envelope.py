@@ -58,6 +58,9 @@ _MSGSPEC_ERROR = re.compile(
     r"|Object missing required field `(?P<missing>[^`]+)`.*"
 )
 
+# RecursionError: nested deeper than any payload is.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _decode_outer = msgspec.json.Decoder(_Outer).decode
 _decode_inner = msgspec.json.Decoder(_Inner).decode
 _encode = msgspec.json.Encoder().encode
@@ -110,13 +113,13 @@ def _notification(inner: _Inner, message_id: str, timestamp: datetime) -> Notifi
 def _open(body: bytes) -> _Inner:
     try:
         outer = _decode_outer(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _not_a_notification(error) from error
     if outer.message is not None:
         _check_version(outer.version)
     try:
         return _decode_inner(body if outer.message is None else outer.message)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _not_a_notification(error) from error
 
 
@@ -131,9 +134,9 @@ def _check_version(version: str | None) -> None:
 def _read_timestamp(text: str) -> datetime:
     try:
         timestamp = datetime.fromisoformat(text)
-    except ValueError:
+        return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise EnvelopeError("timestamp", f"must be a time such as 2026-11-21 10:00:00.000001, not {text!r}") from None
-    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def _not_a_notification(error: Exception) -> EnvelopeError:

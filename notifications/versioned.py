@@ -221,6 +221,8 @@ _EXPECTED = {
     "missing": "is missing, and this version requires it",
     "string_type": "must be text",
     "int_type": "must be a whole number",
+    "greater_than_equal": "must be a number of 64 bits",
+    "less_than": "must be a number of 64 bits",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "list_type": "must be a list",

@@ -11,6 +11,9 @@ from pydantic_core import CoreSchema, core_schema
 # Nova takes any spelling that Python's uuid module reads; dashes are usual.
 Uuid = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$")]
 
+# What every database and index can hold.
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
 VmState = Literal[
     "active",
     "building",

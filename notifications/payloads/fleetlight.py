@@ -10,7 +10,7 @@ from pydantic import Field
 
 from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import DiskConfig, PowerState, PreciseTime, Uuid, VmState
+from notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
 
 
 class AddressPayload(VersionedPayload):
@@ -23,7 +23,7 @@ class AddressPayload(VersionedPayload):
     VERSION: ClassVar[str] = "1.0"
     label: str
     address: str
-    version: int
+    version: Int64
     type: Literal["fixed", "floating"]
     mac: str
     meta: dict[str, Any]
@@ -39,7 +39,7 @@ class ServerFaultPayload(VersionedPayload):
 
     NAMESPACE: ClassVar[str] = "fleetlight"
     VERSION: ClassVar[str] = "1.0"
-    code: int
+    code: Int64
     message: str
     details: str | None
     created_at: PreciseTime
@@ -59,7 +59,7 @@ class InstancePayload(VersionedPayload):
     user_id: str | None
     project_id: str | None = Field(alias="tenant_id")
     reservation_id: str | None
-    launch_index: int | None
+    launch_index: Int64 | None
     display_name: str | None
     display_description: str | None
     hostname: str | None = Field(alias="host_name")
@@ -71,7 +71,7 @@ class InstancePayload(VersionedPayload):
     pinned_availability_zone: str | None
     os_type: str | None
     architecture: str | None
-    instance_type_id: int | None
+    instance_type_id: Int64 | None
     flavor: FlavorPayload | None
     image_ref: str | None = Field(alias="image_uuid")
     image_properties: dict[str, Any] | None
@@ -93,7 +93,7 @@ class InstancePayload(VersionedPayload):
     vm_state: VmState | None = Field(alias="state")
     power_state: PowerState | None
     task_state: str | None
-    progress: int | None
+    progress: Int64 | None
     fault: ServerFaultPayload | None = Field(alias="server_fault")
     locked: bool
     locked_by: str | None
@@ -123,5 +123,5 @@ class CellHeartbeatPayload(VersionedPayload):
     NAMESPACE: ClassVar[str] = "fleetlight"
     VERSION: ClassVar[str] = "1.0"
     cell_uuid: Uuid
-    sequence: int
+    sequence: Int64
     at: PreciseTime

@@ -19,7 +19,7 @@ from notifications.payloads.parts import (
     SharePayload,
 )
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import DiskConfig, PowerState, Uuid, VmState, WireTime
+from notifications.wire_types import DiskConfig, Int64, PowerState, Uuid, VmState, WireTime
 
 
 class InstancePayload(VersionedPayload):
@@ -65,7 +65,7 @@ class InstancePayload(VersionedPayload):
     vm_state: VmState | None = Field(alias="state")
     power_state: PowerState | None
     task_state: str | None
-    progress: int | None
+    progress: Int64 | None
     ip_addresses: list[IpPayload]
     block_devices: list[BlockDevicePayload] | None = None
     metadata: dict[str, str]

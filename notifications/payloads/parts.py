@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import Uuid, WireTime
+from notifications.wire_types import Int64, Uuid, WireTime
 
 
 class FlavorPayload(VersionedPayload):
@@ -18,14 +18,14 @@ class FlavorPayload(VersionedPayload):
 
     VERSION: ClassVar[str] = "1.4"
     flavorid: str | None
-    memory_mb: int | None
-    vcpus: int | None
-    root_gb: int | None
-    ephemeral_gb: int | None
+    memory_mb: Int64 | None
+    vcpus: Int64 | None
+    root_gb: Int64 | None
+    ephemeral_gb: Int64 | None
     name: str = ""
-    swap: int = 0
+    swap: Int64 = 0
     rxtx_factor: float | None = None
-    vcpu_weight: int | None = None
+    vcpu_weight: Int64 | None = None
     disabled: bool = False
     is_public: bool = True
     extra_specs: dict[str, str] | None = None
@@ -44,7 +44,7 @@ class IpPayload(VersionedPayload):
     mac: str
     meta: dict[str, Any]
     port_uuid: Uuid | None
-    version: int
+    version: Int64
     address: str
     device_name: str | None
 
@@ -57,7 +57,7 @@ class BlockDevicePayload(VersionedPayload):
 
     VERSION: ClassVar[str] = "1.0"
     device_name: str | None
-    boot_index: int | None
+    boot_index: Int64 | None
     delete_on_termination: bool
     volume_id: Uuid
     tag: str | None

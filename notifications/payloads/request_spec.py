@@ -7,7 +7,7 @@ from pydantic import Field
 from notifications.payloads.parts import ExceptionPayload, FlavorPayload
 from notifications.payloads.resources import ServerGroupPayload
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import Uuid, VmState, WireTime
+from notifications.wire_types import Int64, Uuid, VmState, WireTime
 
 
 class VirtCPUTopologyPayload(VersionedPayload):
@@ -17,9 +17,9 @@ class VirtCPUTopologyPayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.0"
-    sockets: int | None
-    cores: int | None
-    threads: int | None
+    sockets: Int64 | None
+    cores: Int64 | None
+    threads: Int64 | None
 
 
 class InstanceNUMACellPayload(VersionedPayload):
@@ -31,14 +31,14 @@ class InstanceNUMACellPayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.2"
-    id: int
-    cpuset: list[int]
-    pcpuset: list[int] = Field(default=[])
-    cpuset_reserved: list[int] | None
-    memory: int
-    pagesize: int | None
+    id: Int64
+    cpuset: list[Int64]
+    pcpuset: list[Int64] = Field(default=[])
+    cpuset_reserved: list[Int64] | None
+    memory: Int64
+    pagesize: Int64 | None
     cpu_topology: VirtCPUTopologyPayload | None
-    cpu_pinning_raw: dict[str, int] | None
+    cpu_pinning_raw: dict[str, Int64] | None
     cpu_policy: Literal["dedicated", "shared", "mixed"] | None
     cpu_thread_policy: Literal["prefer", "isolate", "require"] | None
 
@@ -63,7 +63,7 @@ class InstancePCIRequestPayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.1"
-    count: int
+    count: Int64
     spec: list[dict[str, Any]]
     alias_name: str | None
     request_id: Uuid | None
@@ -114,7 +114,7 @@ class SchedulerRetriesPayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.0"
-    num_attempts: int
+    num_attempts: Int64
     hosts: list[str]
 
 
@@ -142,16 +142,16 @@ class ImageMetaPayload(VersionedPayload):
     protected: bool | None
     checksum: str | None
     owner: str | None
-    size: int | None
-    virtual_size: int | None
+    size: Int64 | None
+    virtual_size: Int64 | None
     container_format: str | None
     disk_format: str | None
     created_at: WireTime | None
     updated_at: WireTime | None
     tags: list[str] | None
     direct_url: str | None
-    min_ram: int | None
-    min_disk: int | None
+    min_ram: Int64 | None
+    min_disk: Int64 | None
     properties: ImageMetaPropsPayload | None
 
 
@@ -174,7 +174,7 @@ class RequestSpecPayload(VersionedPayload):
     image_meta: Any = None
     numa_topology: InstanceNUMATopologyPayload | None
     pci_requests: InstancePCIRequestsPayload | None
-    num_instances: int
+    num_instances: Int64
     force_hosts: str | None = None
     force_nodes: str | None = None
     ignore_hosts: list[str] | None = None

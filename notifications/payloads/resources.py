@@ -6,7 +6,7 @@ from pydantic import Field
 
 from notifications.payloads.parts import ExceptionPayload
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import Uuid, WireTime
+from notifications.wire_types import Int64, Uuid, WireTime
 
 
 class ServiceStatusPayload(VersionedPayload):
@@ -20,13 +20,13 @@ class ServiceStatusPayload(VersionedPayload):
     host: str | None
     binary: str | None
     topic: str | None
-    report_count: int
+    report_count: Int64
     disabled: bool
     disabled_reason: str | None
     availability_zone: str | None
     last_seen_up: WireTime | None
     forced_down: bool
-    version: int
+    version: Int64
     uuid: Uuid = ""
 
 
@@ -38,7 +38,7 @@ class AggregatePayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.1"
-    id: int | None
+    id: Int64 | None
     uuid: Uuid
     name: str
     hosts: list[str] | None
@@ -52,14 +52,14 @@ class AggregateCachePayload(VersionedPayload):
     """
 
     VERSION: ClassVar[str] = "1.0"
-    id: int
+    id: Int64
     uuid: Uuid
     name: str
     host: str
     images_cached: list[str]
     images_failed: list[str]
-    index: int
-    total: int
+    index: Int64
+    total: Int64
 
 
 class ServerGroupPayload(VersionedPayload):
@@ -94,10 +94,10 @@ class VolumeUsagePayload(VersionedPayload):
     availability_zone: str | None
     instance_uuid: Uuid | None
     last_refreshed: WireTime | None
-    reads: int
-    read_bytes: int
-    writes: int
-    write_bytes: int
+    reads: Int64
+    read_bytes: Int64
+    writes: Int64
+    write_bytes: Int64
 
 
 class LibvirtErrorPayload(VersionedPayload):
@@ -119,8 +119,8 @@ class MetricPayload(VersionedPayload):
 
     VERSION: ClassVar[str] = "1.0"
     name: str
-    value: int | float | None
-    numa_membw_values: dict[str, int] | None
+    value: Int64 | float | None
+    numa_membw_values: dict[str, Int64] | None
     timestamp: WireTime
     source: str
 

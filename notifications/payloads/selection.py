@@ -7,7 +7,7 @@ with a list of these: the chosen host first, then alternates.
 from typing import ClassVar
 
 from notifications.versioned import VersionedPayload
-from notifications.wire_types import Uuid
+from notifications.wire_types import Int64, Uuid
 
 
 class NetworkMetadata(VersionedPayload):
@@ -43,9 +43,9 @@ class SchedulerLimits(VersionedPayload):
 
     VERSION: ClassVar[str] = "1.0"
     numa_topology: NUMATopologyLimits | None
-    vcpu: int | None
-    disk_gb: int | None
-    memory_mb: int | None
+    vcpu: Int64 | None
+    disk_gb: Int64 | None
+    memory_mb: Int64 | None
 
 
 class Selection(VersionedPayload):
