@@ -68,17 +68,16 @@ class InstanceLister:
         """
         cells = await self._reader.cells()
         down: dict[str, CellFailure] = {}
+        collect = partial(self._collect, request, template, consistency, cells=cells, down=down)
         if consistency is not Consistency.STRONG:
             try:
                 if (progress := await self.progress()) is not None:
-                    return await self._collect(
-                        request, template, consistency, cells=cells, progress=progress, down=down
-                    )
+                    return await collect(progress=progress)
             except IndexerError as error:
                 self.safe_connect.trip(error)
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
-        return await self._collect(request, template, consistency, cells=cells, progress={}, down=down)
+        return await collect(progress={})
 
     async def position_of(self, marker: str, order: SortOrder, consistency: Consistency) -> tuple[Any, ...]:
         """The values of the order's keys at the instance `marker`, deleted or not.
