@@ -1,0 +1,90 @@
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from notifications.bus import Receiver
+from notifications.check import find_problems
+from notifications.envelope import decode
+from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
+from notifications.event_types import INSTANCE_CREATE_END
+from notifications.payloads.parts import ExceptionPayload
+from notifications.producer import Producer
+from tests.contract.payload_samples import instance_payload, samples
+
+CELL = str(uuid4())
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    producer = Producer("memory://", CELL, publisher_id="nova-compute:host7")
+    yield producer
+    producer.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver("memory://", CELL, prefetch=10)
+    yield receiver
+    receiver.ack(receiver.receive(10, 10**6, 0.01))
+    receiver.close()
+
+
+def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver: Receiver) -> None:
+    sent = producer.emit("instance.update", instance_payload(), request_id="req-1")
+    assert find_problems(sent) == []
+    (delivery,) = receiver.receive(10, 10**6, 1)
+    assert decode(delivery.body) == sent
+    assert delivery.routing_key == "versioned_notifications.info"
+    assert delivery.headers == {}
+    receiver.ack([delivery])
+
+
+def test_wrapped_payload_is_taken_as_well(producer: Producer, receiver: Receiver) -> None:
+    sent = producer.emit("instance.update", instance_payload().wrap())
+    (delivery,) = receiver.receive(10, 10**6, 1)
+    assert decode(delivery.body).payload == sent.payload
+    receiver.ack([delivery])
+
+
+def test_error_phase_has_error_priority(producer: Producer, receiver: Receiver) -> None:
+    fault = ExceptionPayload(module_name="a", function_name="b", exception="C", exception_message="d", traceback="e")
+    producer.emit("compute.exception", fault, priority="ERROR")
+    producer.emit("instance.reboot.error", instance_payload())
+    deliveries = receiver.receive(2, 10**6, 1)
+    assert [delivery.routing_key for delivery in deliveries] == ["versioned_notifications.error"] * 2
+    receiver.ack(deliveries)
+
+
+def test_invalid_payload_fails_with_the_field_before_anything_is_sent(producer: Producer, receiver: Receiver) -> None:
+    wrapped = instance_payload().wrap()
+    del wrapped["nova_object.data"]["display_name"]
+    with pytest.raises(PayloadError) as refused:
+        producer.emit("instance.update", wrapped)
+    assert refused.value.field == "display_name"
+    assert receiver.receive(10, 10**6, 0.05) == []
+
+
+def test_payload_of_another_event_is_refused(producer: Producer) -> None:
+    with pytest.raises(EnvelopeError, match=r"service\.update carries nova ServiceStatusPayload"):
+        producer.emit("service.update", instance_payload())
+
+
+def test_unknown_payload_is_refused(producer: Producer) -> None:
+    with pytest.raises(UnknownPayloadError):
+        producer.emit("instance.update", json.loads(json.dumps(instance_payload().wrap()).replace("fleetlight", "f")))
+
+
+def test_publisher_id_without_host_is_refused() -> None:
+    producer = Producer("memory://", CELL, publisher_id="nova-compute")
+    with pytest.raises(EnvelopeError, match="publisher_id: must be service:host"):
+        producer.emit("instance.update", instance_payload())
+
+
+def test_one_invalid_notification_stops_the_whole_batch(producer: Producer, receiver: Receiver) -> None:
+    good = samples()[INSTANCE_CREATE_END]
+    with pytest.raises(EnvelopeError, match="priority"):
+        producer.send([good, replace(good, priority="LOUD")])
+    assert receiver.receive(10, 10**6, 0.05) == []
