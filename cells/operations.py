@@ -70,7 +70,7 @@ class InstanceOperations:
         rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]
         # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
         # without a mapping could not be found at all.
-        self._fleet.add_mappings([_mapping(row) for row in rows])
+        self._fleet.add_mappings([_mapping(row, now) for row in rows])
         with self._failures(), writing(self._engine) as connection:
             connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
             outbox.append(connection, self._cell, "instance.create.end", rows, now)
@@ -179,13 +179,14 @@ def _require_state(record: Record, action: str, *allowed: str) -> None:
         raise InvalidTransitionError(record["uuid"], action, record["vm_state"])
 
 
-def _mapping(row: InstanceRow) -> InstanceMapping:
+def _mapping(row: InstanceRow, now: int) -> InstanceMapping:
     record = row.record
+    created_at = record["created_at"]
     return InstanceMapping(
         row.uuid,
         row.cell_uuid,
         record["project_id"],
         record["user_id"],
-        record["created_at"],
+        now if created_at is None else created_at,
         queued_for_delete=bool(record["deleted"]),
     )

@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pytest
 from sqlalchemy import Engine, func, select
 
 from cells.adapters.native import NativeAdapter
+from cells.clock import Clock
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.instance_payload import from_payload
@@ -24,7 +27,7 @@ from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayl
 from query.fields import from_microseconds, to_microseconds
 from tests.support.waiting import wait_until
 
-HOUR_US = 3_600_000_000
+DAY_US = 24 * 3_600_000_000
 SETTINGS = RelaySettings(batch_size=10, poll_interval_s=0.01, retry_wait_max_s=0.05)
 
 
@@ -62,11 +65,26 @@ def bus() -> Bus:
     return Bus()
 
 
+class NewRelay(Protocol):
+    def __call__(self, to: Bus | None = None, at: Clock | None = None, **settings: float) -> Relay: ...
+
+
 @pytest.fixture
-def relay(engine: Engine, cell: Cell, bus: Bus, clock: Callable[[], int]) -> Iterator[Relay]:
-    relay = Relay(engine, cell, bus, SETTINGS, clock)
-    yield relay
-    relay.close()
+def new_relay(engine: Engine, cell: Cell, bus: Bus, clock: Clock) -> Iterator[NewRelay]:
+    """A function that makes a relay of `cell`, by default to `bus`; all are closed at the end."""
+    with ExitStack() as relays:
+
+        def make(to: Bus | None = None, at: Clock | None = None, **settings: float) -> Relay:
+            relay = Relay(engine, cell, to or bus, SETTINGS.model_copy(update=settings), at or clock)
+            relays.callback(relay.close)
+            return relay
+
+        yield make
+
+
+@pytest.fixture
+def relay(new_relay: NewRelay) -> Relay:
+    return new_relay()
 
 
 def drain(relay: Relay) -> None:
@@ -104,9 +122,10 @@ def test_backlog_is_published_batch_by_batch(operations: InstanceOperations, rel
 
 @pytest.mark.parametrize("arriving", [0, 4, 10])
 def test_relay_that_was_cut_off_publishes_again_under_the_same_numbers(
-    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell, arriving: int
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, arriving: int
 ) -> None:
     operations.create_many([{}] * 12)
+    relay = new_relay()
     bus.is_away, bus.arriving_before_failure = True, arriving
     with pytest.raises(BusUnavailableError):
         relay.run_once()
@@ -114,9 +133,7 @@ def test_relay_that_was_cut_off_publishes_again_under_the_same_numbers(
     operations.create_many([{}] * 3)
 
     bus.is_away = False
-    successor = Relay(engine, cell, bus, SETTINGS)
-    drain(successor)
-    successor.close()
+    drain(new_relay())
     assert bus.sequences == [*range(1, arriving + 1), *range(1, 16)]
     by_sequence = {message.headers["fleetlight-sequence"]: message for message in bus.changes}
     assert all(by_sequence[message.headers["fleetlight-sequence"]] == message for message in bus.changes)
@@ -142,10 +159,10 @@ def test_relay_waits_for_a_bus_that_is_away_and_stops_when_told(
 
 
 def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
-    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus
 ) -> None:
     other_bus = Bus()
-    standby = Relay(engine, cell, other_bus, SETTINGS)
+    relay, standby = new_relay(), new_relay(other_bus)
     operations.create_many([{}] * 3)
     assert relay.run_once() == len(bus.changes)
     operations.create({})
@@ -158,25 +175,22 @@ def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
     assert standby.is_active
     assert other_bus.sequences == [4]
     assert relay.run_once() == 0
-    standby.close()
 
 
 def test_heartbeat_promises_only_what_has_a_number(
-    operations: InstanceOperations, relay: Relay, bus: Bus, engine: Engine, cell: Cell, clock: Callable[[], int]
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, engine: Engine, cell: Cell
 ) -> None:
+    relay = new_relay(heartbeat_interval_s=1e-9)
     relay.run_once()
     (first,) = bus.heartbeats
     assert (first.cell_uuid, first.sequence) == (cell.uuid, 0)
 
     operations.create_many([{}] * 15)
-    relay.close()
-    eager = Relay(engine, cell, bus, SETTINGS.model_copy(update={"heartbeat_interval_s": 1e-9}), clock)
-    eager.run_once()
-    # Ten of fifteen have numbers: nothing can be promised for any time yet.
-    assert len(bus.heartbeats) == 1
-    eager.run_once()
+    relay.run_once()
+    # Ten of fifteen have numbers, so the promise is still for the time of the first look.
+    assert (bus.heartbeats[-1].sequence, bus.heartbeats[-1].at) == (10, first.at)
+    relay.run_once()
     last = bus.heartbeats[-1]
-    eager.close()
     assert last.sequence == 15
     with engine.connect() as connection:
         committed_at = connection.execute(select(func.max(changes.c.committed_at))).scalar_one()
@@ -187,46 +201,41 @@ def test_heartbeat_promises_only_what_has_a_number(
 
 
 def test_changes_older_than_the_retention_are_forgotten_from_the_front(
-    operations: InstanceOperations, bus: Bus, engine: Engine, cell: Cell
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, cell: Cell
 ) -> None:
-    day_us = 24 * HOUR_US
-    now = [100 * day_us]
-    settings = RelaySettings(changelog_retention_h=24)
-    old = Relay(engine, cell, bus, settings, lambda: now[0])
-    operations.create_many([{}] * 3)
-    old.run_once()
-    old.close()
-    now[0] += day_us // 2
-    half = Relay(engine, cell, bus, settings, lambda: now[0])
-    operations.create_many([{}] * 2)
-    half.run_once()
-    half.close()
+    now = 100 * DAY_US
 
+    def relay_once(to: Bus = bus) -> None:
+        # A new relay each time, since one looks only once a minute.
+        relay = new_relay(to, lambda: now, changelog_retention_h=24.0)
+        try:
+            relay.run_once()
+        finally:
+            relay.close()
+
+    operations.create_many([{}] * 3)
+    relay_once()
+    now += DAY_US // 2
+    operations.create_many([{}] * 2)
+    relay_once()
     adapter = NativeAdapter(cell)
     assert adapter.oldest_kept_sequence() == 1
-    now[0] += day_us // 2 + 1
+
+    now += DAY_US // 2 + 1
     operations.create({})
-    late = Relay(engine, cell, Bus(is_away=True), settings, lambda: now[0])
     with pytest.raises(BusUnavailableError):
-        late.run_once()
-    late.close()
-    later = Relay(engine, cell, bus, settings, lambda: now[0])
-    later.run_once()
-    later.close()
+        relay_once(Bus(is_away=True))
+    relay_once()
     assert adapter.oldest_kept_sequence() == 4
     assert [change.sequence for change in adapter.changes_after(0, 10)] == [4, 5, 6]
 
-    now[0] += 2 * day_us
-    last = Relay(engine, cell, bus, settings, lambda: now[0])
-    last.run_once()
-    last.close()
+    now += 2 * DAY_US
+    relay_once()
     assert adapter.changes_after(0, 10) == []
     assert adapter.oldest_kept_sequence() == adapter.published_sequence() + 1 == 7
     adapter.close()
     operations.create({})
-    again = Relay(engine, cell, bus, settings, lambda: now[0])
-    again.run_once()
-    again.close()
+    relay_once()
     assert bus.sequences == [1, 2, 3, 4, 5, 6, 7]
 
 

@@ -1,0 +1,215 @@
+"""Reading a native cell gives what the plain-Python oracle gives, in SQL, on both databases."""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, text
+
+from cells.adapters import open_adapter, open_changelog_adapter
+from cells.adapters.native import NativeAdapter
+from cells.database import create_database_engine
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from query.evaluate import sorted_page
+from query.fields import Record, from_microseconds
+from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+
+NOW = 1_800_000_000_000_000
+NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]
+NEWEST_FIRST = [SortKey("created_at", Direction.DESC)]
+
+
+@pytest.fixture
+def records(operations: InstanceOperations, cell: Cell) -> list[Record]:
+    """Instances with equal keys, nulls, unicode and deleted ones, as the cell has them."""
+    random = Random(7)
+    created = operations.create_many(
+        [
+            {
+                "display_name": random.choice(NAMES),
+                "project_id": random.choice(["demo", "other", None]),
+                "host": random.choice(["h1", "h2", None]),
+                "power_state": random.choice([0, 1, 4, None]),
+                "locked": random.choice([True, False]),
+                "created_at": random.choice([NOW, NOW + 1, NOW + 2, None]),
+                "tags": random.sample(["blue", "red", "ünï"], random.randrange(3)),
+            }
+            for _ in range(60)
+        ]
+    )
+    for changed in created[::5]:
+        operations.delete(changed.uuid)
+    adapter = NativeAdapter(cell)
+    rows = [adapter.find(changed.uuid) for changed in created]
+    adapter.close()
+    return [row.record for row in rows if row is not None]
+
+
+@pytest.fixture
+def adapter(cell: Cell, engine: Engine) -> Iterator[NativeAdapter]:
+    adapter = NativeAdapter(cell)
+    yield adapter
+    adapter.close()
+
+
+FILTERS: list[Filter] = [
+    EVERYTHING,
+    Eq("deleted", False),
+    And((Eq("deleted", False), Eq("project_id", "demo"))),
+    Ne("project_id", "demo"),
+    Or((IsNull("host"), Eq("display_name", "wéb"))),
+    In("power_state", (1, 4)),
+    Ge("created_at", from_microseconds(NOW + 1)),
+    Has("tags", "ünï"),
+    And((Lacks("tags", "red"), Eq("locked", True))),
+    Matches("display_name", "^[wW].b$"),
+    Matches("display_name", r"\pL{4}"),
+    And((Matches("display_name", r"(?i)^\x{57}EB"), Eq("deleted", False))),
+]
+ORDERS = [
+    NEWEST_FIRST,
+    [SortKey("display_name"), SortKey("power_state", Direction.DESC)],
+    [SortKey("display_name", Direction.DESC), SortKey("created_at")],
+    [SortKey("deleted", Direction.DESC), SortKey("updated_at", Direction.DESC)],
+    [SortKey("uuid", Direction.DESC)],
+]
+
+
+@pytest.mark.parametrize("limit", [7, 100])
+def test_pages_are_those_of_the_oracle(adapter: NativeAdapter, records: list[Record], limit: int) -> None:
+    for wanted in FILTERS:
+        for keys in ORDERS:
+            order = SortOrder.of(INSTANCE_FIELDS, keys)
+            request = PageRequest(wanted, order, limit)
+            expected = sorted_page(records, PageRequest(wanted, order, len(records)), INSTANCE_FIELDS)
+            found: list[Record] = []
+            while True:
+                page = adapter.read_page(request)
+                found.extend(row.record for row in page)
+                if len(page) < limit:
+                    break
+                request = PageRequest(wanted, order, limit, after=order.values(found[-1]))
+            assert found == expected, (wanted, keys)
+
+
+def test_page_is_one_statement(adapter: NativeAdapter, records: list[Record]) -> None:
+    statements: list[str] = []
+
+    def note(_connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            statements.append(statement)
+
+    event.listen(adapter._engine, "before_cursor_execute", note)
+    order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
+    rows = adapter.read_page(PageRequest(Eq("deleted", False), order, 10))
+    assert len(rows) == 10
+    assert len(statements) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (Eq("deleted", False), "ix_instances_by_age"),
+        (And((Eq("deleted", False), Eq("project_id", "demo"))), "ix_instances_project_by_age"),
+    ],
+)
+def test_default_list_reads_an_index_in_order_and_sorts_nothing(
+    adapter: NativeAdapter, records: list[Record], wanted: Filter, index: str
+) -> None:
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Connection, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        statements.append((statement, parameters))
+
+    event.listen(adapter._engine, "before_cursor_execute", note)
+    order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
+    first = adapter.read_page(PageRequest(wanted, order, 5))
+    adapter.read_page(PageRequest(wanted, order, 5, after=order.values(first[-1].record)))
+    selects = [(statement, parameters) for statement, parameters in statements if statement.startswith("SELECT inst")]
+    assert len(selects) == 2
+    with adapter._engine.connect() as connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        if not is_sqlite:
+            # On a few rows it would prefer to read all of them, whatever the index.
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+            connection.execute(text("SET LOCAL enable_bitmapscan = off"))
+        for statement, parameters in selects:
+            explain = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
+            plan = str(connection.exec_driver_sql(explain + statement, parameters).all())
+            assert f" {index}" in plan
+            assert "TEMP B-TREE" not in plan
+            assert "Sort" not in plan
+
+
+def test_find_knows_deleted_instances_and_no_others(
+    adapter: NativeAdapter, operations: InstanceOperations, records: list[Record]
+) -> None:
+    deleted = next(record for record in records if record["deleted"])
+    row = adapter.find(deleted["uuid"])
+    assert row is not None
+    assert (row.record, row.revision) == (deleted, 2)
+    assert adapter.find("no-such") is None
+
+
+def test_empty_changelog_begins_behind_its_end(adapter: NativeAdapter, engine: Engine) -> None:
+    assert adapter.published_sequence() == 0
+    assert adapter.oldest_kept_sequence() == 1
+    assert adapter.changes_after(0, 10) == []
+
+
+def test_cell_without_tables_is_unreachable(new_database: Callable[[], str]) -> None:
+    url = new_database()
+    create_database_engine(url).dispose()
+    adapter = open_adapter(Cell("u", "new", CellKind.NATIVE, url, "memory://"))
+    with pytest.raises(CellUnreachableError, match="'new'"):
+        adapter.find("any")
+    adapter.close()
+
+
+def test_cell_whose_database_is_away_is_unreachable_and_shows_no_password() -> None:
+    cell = Cell("u", "far", CellKind.NATIVE, "postgresql://me:secret@127.0.0.1:1/x", "memory://")
+    adapter = open_adapter(cell, statement_timeout_s=1)
+    with pytest.raises(CellUnreachableError, match="'far'") as caught:
+        adapter.find("any")
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(cell)
+
+
+@pytest.mark.parametrize("open_it", [open_adapter, open_changelog_adapter])
+@pytest.mark.parametrize(
+    ("kind", "url", "reason"),
+    [
+        (CellKind.GANETI, "https://cluster:5080", "no adapter for cells of kind 'ganeti'"),
+        (CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
+    ],
+)
+def test_cell_that_nothing_can_ask_says_so(
+    open_it: Callable[[Cell], object], kind: CellKind, url: str, reason: str
+) -> None:
+    with pytest.raises(CellUnreachableError, match=reason) as caught:
+        open_it(Cell("u", "other", kind, url, "memory://"))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.postgresql
+def test_statement_that_takes_too_long_is_ended(postgresql_database: str) -> None:
+    cell = Cell("u", "slow", CellKind.NATIVE, postgresql_database, "memory://")
+    adapter = NativeAdapter(cell, statement_timeout_s=0.1)
+    with pytest.raises(CellUnreachableError, match="statement timeout"), adapter._reading() as connection:
+        connection.execute(text("SELECT pg_sleep(20)"))
+    adapter.close()
+
+
+def test_reading_does_not_create_a_missing_sqlite_file(tmp_path: Any) -> None:
+    path = tmp_path / "missing #1.db"
+    adapter = NativeAdapter(Cell("u", "gone", CellKind.NATIVE, f"sqlite:///{path}", "memory://"))
+    with pytest.raises(CellUnreachableError, match="unable to open"):
+        adapter.find("any")
+    adapter.close()
+    assert not path.exists()

@@ -1,0 +1,240 @@
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.fan_out import CellPool
+from cells.model import Cell, CellKind, InstanceRow
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+ONE = Cell("uuid-1", "one", CellKind.NATIVE, "sqlite:///one.db", "memory://")
+TWO = Cell("uuid-2", "two", CellKind.NATIVE, "sqlite:///two.db", "memory://")
+REQUEST = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, []), 10)
+SOON_S = 0.05
+
+
+@dataclass
+class FakeAdapter:
+    """Answers every question with one row, or hangs while `gate` is closed."""
+
+    cell: Cell
+    gate: threading.Event = field(default_factory=threading.Event)
+    asked: int = 0
+    failure: Exception | None = None
+    is_closed: bool = False
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        self.asked += 1
+        self.gate.wait(10)
+        if self.failure:
+            raise self.failure
+        return [InstanceRow(self.cell.uuid, 1, {"uuid": "a"})][: request.limit]
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        return next((row for row in self.read_page(REQUEST) if row.uuid == uuid), None)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Fleet:
+    """A fleet whose cells are fake; every adapter that was opened is in `adapters`, the newest last."""
+
+    def __init__(self) -> None:
+        self.cells: list[Cell] = [ONE, TWO]
+        self.adapters: list[FakeAdapter] = []
+        self.is_reachable = True
+        self.listed = 0
+
+    def list_cells(self) -> Sequence[Cell]:
+        self.listed += 1
+        if not self.is_reachable:
+            raise FleetUnreachableError("gone")
+        return list(self.cells)
+
+    def open_adapter(self, cell: Cell) -> FakeAdapter:
+        adapter = FakeAdapter(cell)
+        adapter.gate.set()
+        self.adapters.append(adapter)
+        return adapter
+
+    def adapter(self, cell: Cell) -> FakeAdapter:
+        return next(adapter for adapter in self.adapters if adapter.cell == cell)
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    fleet = Fleet()
+    yield fleet
+    for adapter in fleet.adapters:
+        adapter.gate.set()
+
+
+def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2) -> CellPool:
+    return CellPool(
+        fleet.list_cells, fleet.open_adapter, threads_per_cell=threads, refresh_interval_s=refresh_interval_s
+    )
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def test_cells_are_asked_at_the_same_time(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        await pool.read_page(TWO.uuid, REQUEST, 5)
+        for adapter in fleet.adapters:
+            adapter.gate.clear()
+        both = asyncio.gather(*(pool.read_page(cell.uuid, REQUEST, 5) for cell in fleet.cells))
+        await eventually(lambda: [adapter.asked for adapter in fleet.adapters] == [2, 2])
+        for adapter in fleet.adapters:
+            adapter.gate.set()
+        assert [rows[0].cell_uuid for rows in await both] == [ONE.uuid, TWO.uuid]
+        found = await pool.find(ONE.uuid, "a", 5)
+        assert found is not None
+        assert await pool.find(ONE.uuid, "b", 5) is None
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_hanging_cell_is_refused_at_once_when_its_threads_are_held_and_holds_up_no_other(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        hanging = fleet.adapter(ONE)
+        hanging.gate.clear()
+        for _ in range(2):
+            with pytest.raises(CellUnreachableError, match=r"'one' cannot be reached: no answer within 0\.05 s"):
+                await pool.read_page(ONE.uuid, REQUEST, SOON_S)
+        with pytest.raises(CellUnreachableError, match="earlier questions"):
+            await pool.read_page(ONE.uuid, REQUEST, 60)
+        assert len(await pool.read_page(TWO.uuid, REQUEST, 5)) == 1
+
+        hanging.gate.set()
+
+        for _ in range(1000):
+            with contextlib.suppress(CellUnreachableError):
+                assert len(await pool.read_page(ONE.uuid, REQUEST, 5)) == 1
+                break
+            await asyncio.sleep(0.005)
+        else:
+            pytest.fail("the cell is still refused")
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_busy_cell_lets_questions_wait_inside_their_deadline(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet, threads=1)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        adapter = fleet.adapter(ONE)
+        adapter.gate.clear()
+        questions = asyncio.gather(*(pool.read_page(ONE.uuid, REQUEST, 5) for _ in range(10)))
+        await eventually(lambda: adapter.asked == 2)
+        adapter.gate.set()
+        assert [len(rows) for rows in await questions] == [1] * 10
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_question_that_missed_its_deadline_while_waiting_is_never_asked(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet, threads=1)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        adapter = fleet.adapter(ONE)
+        adapter.gate.clear()
+        running = asyncio.ensure_future(pool.read_page(ONE.uuid, REQUEST, 5))
+        await eventually(lambda: adapter.asked == 2)
+        with pytest.raises(CellUnreachableError):
+            await pool.read_page(ONE.uuid, REQUEST, SOON_S)
+        adapter.gate.set()
+        await running
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        assert adapter.asked == 3
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_failing_cell_raises_what_it_said(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        fleet.adapter(ONE).failure = CellUnreachableError("one", "connection refused")
+        with pytest.raises(CellUnreachableError, match="connection refused"):
+            await pool.read_page(ONE.uuid, REQUEST, 5)
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_cell_that_cannot_be_opened_is_tried_again_at_the_next_question(fleet: Fleet) -> None:
+    opened: list[Cell] = []
+
+    def open_second_time(cell: Cell) -> FakeAdapter:
+        opened.append(cell)
+        if len(opened) == 1:
+            raise CellUnreachableError(cell.name, "no adapter")
+        return fleet.open_adapter(cell)
+
+    async def scenario() -> None:
+        pool = CellPool(fleet.list_cells, open_second_time)
+        with pytest.raises(CellUnreachableError, match="no adapter"):
+            await pool.read_page(ONE.uuid, REQUEST, 5)
+        assert len(await pool.read_page(ONE.uuid, REQUEST, 5)) == 1
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_list_of_cells_follows_the_registry_and_survives_its_absence(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet, refresh_interval_s=0)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        await pool.read_page(TWO.uuid, REQUEST, 5)
+        moved = replace(ONE, database_url="sqlite:///elsewhere.db")
+        fleet.cells = [moved]
+        assert await pool.cells() == (moved,)
+        await eventually(lambda: all(adapter.is_closed for adapter in fleet.adapters))
+        with pytest.raises(UnknownCellError, match="known: one"):
+            await pool.read_page(TWO.uuid, REQUEST, 5)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        assert fleet.adapters[-1].cell == moved
+
+        fleet.is_reachable = False
+        assert await pool.cells() == (moved,)
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_registry_is_not_read_for_every_question(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await asyncio.gather(*(pool.read_page(ONE.uuid, REQUEST, 5) for _ in range(5)))
+        assert fleet.listed == 1
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_fleet_that_was_never_read_is_reported(fleet: Fleet) -> None:
+    fleet.is_reachable = False
+    with pytest.raises(FleetUnreachableError):
+        asyncio.run(new_pool(fleet).cells())
