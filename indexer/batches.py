@@ -1,0 +1,64 @@
+"""What a batch of messages comes to: at most one document per instance, whatever the order; pure."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import assert_never
+
+from indexer.backends.base import Document
+from indexer.documents import ForeignChange, NativeChange, merge, to_document
+from indexer.messages import Heartbeat, Meaning, OtherNotification
+
+
+class Batch:
+    """Collects the meanings of messages of one cell."""
+
+    def __init__(self, cell_uuid: str) -> None:
+        self._cell_uuid = cell_uuid
+        self._native: dict[str, NativeChange] = {}
+        self._foreign: dict[str, list[ForeignChange]] = {}
+        self.heartbeats: list[Heartbeat] = []
+        self.changes = 0
+        self.others = 0
+
+    def add(self, meaning: Meaning) -> str | None:
+        """Take one message in; returns the uuid of the instance when the batch's document of it may come from it."""
+        match meaning:
+            case NativeChange():
+                self.changes += 1
+                known = self._native.get(meaning.uuid)
+                if known is not None and known.revision >= meaning.revision:
+                    return None
+                self._native[meaning.uuid] = meaning
+                return meaning.uuid
+            case ForeignChange():
+                self.changes += 1
+                self._foreign.setdefault(meaning.uuid, []).append(meaning)
+                return meaning.uuid
+            case Heartbeat():
+                # One that was put on this bus by hand may be of another cell, of which it says nothing here.
+                if meaning.cell_uuid == self._cell_uuid:
+                    self.heartbeats.append(meaning)
+                return None
+            case OtherNotification():
+                self.others += 1
+                return None
+            case _:
+                assert_never(meaning)
+
+    @property
+    def to_read(self) -> Collection[str]:
+        """Uuids whose present documents are needed to make the new ones."""
+        return [uuid for uuid in self._foreign if uuid not in self._native]
+
+    def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
+        """The documents to write.
+
+        read: the documents there are among some uuids; called at most once, with `to_read`.
+        """
+        documents = [to_document(self._cell_uuid, change.revision, change.record) for change in self._native.values()]
+        to_read = self.to_read
+        existing = read(to_read) if to_read else {}
+        for uuid in to_read:
+            document = merge(self._cell_uuid, existing.get(uuid), self._foreign[uuid])
+            if document is not None:
+                documents.append(document)
+        return documents

@@ -1,0 +1,227 @@
+"""One cell, from start to stop: catch up or sync, then consume, then repair; and start again after failures."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event
+
+import structlog
+
+from cells.errors import CellUnreachableError
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.bulk_sync import is_empty, sync_cell
+from indexer.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.consumer import Consumer, Receives
+from indexer.errors import IndexerError
+from indexer.metrics import IndexerMetrics
+from indexer.progress import ProgressTracker
+from indexer.rereading import Rereader
+from indexer.settings import IndexerSettings
+from indexer.writing import PatientWriter
+from notifications.errors import BusError
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_WAIT_S = 0.2
+_LONGEST_EXPONENT = 10
+
+
+class Activity(StrEnum):
+    """What a follower is doing."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching up"
+    SYNCING = "syncing"
+    FOLLOWING = "following"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class CellHealth:
+    """problem: why the cell is not followed at the moment, as a sentence; None while all is well."""
+
+    activity: Activity
+    problem: str | None
+
+
+class _StopRequestedError(Exception):
+    """`stop` was set in the middle of a sync or a catch-up, which can be cut off anywhere."""
+
+
+class CellFollower:
+    """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        saved: CellProgress,
+        *,
+        open_adapter: Callable[[Cell], ChangelogAdapter],
+        open_receiver: Callable[[Cell], Receives],
+        writer: IndexWriter,
+        settings: IndexerSettings,
+        metrics: IndexerMetrics,
+    ) -> None:
+        self.cell = cell
+        self._open_adapter = open_adapter
+        self._open_receiver = open_receiver
+        self._writer = writer
+        self._settings = settings
+        self._metrics = metrics
+        self._tracker = ProgressTracker(saved)
+        self._progress = saved
+        self._highest_known = saved.watermark
+        self._activity = Activity.STARTING
+        self._problem: str | None = None
+        self._failures = 0
+
+    @property
+    def progress(self) -> CellProgress:
+        """What has been written; a promise only once the index has been made searchable after reading this."""
+        return self._progress
+
+    @property
+    def highest_known(self) -> int:
+        """The highest sequence of the cell that was heard of."""
+        return self._highest_known
+
+    @property
+    def health(self) -> CellHealth:
+        return CellHealth(self._activity, self._problem)
+
+    def run(self, stop: Event) -> None:
+        """Follow the cell until `stop` is set; a failure of bus, cell or index is waited out, longer and longer."""
+        while not stop.is_set():
+            self._activity = Activity.STARTING
+            try:
+                self._follow(stop)
+            except _StopRequestedError:
+                break
+            except (BusError, CellUnreachableError, IndexerError) as error:
+                if stop.is_set():
+                    break
+                self._failures += 1
+                self._metrics.failed(self.cell.uuid, type(error).__name__)
+                self._report(error)
+                stop.wait(self._wait_s())
+        self._activity = Activity.STOPPED
+
+    def _follow(self, stop: Event) -> None:
+        adapter = self._open_adapter(self.cell)
+        try:
+            writer = PatientWriter(
+                self._writer,
+                self.cell.uuid,
+                stop,
+                retry_wait_max_s=self._settings.retry_wait_max_s,
+                metrics=self._metrics,
+                on_wait=self._report,
+                on_answer=self._recovered,
+            )
+            rereader = Rereader(self.cell.uuid, adapter.find, writer, self._tracker)
+            consumer = Consumer(
+                self.cell.uuid,
+                receiver=self._open_receiver(self.cell),
+                writer=writer,
+                tracker=self._tracker,
+                rereader=rereader,
+                settings=self._settings,
+                metrics=self._metrics,
+            )
+            try:
+                self._consume(consumer, adapter, writer, rereader, stop)
+            finally:
+                consumer.close()
+        finally:
+            adapter.close()
+
+    def _consume(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        stop: Event,
+    ) -> None:
+        def repair() -> None:
+            self._bring_up_to_date(consumer, adapter, writer, rereader, stop)
+
+        repair()
+        while not stop.is_set():
+            consumer.step()
+            self._publish_progress()
+            self._recovered()
+            if self._tracker.hole_age_s(time.monotonic()) >= self._settings.hole_timeout_s:
+                _log.warning(
+                    "indexer.hole",
+                    cell=self.cell.name,
+                    missing=self._tracker.watermark + 1,
+                    highest_known=self._tracker.highest_known,
+                )
+                consumer.drain()
+                repair()
+        consumer.drain()
+        self._publish_progress()
+
+    def _bring_up_to_date(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        stop: Event,
+    ) -> None:
+        """Everything that the cell has published until now is in the index afterwards, without the bus."""
+
+        def between_batches(_rows: int = 0) -> None:
+            consumer.keep_alive()
+            self._publish_progress()
+            if stop.is_set():
+                raise _StopRequestedError
+
+        tracker, batch_size = self._tracker, self._settings.sync_batch_size
+        if tracker.needs_sync and (reaches_back_to_the_beginning(adapter) or is_empty(adapter)):
+            tracker.mark_synced()
+        needs_sync = tracker.needs_sync
+        while True:
+            if needs_sync:
+                self._activity = Activity.SYNCING
+                _log.info("indexer.sync_started", cell=self.cell.name)
+                tracker.start_over()
+                self._publish_progress()
+                result = sync_cell(adapter, writer, batch_size=batch_size, on_progress=between_batches)
+                tracker.advance_to(result.sequence)
+                tracker.mark_synced()
+                for rejection in result.rejected:
+                    rereader.add(rejection.document.id)
+                _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
+            self._activity = Activity.CATCHING_UP
+            if catch_up(adapter, writer, tracker, rereader, batch_size=batch_size, on_batch=between_batches):
+                break
+            needs_sync = True
+        for instance_uuid in tracker.unindexed:
+            rereader.add(instance_uuid)
+        tracker.forget_hole()
+        self._publish_progress()
+        self._activity = Activity.FOLLOWING
+
+    def _publish_progress(self) -> None:
+        self._highest_known = self._tracker.highest_known
+        self._progress = self._tracker.snapshot()
+
+    def _wait_s(self) -> float:
+        exponent = min(self._failures - 1, _LONGEST_EXPONENT)
+        return float(min(self._settings.retry_wait_max_s, _FIRST_WAIT_S * 2**exponent))
+
+    def _report(self, error: Exception) -> None:
+        if self._problem is None:
+            _log.warning("indexer.cell_waiting", cell=self.cell.name, reason=str(error))
+        self._problem = str(error)
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        if self._problem is not None:
+            _log.info("indexer.cell_followed_again", cell=self.cell.name)
+            self._problem = None

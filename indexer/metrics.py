@@ -1,0 +1,89 @@
+"""What the indexer counts, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from indexer.backends.base import CellProgress
+
+_BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+_MICROSECONDS = 1_000_000
+
+
+class IndexerMetrics:
+    """The indexer's metrics, in the `registry` that is passed in; one object per registry. Cells are named by uuid."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._watermark = Gauge(
+            "fleetlight_indexer_watermark",
+            "Every change of the cell up to this sequence can be found in the index",
+            ["cell"],
+            registry=registry,
+        )
+        self._lag = Gauge(
+            "fleetlight_indexer_lag_changes",
+            "Changes that the indexer knows of and that cannot be found in the index yet",
+            ["cell"],
+            registry=registry,
+        )
+        self._fresh_as_of = Gauge(
+            "fleetlight_indexer_fresh_as_of_seconds",
+            "Time of the cell's clock up to which the index is known to be complete",
+            ["cell"],
+            registry=registry,
+        )
+        self._is_complete = Gauge(
+            "fleetlight_indexer_complete",
+            "1: every instance of the cell is in the index",
+            ["cell"],
+            registry=registry,
+        )
+        self._messages = Counter(
+            "fleetlight_indexer_messages", "Messages by what became of them", ["cell", "outcome"], registry=registry
+        )
+        self._documents = Counter(
+            "fleetlight_indexer_documents", "Documents by what the index said", ["cell", "outcome"], registry=registry
+        )
+        self._failures = Counter(
+            "fleetlight_indexer_failures",
+            "Failures that were waited out, by kind",
+            ["cell", "kind"],
+            registry=registry,
+        )
+        self._batch_messages = Histogram(
+            "fleetlight_indexer_batch_messages",
+            "Messages in a batch",
+            ["cell"],
+            registry=registry,
+            buckets=_BATCH_SIZES,
+        )
+        self._write_seconds = Histogram(
+            "fleetlight_indexer_write_seconds",
+            "Time of one bulk write, waiting for the index included",
+            ["cell"],
+            registry=registry,
+        )
+
+    def batch_received(self, cell_uuid: str, messages: int) -> None:
+        self._batch_messages.labels(cell_uuid).observe(messages)
+
+    def messages_handled(self, cell_uuid: str, outcome: str, count: int) -> None:
+        """outcome: applied, duplicate, heartbeat, other, or the reason of a dead letter."""
+        if count:
+            self._messages.labels(cell_uuid, outcome).inc(count)
+
+    def documents_written(self, cell_uuid: str, *, applied: int, stale: int, rejected: int, duration_s: float) -> None:
+        for outcome, count in (("applied", applied), ("stale", stale), ("rejected", rejected)):
+            if count:
+                self._documents.labels(cell_uuid, outcome).inc(count)
+        self._write_seconds.labels(cell_uuid).observe(duration_s)
+
+    def failed(self, cell_uuid: str, kind: str) -> None:
+        """kind: the name of the error's class."""
+        self._failures.labels(cell_uuid, kind).inc()
+
+    def searchable(self, progress: CellProgress, highest_known: int) -> None:
+        """This progress has been made searchable and saved; `highest_known`: of the sequences heard of."""
+        cell = progress.cell_uuid
+        self._watermark.labels(cell).set(progress.watermark)
+        self._lag.labels(cell).set(max(0, highest_known - progress.watermark))
+        self._fresh_as_of.labels(cell).set(progress.fresh_as_of / _MICROSECONDS)
+        self._is_complete.labels(cell).set(progress.is_complete)

@@ -1,0 +1,135 @@
+"""How far one cell is followed: which sequences are in the index, and up to which moment it is complete; no I/O.
+
+The watermark moves over sequences that are there without a hole. A heartbeat says that up to a moment the cell had
+given out some sequence; when the watermark has reached it, the index is complete up to that moment.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from indexer.backends.base import CellProgress
+
+# Bounds of memory while a hole is open. What is forgotten is read from the changelog when the hole is closed.
+_MAX_BEYOND = 100_000
+_MAX_HEARTBEATS = 64
+
+
+class ProgressTracker:
+    """The progress of one cell; belongs to one thread.
+
+    Raises nothing: sequences may come in any order and any number of times.
+    """
+
+    def __init__(self, saved: CellProgress) -> None:
+        self._cell_uuid = saved.cell_uuid
+        self._watermark = saved.watermark
+        self._fresh_as_of = saved.fresh_as_of
+        self._is_synced = saved.is_complete
+        self._highest_known = saved.watermark
+        self._beyond: set[int] = set()
+        self._heartbeats: deque[tuple[int, int]] = deque()
+        self._unindexed: set[str] = set()
+        self._hole_since_s: float | None = None
+
+    @property
+    def watermark(self) -> int:
+        """Every change up to this sequence has been written."""
+        return self._watermark
+
+    @property
+    def highest_known(self) -> int:
+        """The highest sequence that a message or a heartbeat has named."""
+        return self._highest_known
+
+    @property
+    def unindexed(self) -> frozenset[str]:
+        """Uuids of instances whose newest state could not be indexed; while there is one, the cell is not complete."""
+        return frozenset(self._unindexed)
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether the rows that were there before the first change have never been synced."""
+        return not self._is_synced
+
+    def snapshot(self) -> CellProgress:
+        return CellProgress(
+            self._cell_uuid, self._watermark, self._fresh_as_of, self._is_synced and not self._unindexed
+        )
+
+    def add(self, sequences: Iterable[int]) -> None:
+        """These changes have been written."""
+        for sequence in sequences:
+            self._highest_known = max(self._highest_known, sequence)
+            if sequence == self._watermark + 1:
+                self._watermark = sequence
+                self._close_up()
+            elif sequence > self._watermark and len(self._beyond) < _MAX_BEYOND:
+                self._beyond.add(sequence)
+        self._freshen()
+
+    def heard(self, sequence: int, at: int) -> None:
+        """A heartbeat: at the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
+        self._highest_known = max(self._highest_known, sequence)
+        if len(self._heartbeats) == _MAX_HEARTBEATS:
+            # The oldest are reached first; the newest tells most. So one between them goes.
+            self._heartbeats.pop()
+        self._heartbeats.append((sequence, at))
+        self._freshen()
+
+    def advance_to(self, sequence: int) -> None:
+        """Every change up to `sequence` has been written."""
+        self._highest_known = max(self._highest_known, sequence)
+        if sequence > self._watermark:
+            self._watermark = sequence
+            self._beyond = {beyond for beyond in self._beyond if beyond > sequence}
+            self._close_up()
+        self._freshen()
+
+    def start_over(self) -> None:
+        """Forget everything: nothing can be promised before the cell has been synced."""
+        self._watermark = self._fresh_as_of = self._highest_known = 0
+        self._is_synced = False
+        self._beyond.clear()
+        self._heartbeats.clear()
+        self._unindexed.clear()
+        self._hole_since_s = None
+
+    def mark_synced(self) -> None:
+        """The rows that were there before the first change are in the index."""
+        self._is_synced = True
+
+    def mark_unindexed(self, instance_uuid: str) -> None:
+        """The newest known state of this instance could not be indexed."""
+        self._unindexed.add(instance_uuid)
+
+    def mark_indexed(self, instance_uuids: Iterable[str]) -> None:
+        """The newest known state of these instances is in the index."""
+        if self._unindexed:
+            self._unindexed.difference_update(instance_uuids)
+
+    def hole_age_s(self, now_s: float) -> float:
+        """How long the sequence after the watermark has been missing while a later one is known; 0 if none is.
+
+        now_s: a monotonic clock. The age counts from the first call that finds the hole.
+        """
+        if self._highest_known <= self._watermark:
+            self._hole_since_s = None
+            return 0.0
+        if self._hole_since_s is None:
+            self._hole_since_s = now_s
+        return now_s - self._hole_since_s
+
+    def forget_hole(self) -> None:
+        """Everything has been done about the hole that can be done: its age counts anew."""
+        self._hole_since_s = None
+
+    def _close_up(self) -> None:
+        # Another hole may follow, but its time starts now.
+        self._hole_since_s = None
+        while self._beyond and self._watermark + 1 in self._beyond:
+            self._watermark += 1
+            self._beyond.remove(self._watermark)
+
+    def _freshen(self) -> None:
+        while self._heartbeats and self._heartbeats[0][0] <= self._watermark:
+            self._fresh_as_of = max(self._fresh_as_of, self._heartbeats.popleft()[1])

@@ -1,0 +1,45 @@
+"""The `indexer` and `index` sections of the configuration."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from indexer.backends.settings import IndexSettings
+
+__all__ = ["IndexSettings", "IndexerSettings"]
+
+PositiveSeconds = Annotated[float, Field(gt=0)]
+_MEBIBYTE = 1024 * 1024
+
+
+class IndexerSettings(BaseModel):
+    """How the indexer follows its cells; every number is per cell.
+
+    batch_max_messages, batch_max_bytes, batch_wait_s: a batch is written as soon as it reaches one of these.
+    prefetch: messages that the broker may hand out before the first of them is acknowledged.
+    writes_in_flight: bulk writes that may be under way at once while there is a backlog.
+    hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
+    sync_batch_size: rows or changes read from a cell at once.
+    retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    batch_max_messages: int = Field(default=500, ge=1, le=10_000)
+    batch_max_bytes: int = Field(default=8 * _MEBIBYTE, ge=1024)
+    batch_wait_s: PositiveSeconds = 0.1
+    prefetch: int = Field(default=2000, ge=1, le=65_535)
+    writes_in_flight: int = Field(default=2, ge=1, le=8)
+    hole_timeout_s: PositiveSeconds = 5.0
+    sync_batch_size: int = Field(default=500, ge=1, le=10_000)
+    retry_wait_max_s: PositiveSeconds = 10.0
+
+    @model_validator(mode="after")
+    def _prefetch_fills_the_pipeline(self) -> Self:
+        needed = self.batch_max_messages * (self.writes_in_flight + 1)
+        if self.prefetch < needed:
+            raise ValueError(
+                f"prefetch must be at least batch_max_messages * (writes_in_flight + 1) = {needed}, "
+                f"not {self.prefetch}: with fewer the broker waits for acknowledgements before a batch is full"
+            )
+        return self

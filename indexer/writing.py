@@ -1,0 +1,92 @@
+"""Writing that waits while the index is away, longer and longer; who feeds it waits as well, so nothing piles up."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import Event
+from typing import Protocol, TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity.nap import sleep_using_event
+from tenacity.stop import stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from indexer.backends.base import Document, IndexWriter, WriteResult
+from indexer.errors import IndexUnavailableError
+from indexer.metrics import IndexerMetrics
+
+T = TypeVar("T")
+
+_FIRST_WAIT_S = 0.1
+
+
+class WritesDocuments(Protocol):
+    """The part of an IndexWriter that takes documents."""
+
+    def write(self, documents: Sequence[Document]) -> WriteResult: ...
+
+
+class PatientWriter:
+    """Writes and reads documents of one cell; threads may share one.
+
+    Calls return when the index has answered, however long it is away; when `stop` is set meanwhile they raise the
+    IndexUnavailableError that they were waiting out. Raises IndexRequestError at once.
+    on_wait: called before each wait. on_answer: called when the index has answered again after that.
+    """
+
+    def __init__(
+        self,
+        writer: IndexWriter,
+        cell_uuid: str,
+        stop: Event,
+        *,
+        retry_wait_max_s: float,
+        metrics: IndexerMetrics,
+        on_wait: Callable[[IndexUnavailableError], None],
+        on_answer: Callable[[], None],
+    ) -> None:
+        self._writer = writer
+        self._cell_uuid = cell_uuid
+        self._stop = stop
+        self._retry_wait_max_s = retry_wait_max_s
+        self._metrics = metrics
+        self._on_wait = on_wait
+        self._on_answer = on_answer
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        started = time.perf_counter()
+        result = self._patiently(lambda: self._writer.write(documents))
+        self._metrics.documents_written(
+            self._cell_uuid,
+            applied=result.applied,
+            stale=result.stale,
+            rejected=len(result.rejected),
+            duration_s=time.perf_counter() - started,
+        )
+        return result
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        return self._patiently(lambda: self._writer.read(ids))
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        waited = False
+
+        def before_sleep(state: RetryCallState) -> None:
+            nonlocal waited
+            waited = True
+            error = state.outcome.exception() if state.outcome else None
+            if isinstance(error, IndexUnavailableError):
+                self._metrics.failed(self._cell_uuid, type(error).__name__)
+                self._on_wait(error)
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(IndexUnavailableError),
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=self._retry_wait_max_s),
+            sleep=sleep_using_event(self._stop),
+            stop=stop_when_event_set(self._stop),
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        result = retrying(call)
+        if waited:
+            self._on_answer()
+        return result
