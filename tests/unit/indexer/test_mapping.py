@@ -1,11 +1,20 @@
 """The Elasticsearch mapping says the same as the field definitions, and as the payload on the wire."""
 
+from datetime import datetime
+from typing import Any, Literal, cast, get_args, get_origin
+
 import pytest
+from pydantic.fields import FieldInfo
 
 from indexer.mapping import index_settings, instance_mapping, progress_mapping
+from notifications.payloads.fleetlight import InstancePayload
 from query.fields import Kind
 from query.instances import INSTANCE_FIELDS
 
+ABOUT_THE_EVENT = {"request_id", "action_initiator_project", "action_initiator_user"}
+INSIDE_OF_THE_FLAVOR = {"flavor_id"}
+# A word on the wire, as Nova has it, and a value in a record (cells.instance_payload).
+STORED_OTHERWISE = {"power_state": "long", "auto_disk_config": "boolean"}
 PROPERTIES = instance_mapping()["properties"]
 
 
@@ -32,6 +41,31 @@ def test_kind_decides_the_type(kind: Kind, mapping: dict[str, object]) -> None:
 def test_lists_are_keywords_and_other_values_are_only_kept() -> None:
     assert PROPERTIES["tags"] == {"type": "keyword"}
     assert PROPERTIES["metadata"] == PROPERTIES["user_data"] == {"type": "object", "enabled": False}
+
+
+def wire_type(field: FieldInfo) -> type:
+    """The type of a payload field, without None, limits and the words that it is restricted to."""
+    annotation: Any = field.annotation
+    while get_args(annotation):
+        if get_origin(annotation) is Literal:
+            return type(get_args(annotation)[0])
+        if get_origin(annotation) in (list, dict):
+            break
+        annotation = get_args(annotation)[0]
+    return cast(type, get_origin(annotation) or annotation)
+
+
+def test_payload_on_the_wire_and_mapping_have_the_same_fields() -> None:
+    assert set(InstancePayload.model_fields) - ABOUT_THE_EVENT == set(INSTANCE_FIELDS) - INSIDE_OF_THE_FLAVOR
+
+
+def test_payload_on_the_wire_and_mapping_agree_on_types() -> None:
+    mapped = {str: "keyword", bool: "boolean", int: "long", datetime: "long", list: "keyword"}
+    for name, field in InstancePayload.model_fields.items():
+        if name in ABOUT_THE_EVENT or PROPERTIES[name].get("enabled") is False:
+            continue
+        expected = STORED_OTHERWISE.get(name) or mapped[wire_type(field)]
+        assert PROPERTIES[name]["type"] == expected, name
 
 
 def test_unknown_fields_are_refused() -> None:

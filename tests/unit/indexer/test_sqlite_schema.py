@@ -1,0 +1,103 @@
+"""The file of the SQLite index: its version, and what happens when it is not as expected."""
+
+import asyncio
+import hashlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite_schema import SCHEMA_VERSION, creation_statements
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from tests.support.documents import make_document, make_uuid
+
+FINGERPRINT = "33a582043a1a3b4e"
+
+
+def test_changed_tables_need_a_new_schema_version() -> None:
+    text = "".join("\n".join(creation_statements()).split())
+    assert (SCHEMA_VERSION, hashlib.sha256(text.encode()).hexdigest()[:16]) == (1, FINGERPRINT)
+
+
+def execute(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute(statement)
+    finally:
+        connection.close()
+
+
+def find(path: Path) -> None:
+    searcher = SqliteSearcher(path)
+
+    async def ask() -> None:
+        try:
+            await searcher.find(make_uuid(1))
+        finally:
+            await searcher.close()
+
+    asyncio.run(ask())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An index with nothing in it."""
+    path = tmp_path / "index.db"
+    writer = SqliteWriter(path)
+    writer.prepare()
+    writer.close()
+    return path
+
+
+def test_newer_schema_is_refused_by_both_sides(path: Path) -> None:
+    execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    writer = SqliteWriter(path)
+    with pytest.raises(IndexRequestError, match=f"schema version {SCHEMA_VERSION + 1}"):
+        writer.prepare()
+    writer.close()
+    with pytest.raises(IndexRequestError, match=f"schema version {SCHEMA_VERSION + 1}"):
+        find(path)
+
+
+def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database, and long enough to be seen as what it is not\n" * 100)
+    writer = SqliteWriter(path)
+    with pytest.raises(IndexRequestError, match="not a database"):
+        writer.prepare()
+    writer.close()
+    assert path.read_text().startswith("not a database")
+
+
+def test_searcher_cannot_write(path: Path) -> None:
+    searcher = SqliteSearcher(path)
+    connection = searcher._open()
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("DELETE FROM documents")
+    connection.close()
+    asyncio.run(searcher.close())
+
+
+def test_full_disk_is_unavailable_and_leaves_the_index_as_it_was(path: Path) -> None:
+    writer = SqliteWriter(path)
+    writer.prepare()
+    writer.write([make_document(1)])
+    pages = writer._connection.execute("PRAGMA page_count").fetchone()[0]
+    writer._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(IndexUnavailableError, match="full"):
+        writer.write([make_document(number) for number in range(2, 200)])
+    writer._connection.execute("PRAGMA max_page_count = 1000000")
+    assert writer.read([make_uuid(1), make_uuid(2)]).keys() == {make_uuid(1)}
+    assert writer.write([make_document(2)]).applied == 1
+    writer.close()
+
+
+def test_reader_sees_the_last_commit_while_a_write_is_under_way(path: Path) -> None:
+    writer = SqliteWriter(path)
+    writer.prepare()
+    writer.write([make_document(1)])
+    with writer._transaction():
+        writer._connection.execute("DELETE FROM documents")
+        find(path)
+    writer.close()
