@@ -1,0 +1,46 @@
+"""A list is the same by every route, also with PostgreSQL cells and an Elasticsearch index."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexer.backends.settings import IndexSettings
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.property.instance_strategies import CELLS, fleets, lasting_orders, requests
+from tests.support.list_route_checks import check_paging_while_changes_arrive, check_that_all_routes_agree
+from tests.support.list_routes import ListedFleet, listed_fleet
+
+pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
+
+# Each example empties and fills three databases and an index; the fleet fixture is made to be used again.
+_few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def fleet(
+    new_postgresql_database: Callable[[], str], elasticsearch_url: str, elasticsearch_prefix: str
+) -> Iterator[ListedFleet]:
+    index = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-"))
+    cell_urls = {name: new_postgresql_database() for name in CELLS}
+    with listed_fleet(new_postgresql_database(), cell_urls, index) as fleet:
+        yield fleet
+
+
+@_few
+@given(rows=fleets(), request=requests)
+def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
+) -> None:
+    check_that_all_routes_agree(fleet, rows, request)
+
+
+@_few
+@given(rows=fleets(), order=lasting_orders, limit=st.integers(1, 5), seed=st.integers(0, 2**32))
+def test_untouched_rows_come_exactly_once_while_others_change_and_routes_alternate(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], order: SortOrder, limit: int, seed: int
+) -> None:
+    check_paging_while_changes_arrive(fleet, rows, order, limit, seed)

@@ -1,0 +1,38 @@
+"""A list is the same by every route: from the index, from the cells, and from both (embedded databases and index)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.backends.settings import IndexSettings
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.property.instance_strategies import CELLS, fleets, lasting_orders, requests
+from tests.support.list_route_checks import check_paging_while_changes_arrive, check_that_all_routes_agree
+from tests.support.list_routes import ListedFleet, listed_fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListedFleet]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    cell_urls = {name: f"sqlite:///{folder}/{name}.db" for name in CELLS}
+    with listed_fleet(f"sqlite:///{folder}/fleet.db", cell_urls, IndexSettings(path=folder / "index.db")) as fleet:
+        yield fleet
+
+
+@given(rows=fleets(), request=requests)
+def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
+) -> None:
+    check_that_all_routes_agree(fleet, rows, request)
+
+
+@given(rows=fleets(), order=lasting_orders, limit=st.integers(1, 5), seed=st.integers(0, 2**32))
+def test_untouched_rows_come_exactly_once_while_others_change_and_routes_alternate(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], order: SortOrder, limit: int, seed: int
+) -> None:
+    check_paging_while_changes_arrive(fleet, rows, order, limit, seed)

@@ -1,0 +1,89 @@
+"""What must be true of every list, whichever databases and index are below it."""
+
+import random
+from dataclasses import replace
+
+from api.listing.answer import Consistency
+from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from query.evaluate import sorted_page
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.property.instance_strategies import CELLS, all_of_them
+from tests.support.list_routes import ListedFleet, Rows
+
+ROUTES = {
+    "index": Consistency.ANY,
+    "cells": Consistency.STRONG,
+    "mixed": Consistency.BOUNDED,
+}
+
+
+def check_that_all_routes_agree(fleet: ListedFleet, rows: Rows, request: PageRequest) -> None:
+    """Index, cells, and one cell live beside the index of the others give the oracle's rows, page by page."""
+    fleet.fill(rows)
+    fleet.save_progress(CELLS[1], is_complete=False)
+    records = all_of_them(rows)
+    expected = sorted_page(records, replace(request, limit=len(records) + 1), INSTANCE_FIELDS)
+    uuids = [record["uuid"] for record in expected]
+    answers: list[list[bytes]] = []
+    for name, consistency in ROUTES.items():
+        page_request = request
+        found: list[str] = []
+        items: list[bytes] = []
+        while (listed := fleet.list(page_request, consistency)).uuids:
+            assert listed.page.summary == name
+            assert listed.page.is_complete or name == "index"
+            assert len(listed.uuids) <= request.limit
+            found += listed.uuids
+            items += listed.page.items
+            page_request = fleet.behind(listed, request, consistency)
+        assert found == uuids, name
+        answers.append(items)
+    assert answers[1:] == answers[:-1], "the routes render rows differently"
+
+
+def check_paging_while_changes_arrive(fleet: ListedFleet, rows: Rows, order: SortOrder, limit: int, seed: int) -> None:
+    """Untouched rows come exactly once, in order, while others change and each page has a route of its own."""
+    generator = random.Random(seed)
+    fleet.fill(rows)
+    records = all_of_them(rows)
+    restless = {record["uuid"] for record in records if generator.random() < 0.4}
+    cell_of = {record["uuid"]: name for name, cell_rows in rows.items() for record in cell_rows}
+    request = PageRequest(EVERYTHING, order, limit)
+    page_request = request
+    found: list[str] = []
+    for _ in range(20 * len(records) + 20):
+        consistency = generator.choice(list(ROUTES.values()))
+        listed = fleet.list(page_request, consistency)
+        if not listed.uuids:
+            break
+        found += listed.uuids
+        if restless:
+            _change(fleet, cell_of, generator.choice(sorted(restless)), generator)
+        for name in CELLS:
+            if generator.random() < 0.5:
+                fleet.index_cell(name)
+        page_request = fleet.behind(listed, request, consistency)
+    else:
+        raise AssertionError("the list does not end")
+    calm = [record for record in records if record["uuid"] not in restless]
+    expected = sorted_page(calm, PageRequest(EVERYTHING, order, len(records) + 1), INSTANCE_FIELDS)
+    assert [uuid for uuid in found if uuid not in restless] == [record["uuid"] for record in expected]
+
+
+def _change(fleet: ListedFleet, cell_of: dict[str, str], uuid: str, generator: random.Random) -> None:
+    operations = fleet.operations(cell_of[uuid])
+    try:
+        match generator.randrange(4):
+            case 0:
+                operations.update(uuid, {"display_name": generator.choice(("a", "zebra", "é"))})
+            case 1:
+                operations.stop(uuid)
+            case 2:
+                operations.move(uuid, generator.choice(("host3", "host4")))
+            case _:
+                operations.delete(uuid)
+    except (InvalidTransitionError, InstanceNotFoundError):
+        return

@@ -1,0 +1,146 @@
+"""A small fleet that can be listed by every route, filled with any rows: the index, the cells, and both mixed."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Engine, delete, insert
+
+from api.listing.answer import Consistency, Page
+from api.listing.list_instances import InstanceLister
+from api.settings import SearchSettings
+from cells.adapters import open_adapter
+from cells.clock import system_clock
+from cells.database import create_database_engine, writing
+from cells.fan_out import CellPool
+from cells.fleet import Fleet, InstanceMapping
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cells.tables import instances
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.settings import IndexSettings
+from indexer.documents import to_document
+from indexer.view import ItemTemplate
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+Rows = Mapping[str, Sequence[dict[str, Any]]]
+"""Records by cell name."""
+
+TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One page, as the caller sees it."""
+
+    uuids: list[str]
+    page: Page
+
+
+class ListedFleet:
+    """Cells, their index, and the lister over both; filled anew for each example.
+
+    Each filling gets cells with uuids of their own, so that what earlier ones left in the index cannot be seen.
+    """
+
+    def __init__(self, fleet: Fleet, engines: Mapping[str, Engine], index: IndexSettings) -> None:
+        self._fleet = fleet
+        self._engines = engines
+        self._registered = {cell.name: cell for cell in fleet.cells()}
+        self._writer: IndexWriter = open_writer(index)
+        self._writer.prepare()
+        self._searcher = open_searcher(index)
+        self._runner = asyncio.Runner()
+        self.cells: dict[str, Cell] = {}
+        self._pool: CellPool | None = None
+
+    def fill(self, rows: Rows) -> None:
+        """Replace everything: `rows` are in the cells and in the index, which is fresh."""
+        self._close_lister()
+        self.cells = {name: replace(cell, uuid=str(uuid4())) for name, cell in self._registered.items()}
+        for name, engine in self._engines.items():
+            with writing(engine) as connection:
+                connection.execute(delete(instances))
+                if records := [{**record, "revision": 1} for record in rows.get(name, ())]:
+                    connection.execute(insert(instances), records)
+        mappings = {
+            record["uuid"]: InstanceMapping(record["uuid"], self.cells[name].uuid, record["project_id"], None, 0)
+            for name, records in rows.items()
+            for record in records
+        }
+        for name in self.cells:
+            self.index_cell(name)
+        cells = tuple(self.cells.values())
+        self._pool = CellPool(lambda: cells, open_adapter)
+        self.lister = InstanceLister(
+            self._pool, mappings.get, self._searcher, SearchSettings(enabled=True, staleness_limit_s=1000)
+        )
+
+    def index_cell(self, name: str) -> None:
+        """Write the rows of a cell as they are now into the index, which then is complete for it."""
+        adapter = open_adapter(self.cells[name])
+        request = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10_000)
+        documents = [to_document(row.cell_uuid, row.revision, row.record) for row in adapter.read_page(request)]
+        adapter.close()
+        result = self._writer.write(documents)
+        assert not result.rejected
+        self._writer.make_searchable()
+        self.save_progress(name, is_complete=True)
+
+    def save_progress(self, name: str, *, is_complete: bool) -> None:
+        """Say whether the index has every row of the cell; lists of `bounded` consistency ask the cell if not."""
+        self._writer.save_progress([CellProgress(self.cells[name].uuid, 0, system_clock(), is_complete)])
+
+    def operations(self, name: str) -> InstanceOperations:
+        return InstanceOperations(self._engines[name], self._fleet, self.cells[name])
+
+    def list(self, request: PageRequest, consistency: Consistency) -> Listed:
+        page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
+        return Listed([json.loads(item)["id"] for item in page.items], page)
+
+    def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:
+        """The request for the page that follows `listed`, found through its marker."""
+        position = self._runner.run(self.lister.position_of(listed.uuids[-1], request.order, consistency))
+        return replace(request, after=position)
+
+    def close(self) -> None:
+        self._close_lister()
+        self._runner.run(self._searcher.close())
+        self._runner.close()
+        self._writer.close()
+        self._fleet.close()
+        for engine in self._engines.values():
+            engine.dispose()
+
+    def _close_lister(self) -> None:
+        if self._pool is not None:
+            self.lister.close()
+            self._runner.run(self._pool.close())
+            self._pool = None
+
+
+@contextmanager
+def listed_fleet(fleet_url: str, cell_urls: Mapping[str, str], index: IndexSettings) -> Iterator[ListedFleet]:
+    """A fleet of native cells (name -> empty database) and an index of its own."""
+    fleet_engine = create_database_engine(fleet_url)
+    upgrade_fleet(fleet_engine)
+    fleet = Fleet(fleet_engine)
+    engines = {}
+    for name, url in cell_urls.items():
+        engines[name] = create_database_engine(url)
+        upgrade_cell(engines[name])
+        fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
+    listed = ListedFleet(fleet, engines, index)
+    try:
+        yield listed
+    finally:
+        listed.close()
