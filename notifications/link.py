@@ -25,7 +25,7 @@ from notifications.settings import BusSettings
 CONFIRM_WINDOW = 500
 # The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
-_NOT_FOUND = 404
+_NOT_FOUND = "404"
 _SCHEMES = ("amqp", "amqps", "memory")
 
 
@@ -40,7 +40,7 @@ class Link:
         self._cell_uuid = cell_uuid
         self._confirm_timeout_s = settings.confirm_timeout_s
         self.is_memory, self._connection = _connection(transport_url, settings, heartbeat_s)
-        self._address = self._connection.as_uri()
+        self._address = _address(self._connection, is_memory=self.is_memory)
         self._sent = 0
         self._unconfirmed: set[int] = set()
         self._refused = 0
@@ -162,19 +162,24 @@ class Link:
 
 def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int:
     """How many messages wait in `queue`; 0 if there is no such queue. Raises BusError, BusUnavailableError."""
-    _, connection = _connection(transport_url, settings, heartbeat_s=0)
-    address = connection.as_uri()
+    is_memory, connection = _connection(transport_url, settings, heartbeat_s=0)
+    address = _address(connection, is_memory=is_memory)
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
         return int(connection.channel().queue_declare(queue=queue, passive=True).message_count)
     except ChannelError as error:
-        if error.reply_code == _NOT_FOUND:
+        if str(error.reply_code) == _NOT_FOUND:  # text on the in-memory bus
             return 0
         raise BusUnavailableError(address, str(error)) from error
     except (OSError, AMQPError, KombuError) as error:
         raise BusUnavailableError(address, str(error) or type(error).__name__) from error
     finally:
         connection.collect()
+
+
+def _address(connection: Any, *, is_memory: bool) -> str:
+    """For error texts, without the password."""
+    return "memory://" if is_memory else str(connection.as_uri())
 
 
 def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> tuple[bool, Any]:
@@ -185,7 +190,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
     is_memory = scheme == "memory"
     options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
     connection = Connection(
-        transport_url,
+        "memory://localhost" if is_memory else transport_url,
         transport=MemoryTransport if is_memory else None,
         connect_timeout=settings.connect_timeout_s,
         heartbeat=heartbeat_s,

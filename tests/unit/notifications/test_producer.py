@@ -35,7 +35,7 @@ def receiver() -> Iterator[Receiver]:
 def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver: Receiver) -> None:
     sent = producer.emit("instance.update", instance_payload(), request_id="req-1")
     assert find_problems(sent) == []
-    (delivery,) = receiver.receive(10, 10**6, 1)
+    (delivery,) = receiver.receive(1, 10**6, 1)
     assert decode(delivery.body) == sent
     assert delivery.routing_key == "versioned_notifications.info"
     assert delivery.headers == {}
@@ -44,7 +44,7 @@ def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver:
 
 def test_wrapped_payload_is_taken_as_well(producer: Producer, receiver: Receiver) -> None:
     sent = producer.emit("instance.update", instance_payload().wrap())
-    (delivery,) = receiver.receive(10, 10**6, 1)
+    (delivery,) = receiver.receive(1, 10**6, 1)
     assert decode(delivery.body).payload == sent.payload
     receiver.ack([delivery])
 

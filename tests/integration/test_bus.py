@@ -1,0 +1,357 @@
+"""One suite for both kinds of bus: what a relay and an indexer rely on."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Thread
+from uuid import uuid4
+
+import kombu
+import pytest
+
+from notifications import link as link_module
+from notifications import topology
+from notifications.bus import Delivery, Message, Publisher, Receiver, dead_letters
+from notifications.errors import BusError, BusUnavailableError
+from notifications.memory_transport import MemoryTransport
+from notifications.settings import BusSettings
+from tests.support.waiting import wait_until
+
+ROUTING_KEY = topology.routing_key("INFO")
+LARGE = 10**9
+
+
+def _messages(*numbers: int) -> list[Message]:
+    return [Message(b"%d" % number, ROUTING_KEY, {topology.SEQUENCE_HEADER: number}) for number in numbers]
+
+
+def _numbers(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.body) for delivery in deliveries]
+
+
+class Bus:
+    """A cell's bus, with what a test opened on it."""
+
+    def __init__(self, url: str, cell: str) -> None:
+        self.url = url
+        self.cell = cell
+        self._opened = ExitStack()
+
+    def publisher(self, settings: BusSettings | None = None) -> Publisher:
+        publisher = Publisher(self.url, self.cell, settings)
+        self._opened.callback(publisher.close)
+        return publisher
+
+    def receiver(self, prefetch: int = 100) -> Receiver:
+        receiver = Receiver(self.url, self.cell, prefetch)
+        self._opened.callback(receiver.close)
+        return receiver
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
+def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
+    if request.param == "memory":
+        bus = Bus("memory://", str(uuid4()))
+    else:
+        bus = Bus(request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell"))
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def amqp_bus(amqp_url: str, amqp_cell: str) -> Iterator[Bus]:
+    bus = Bus(amqp_url, amqp_cell)
+    yield bus
+    bus.close()
+
+
+def _drain(receiver: Receiver, count: int) -> list[Delivery]:
+    """The next `count` messages, however many calls it takes."""
+    found: list[Delivery] = []
+
+    def all_there() -> bool:
+        found.extend(receiver.receive(count - len(found), LARGE, 0.1))
+        return len(found) >= count
+
+    wait_until(all_there)
+    return found
+
+
+def test_messages_arrive_in_order_with_headers_and_bytes(bus: Bus) -> None:
+    bus.publisher().publish([Message("ä".encode(), ROUTING_KEY, {topology.CELL_HEADER: bus.cell}), *_messages(1, 2)])
+    first, *others = _drain(bus.receiver(), 3)
+    assert (first.body, first.routing_key, first.headers) == (
+        "ä".encode(),
+        ROUTING_KEY,
+        {topology.CELL_HEADER: bus.cell},
+    )
+    assert not first.redelivered
+    assert _numbers(others) == [1, 2]
+    assert others[0].headers == {topology.SEQUENCE_HEADER: 1}
+
+
+def test_errors_reach_the_same_queue_as_other_priorities(bus: Bus) -> None:
+    bus.publisher().publish([Message(b"1", topology.routing_key("ERROR"), {}), *_messages(2)])
+    assert _numbers(_drain(bus.receiver(), 2)) == [1, 2]
+
+
+def test_messages_published_before_there_was_a_receiver_are_kept(bus: Bus) -> None:
+    publisher = bus.publisher()
+    publisher.publish(_messages(1))
+    publisher.close()
+    assert _numbers(_drain(bus.receiver(), 1)) == [1]
+
+
+def test_more_messages_than_a_confirm_window_are_confirmed(bus: Bus) -> None:
+    count = 2 * link_module.CONFIRM_WINDOW + 1
+    bus.publisher().publish(_messages(*range(count)))
+    assert _numbers(_drain(bus.receiver(prefetch=2 * count), count)) == list(range(count))
+
+
+def test_batch_ends_at_its_number_of_messages(bus: Bus) -> None:
+    bus.publisher().publish(_messages(1, 2, 3))
+    receiver = bus.receiver()
+    assert _numbers(receiver.receive(2, LARGE, 5)) == [1, 2]
+    assert _numbers(receiver.receive(1, LARGE, 5)) == [3]
+
+
+def test_batch_ends_before_it_is_larger_than_its_bytes(bus: Bus) -> None:
+    bus.publisher().publish([Message(b"x" * 60, ROUTING_KEY, {})] * 3)
+    receiver = bus.receiver()
+    assert [len(receiver.receive(10, 130, 1)) for _ in range(2)] == [2, 1]
+
+
+def test_single_message_larger_than_the_batch_is_received(bus: Bus) -> None:
+    bus.publisher().publish([Message(b"x" * 1000, ROUTING_KEY, {})])
+    assert len(bus.receiver().receive(10, 100, 5)) == 1
+
+
+def test_nothing_to_receive_is_an_empty_batch_after_the_wait(bus: Bus) -> None:
+    receiver = bus.receiver()
+    receiver.receive(1, LARGE, 0.01)
+    started = time.monotonic()
+    assert receiver.receive(1, LARGE, 0.2) == []
+    assert 0.15 < time.monotonic() - started < 5
+
+
+def test_prefetch_bounds_what_is_received_without_acknowledgement(bus: Bus) -> None:
+    bus.publisher().publish(_messages(*range(10)))
+    receiver = bus.receiver(prefetch=4)
+    held = _drain(receiver, 4)
+    assert receiver.receive(10, LARGE, 0.1) == []
+    receiver.ack(held)
+    assert _numbers(_drain(receiver, 4)) == [4, 5, 6, 7]
+
+
+def test_unacknowledged_messages_come_again_in_order_after_close(bus: Bus) -> None:
+    bus.publisher().publish(_messages(*range(5)))
+    receiver = bus.receiver()
+    receiver.ack(_drain(receiver, 5)[:2])
+    receiver.close()
+    again = _drain(bus.receiver(), 3)
+    assert _numbers(again) == [2, 3, 4]
+    assert all(delivery.redelivered for delivery in again)
+
+
+def test_messages_that_were_fetched_but_not_handed_out_are_not_lost(bus: Bus) -> None:
+    bus.publisher().publish(_messages(*range(5)))
+    receiver = bus.receiver()
+    receiver.ack(receiver.receive(1, LARGE, 5))
+    receiver.keep_alive()
+    receiver.close()
+    assert _numbers(_drain(bus.receiver(), 4)) == [1, 2, 3, 4]
+
+
+def test_acknowledging_a_later_batch_leaves_the_earlier_one_open(bus: Bus) -> None:
+    bus.publisher().publish(_messages(*range(6)))
+    receiver = bus.receiver()
+    first, second = receiver.receive(3, LARGE, 5), receiver.receive(3, LARGE, 5)
+    receiver.ack(second)
+    receiver.close()
+    receiver = bus.receiver()
+    again = _drain(receiver, 3)
+    assert _numbers(again) == _numbers(first)
+    receiver.ack(again)
+    assert receiver.receive(1, LARGE, 0.1) == []
+
+
+def test_requeued_messages_come_again(bus: Bus) -> None:
+    bus.publisher().publish(_messages(1, 2))
+    receiver = bus.receiver()
+    receiver.requeue(_drain(receiver, 2))
+    again = _drain(receiver, 2)
+    assert sorted(_numbers(again)) == [1, 2]
+    assert all(delivery.redelivered for delivery in again)
+
+
+def test_dead_letter_is_moved_with_its_reason(bus: Bus) -> None:
+    bus.publisher().publish(_messages(1, 2))
+    receiver = bus.receiver()
+    first, second = _drain(receiver, 2)
+    assert dead_letters(bus.url, bus.cell) == 0
+    receiver.dead_letter(first, "malformed", "uuid: is missing")
+    wait_until(lambda: dead_letters(bus.url, bus.cell) == 1)
+    receiver.ack([second])
+    receiver.close()
+    assert bus.receiver().receive(1, LARGE, 0.1) == []
+    assert _dead_headers(bus) == {
+        topology.SEQUENCE_HEADER: 1,
+        topology.REASON_HEADER: "malformed",
+        topology.DETAIL_HEADER: "uuid: is missing",
+    }
+
+
+def _dead_headers(bus: Bus) -> dict[str, object]:
+    is_memory = bus.url == "memory://"
+    transport = MemoryTransport if is_memory else None
+    with kombu.Connection(bus.url, transport=transport) as connection, connection.channel() as channel:
+        message = wait_until(lambda: channel.basic_get(topology.dead_name(bus.cell), no_ack=True))
+        return {name: value for name, value in message.headers.items() if name.startswith("fleetlight-")}
+
+
+def test_there_are_no_dead_letters_on_a_bus_that_nobody_used(bus: Bus) -> None:
+    assert dead_letters(bus.url, bus.cell) == 0
+
+
+def test_publisher_and_receiver_work_in_two_threads(bus: Bus) -> None:
+    count = 500
+    publisher = bus.publisher()
+
+    def publish() -> None:
+        for number in range(0, count, 50):
+            publisher.publish(_messages(*range(number, number + 50)))
+
+    thread = Thread(target=publish)
+    thread.start()
+    receiver = bus.receiver()
+    received: list[int] = []
+
+    def all_received() -> bool:
+        batch = receiver.receive(100, LARGE, 0.1)
+        received.extend(_numbers(batch))
+        receiver.ack(batch)
+        return len(received) >= count
+
+    wait_until(all_received, timeout_s=30)
+    thread.join()
+    assert received == list(range(count))
+
+
+def test_second_receiver_stands_by_and_takes_over(amqp_bus: Bus) -> None:
+    active, standby = amqp_bus.receiver(), amqp_bus.receiver()
+    active.receive(1, LARGE, 0.01)
+    standby.receive(1, LARGE, 0.01)
+    publisher = amqp_bus.publisher()
+    publisher.publish(_messages(1, 2))
+    assert standby.receive(1, LARGE, 0.1) == []
+    active.ack(_drain(active, 2)[:1])
+    active.close()
+    assert _numbers(_drain(standby, 1)) == [2]
+
+
+@pytest.fixture
+def cut(amqp_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function that breaks every connection opened since, as a network would."""
+    opened: list[link_module.Link] = []
+    open_link = link_module.Link.__init__
+
+    def remember(link: link_module.Link, *arguments: object, **options: object) -> None:
+        open_link(link, *arguments, **options)  # type: ignore[arg-type]  # handed through
+        opened.append(link)
+
+    monkeypatch.setattr(link_module.Link, "__init__", remember)
+
+    def cut() -> None:
+        while opened:
+            opened.pop()._raw.sock.shutdown(2)
+
+    return cut
+
+
+def test_receiver_connects_again_and_unacknowledged_messages_come_again(amqp_bus: Bus, cut: Callable[[], None]) -> None:
+    amqp_bus.publisher().publish(_messages(1, 2, 3))
+    receiver = amqp_bus.receiver()
+    before = _drain(receiver, 3)
+    receiver.ack(before[:1])
+    # The acknowledgement has no answer: only the next call could tell whether it was lost.
+    cut()
+    again = _drain(receiver, 2)
+    assert _numbers(again)[-2:] == [2, 3]
+    assert all(delivery.redelivered for delivery in again)
+    receiver.ack(before)  # of the old connection: no effect
+    receiver.dead_letter(before[2], "malformed", "of the old connection")
+    assert dead_letters(amqp_bus.url, amqp_bus.cell) == 0
+    receiver.close()
+    assert _numbers(_drain(amqp_bus.receiver(), 2)) == [2, 3]
+
+
+def test_publisher_notices_a_connection_that_was_closed_meanwhile(amqp_bus: Bus, cut: Callable[[], None]) -> None:
+    publisher = amqp_bus.publisher()
+    publisher.publish(_messages(1))
+    cut()
+    publisher.publish(_messages(2))
+    assert _numbers(_drain(amqp_bus.receiver(), 2)) == [1, 2]
+
+
+def test_acknowledging_over_a_broken_connection_is_no_error(amqp_bus: Bus, cut: Callable[[], None]) -> None:
+    amqp_bus.publisher().publish(_messages(1))
+    receiver = amqp_bus.receiver()
+    held = _drain(receiver, 1)
+    cut()
+    receiver.ack(held)
+    receiver.keep_alive()
+    assert _numbers(_drain(receiver, 1)) == [1]
+
+
+def test_message_that_reaches_no_queue_is_a_failure(amqp_bus: Bus, amqp_url: str) -> None:
+    publisher = amqp_bus.publisher()
+    publisher.publish(_messages(1))
+    with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
+        channel.queue_delete(topology.work_queue_name(amqp_bus.cell))
+    with pytest.raises(BusUnavailableError, match="NO_ROUTE"):
+        publisher.publish(_messages(2))
+    publisher.publish(_messages(3))
+    assert _numbers(_drain(amqp_bus.receiver(), 1)) == [3]
+
+
+def test_queue_with_other_arguments_needs_a_person(amqp_bus: Bus, amqp_url: str) -> None:
+    with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
+        channel.queue_declare(topology.work_queue_name(amqp_bus.cell), durable=True, auto_delete=False)
+    with pytest.raises(BusError, match="other arguments") as refused:
+        amqp_bus.publisher().publish(_messages(1))
+    assert not isinstance(refused.value, BusUnavailableError)
+
+
+def test_broker_that_is_not_there_is_unavailable_and_no_password_shows() -> None:
+    settings = BusSettings(connect_timeout_s=0.5)
+    url = "amqp://me:secret@127.0.0.1:1//"
+    publisher = Publisher(url, str(uuid4()), settings)
+    with pytest.raises(BusUnavailableError) as refused:
+        publisher.publish(_messages(1))
+    assert "secret" not in str(refused.value)
+    with pytest.raises(BusUnavailableError):
+        Receiver(url, str(uuid4()), 1, settings).receive(1, 1, 0.1)
+    with pytest.raises(BusUnavailableError):
+        dead_letters(url, str(uuid4()), settings)
+
+
+def test_unknown_kind_of_bus_is_refused_with_what_there_is() -> None:
+    with pytest.raises(BusError, match=r"no bus speaks 'kafka': .* amqp, amqps, memory") as refused:
+        Publisher("kafka://me:secret@host", str(uuid4())).publish(_messages(1))
+    assert "secret" not in str(refused.value)
+
+
+def test_full_memory_bus_makes_the_publisher_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "MEMORY_QUEUE_LIMIT", 2)
+    bus = Bus("memory://", str(uuid4()))
+    publisher, receiver = bus.publisher(), bus.receiver()
+    publisher.publish(_messages(1, 2))
+    with pytest.raises(BusUnavailableError, match="2 messages are waiting already"):
+        publisher.publish(_messages(3))
+    receiver.ack(_drain(receiver, 2))
+    publisher.publish(_messages(3))
+    assert _numbers(_drain(receiver, 1)) == [3]
+    bus.close()
