@@ -176,13 +176,18 @@ class Receiver:
         """
         if self._link is None or not self._known_tags([delivery]):
             return
-        headers = {**delivery.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
+        self.bury(Message(delivery.body, delivery.routing_key, delivery.headers), reason, detail)
+        self.ack([delivery])
+
+    def bury(self, message: Message, reason: str, detail: str) -> None:
+        """As `dead_letter`, for a message that was not received from here. Raises BusError, BusUnavailableError."""
+        headers = {**message.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
+        link = self._link or self._open_link()
         try:
-            self._link.publish(topology.dead_name(self._cell_uuid), [(delivery.body, delivery.routing_key, headers)])
+            link.publish(topology.dead_name(self._cell_uuid), [(message.body, message.routing_key, headers)])
         except BusUnavailableError:
             self._abandon()
             raise
-        self.ack([delivery])
 
     def close(self) -> None:
         """Close; what was not acknowledged goes back to the queue."""
