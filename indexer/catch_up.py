@@ -2,30 +2,26 @@
 
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from cells.model import Change, ChangelogAdapter
 from indexer.batches import Batch
-from indexer.errors import MalformedMessageError
+from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.messages import interpret
 from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
-from indexer.writing import WritesDocuments
-
-_log = structlog.get_logger(__name__)
+from indexer.writing import WritesAndReads
 
 
 def catch_up(
     adapter: ChangelogAdapter,
-    writer: WritesDocuments,
+    writer: WritesAndReads,
     tracker: ProgressTracker,
-    rereader: Rereader,
     *,
+    dead_letter: Callable[[Change, DeadLetterReason, str], None],
     batch_size: int,
     on_batch: Callable[[], None],
 ) -> bool:
     """Write every change after the watermark, and move it.
 
+    dead_letter: called for a change that can never be indexed, with the reason and what exactly is wrong.
     on_batch: called after each batch. Returns False when the changelog no longer reaches back to the watermark, or does
     not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
     """
@@ -39,7 +35,7 @@ def catch_up(
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(adapter.cell.uuid, changes, writer, tracker, rereader)
+            _write(adapter.cell.uuid, changes, writer, tracker, dead_letter)
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:
@@ -54,20 +50,25 @@ def reaches_back_to_the_beginning(adapter: ChangelogAdapter) -> bool:
 def _write(
     cell_uuid: str,
     changes: Sequence[Change],
-    writer: WritesDocuments,
+    writer: WritesAndReads,
     tracker: ProgressTracker,
-    rereader: Rereader,
+    dead_letter: Callable[[Change, DeadLetterReason, str], None],
 ) -> None:
     batch = Batch(cell_uuid)
-    unindexed: set[str] = set()
+    sources: dict[str, Change] = {}
+    malformed: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:
         try:
-            batch.add(interpret(change.message, change.revision))
+            # A notification that somebody else wrote has no revision.
+            instance_uuid = batch.add(interpret(change.message, change.revision or None))
         except MalformedMessageError as error:
-            _log.error("indexer.change_malformed", cell=cell_uuid, sequence=change.sequence, reason=str(error))
-            unindexed.add(change.instance_uuid)
-    documents = batch.documents(lambda _: {})
-    unindexed.update(rejection.document.id for rejection in writer.write(documents).rejected)
-    tracker.mark_indexed(document.id for document in documents)
-    for instance_uuid in unindexed:
-        rereader.add(instance_uuid)
+            malformed.append((change, error))
+            continue
+        if instance_uuid is not None:
+            sources[instance_uuid] = change
+    result = writer.write(batch.documents(writer.read))
+    tracker.mark_indexed(sources)
+    for rejection in result.rejected:
+        dead_letter(sources[rejection.document.id], DeadLetterReason.REJECTED, rejection.reason)
+    for change, malformation in malformed:
+        dead_letter(change, malformation.reason, str(malformation))

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from cells.model import Change
 from indexer.backends.base import Document, WriteResult
 from indexer.batches import Batch
 from indexer.errors import DeadLetterReason, MalformedMessageError
@@ -22,8 +23,9 @@ from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader
 from indexer.settings import IndexerSettings
-from notifications.bus import Delivery
-from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from indexer.writing import WritesAndReads
+from notifications.bus import Delivery, Headers, Message
+from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 
 _log = structlog.get_logger(__name__)
 
@@ -33,18 +35,13 @@ _KEEP_ALIVE_INTERVAL_S = 1.0
 
 
 class Receives(Protocol):
-    """The part of notifications.bus.Receiver that a consumer needs; `receive` and `dead_letter` raise BusError."""
+    """The part of notifications.bus.Receiver that a consumer needs; `receive` and `bury` raise BusError."""
 
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]: ...
     def keep_alive(self) -> None: ...
     def ack(self, deliveries: Sequence[Delivery]) -> None: ...
-    def dead_letter(self, delivery: Delivery, reason: str, detail: str) -> None: ...
+    def bury(self, message: Message, reason: str, detail: str) -> None: ...
     def close(self) -> None: ...
-
-
-class WritesAndReads(Protocol):
-    def write(self, documents: Sequence[Document]) -> WriteResult: ...
-    def read(self, ids: Collection[str]) -> Mapping[str, Document]: ...
 
 
 @dataclass(slots=True)
@@ -115,6 +112,15 @@ class Consumer:
         while self._pending:
             self._finish_oldest()
 
+    def bury(self, change: Change, reason: DeadLetterReason, detail: str) -> None:
+        """A change of the changelog that can never be indexed: to the dead letters, as if the bus had brought it."""
+        headers: Headers = {CELL_HEADER: self._cell_uuid, SEQUENCE_HEADER: change.sequence}
+        if change.revision:
+            headers[REVISION_HEADER] = change.revision
+        if change.instance_uuid:
+            headers[RESOURCE_HEADER] = change.instance_uuid
+        self._bury(Message(change.message, change.routing_key, headers), reason, detail)
+
     def keep_alive(self) -> None:
         """Call this every few seconds while `step` is not called."""
         self._receiver.keep_alive()
@@ -173,16 +179,21 @@ class Consumer:
             self._dead_letter(pending.sources[rejection.document.id], DeadLetterReason.REJECTED, rejection.reason)
 
     def _dead_letter(self, delivery: Delivery, reason: DeadLetterReason, detail: str) -> None:
+        # Acknowledged with its batch. When the connection broke in between it comes again, but then the watermark has
+        # passed it, so it has to be among the dead letters now.
+        self._bury(Message(delivery.body, delivery.routing_key, delivery.headers), reason, detail)
+
+    def _bury(self, message: Message, reason: DeadLetterReason, detail: str) -> None:
+        self._receiver.bury(message, reason.value, detail)
         _log.error(
             "indexer.dead_letter",
             cell=self._cell_uuid,
             reason=reason.value,
             detail=detail,
-            sequence=delivery.headers.get(SEQUENCE_HEADER),
+            sequence=message.headers.get(SEQUENCE_HEADER),
         )
-        self._receiver.dead_letter(delivery, reason.value, detail)
         self._metrics.messages_handled(self._cell_uuid, reason.value, 1)
-        instance_uuid = delivery.headers.get(RESOURCE_HEADER)
+        instance_uuid = message.headers.get(RESOURCE_HEADER)
         if isinstance(instance_uuid, str):
             self._rereader.add(instance_uuid)
 

@@ -198,7 +198,14 @@ class CellFollower:
                     rereader.add(rejection.document.id)
                 _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
             self._activity = Activity.CATCHING_UP
-            if catch_up(adapter, writer, tracker, rereader, batch_size=batch_size, on_batch=between_batches):
+            if catch_up(
+                adapter,
+                writer,
+                tracker,
+                dead_letter=consumer.bury,
+                batch_size=batch_size,
+                on_batch=between_batches,
+            ):
                 break
             needs_sync = True
         for instance_uuid in tracker.unindexed:

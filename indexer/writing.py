@@ -25,6 +25,12 @@ class WritesDocuments(Protocol):
     def write(self, documents: Sequence[Document]) -> WriteResult: ...
 
 
+class WritesAndReads(WritesDocuments, Protocol):
+    """The part of an IndexWriter that takes documents and gives them back."""
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]: ...
+
+
 class PatientWriter:
     """Writes and reads documents of one cell; threads may share one.
 
