@@ -16,11 +16,13 @@ class Probe:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.calls = 0
+        self.answered = asyncio.Event()
 
     async def __call__(self) -> None:
         self.calls += 1
         if self.calls <= self.failures:
             raise GONE
+        self.answered.set()
 
 
 def test_flag_stays_up_and_warns_once() -> None:
@@ -52,8 +54,9 @@ def test_flag_expires_after_a_probe_that_succeeds() -> None:
         flag = SafeConnect(probe, retry_after_s=0.001)
         flag.trip(GONE)
         async with asyncio.timeout(10):
-            while flag.is_tripped:
-                await asyncio.sleep(0.001)
+            await probe.answered.wait()
+            await asyncio.sleep(0)
+            assert not flag.is_tripped
 
     asyncio.run(trip_and_wait())
     assert probe.calls == 3

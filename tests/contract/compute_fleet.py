@@ -1,0 +1,241 @@
+"""The compute API over a small real fleet: SQLite cells, a SQLite index, and the application in this process."""
+
+import asyncio
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from sqlalchemy import Engine
+
+from api.app import ApiParts, create_app
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import CellReader
+from api.settings import ApiSettings, SearchSettings
+from cells.adapters import open_adapter
+from cells.clock import system_clock
+from cells.database import create_database_engine
+from cells.errors import CellUnreachableError
+from cells.fan_out import CellPool
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind, InstanceRow
+from cells.operations import InstanceOperations
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress, IndexedRow
+from indexer.backends.settings import IndexSettings
+from indexer.documents import to_document
+from query.fields import Record
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+CELLS = ("north", "east", "south")
+MEMBER = {"X-Roles": "member"}
+
+
+def microversion(version: str) -> dict[str, str]:
+    return {"OpenStack-API-Version": f"compute {version}"}
+
+
+class Api:
+    """One application and a client of it. Calls block."""
+
+    def __init__(self, app: FastAPI, runner: asyncio.Runner) -> None:
+        self._runner = runner
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
+        )
+        self.lister: InstanceLister = app.state.lister
+
+    def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
+        merged = {name: value for group in headers for name, value in group.items()}
+        return self._runner.run(self._client.get(url, headers=merged))
+
+    def request(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return self._runner.run(self._client.request(method, url, headers=headers))
+
+    def ids(self, url: str, *headers: Mapping[str, str]) -> list[str]:
+        """The ids of a page that must be a success."""
+        response = self.get(url, *headers)
+        assert response.status_code == 200, response.text
+        return [server["id"] for server in response.json()["servers"]]
+
+    def walk(self, url: str, *headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """Every page from `url` on, by following the links."""
+        next_url: str | None = url
+        while next_url is not None:
+            response = self.get(next_url, *headers)
+            assert response.status_code == 200, response.text
+            yield response
+            links = response.json().get("servers_links", [])
+            next_url = links[0]["href"] if links else None
+
+    def close(self) -> None:
+        self.lister.close()
+        self._runner.run(self._client.aclose())
+
+
+class CountingSearcher:
+    """The real searcher, which can be reconnected, and how often it was asked."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._settings = settings
+        self._inner = open_searcher(settings)
+        self.asked = 0
+
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+        self.asked += 1
+        return await self._inner.search(request, cells, pieces)
+
+    async def find(self, uuid: str) -> Record | None:
+        self.asked += 1
+        return await self._inner.find(uuid)
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        self.asked += 1
+        return await self._inner.progress()
+
+    async def reconnect(self) -> None:
+        await self._inner.close()
+        self._inner = open_searcher(self._settings)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class ComputeFleet:
+    """Three cells and an index, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._runner = asyncio.Runner()
+        fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+        upgrade_fleet(fleet_engine)
+        self.fleet = Fleet(fleet_engine)
+        self._engines: dict[str, Engine] = {}
+        self.cells: dict[str, Cell] = {}
+        for name in CELLS:
+            url = f"sqlite:///{folder}/{name}.db"
+            self._engines[name] = create_database_engine(url)
+            upgrade_cell(self._engines[name])
+            self.cells[name] = self.fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
+        self._index = folder / "index"
+        self._settings = IndexSettings(backend="sqlite", path=self._index / "index.db")
+        self._writer = open_writer(self._settings)
+        self._writer.prepare()
+        self.searcher = CountingSearcher(self._settings)
+        self.pool = CellPool(self.fleet.cells, open_adapter)
+        self._apis: list[Api] = []
+
+    def operations(self, cell: str) -> InstanceOperations:
+        return InstanceOperations(self._engines[cell], self.fleet, self.cells[cell])
+
+    def create(self, cell: str, **values: Any) -> str:
+        """A new instance; returns its uuid."""
+        defaults = {"project_id": "demo", "user_id": "ada", "display_name": "server", "image_ref": ""}
+        return self.operations(cell).create(defaults | values).uuid
+
+    def fill(self, count: int = 12, **values: Any) -> list[str]:
+        """Instances over all cells, the newest first; they are indexed too."""
+        uuids = [
+            self.create(CELLS[number % len(CELLS)], display_name=f"web-{number}", **values) for number in range(count)
+        ]
+        self.index()
+        return uuids[::-1]
+
+    def index(self, *cells: str, age_s: float = 0, is_complete: bool = True) -> None:
+        """Bring cells (all unless named) into the index as they are now."""
+        everything = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10_000)
+        for name in cells or CELLS:
+            adapter = open_adapter(self.cells[name])
+            rows: Sequence[InstanceRow] = adapter.read_page(everything)
+            adapter.close()
+            self._writer.write([to_document(row.cell_uuid, row.revision, row.record) for row in rows])
+            fresh_as_of = system_clock() - round(age_s * 1e6)
+            self._writer.save_progress([CellProgress(self.cells[name].uuid, len(rows), fresh_as_of, is_complete)])
+        self._writer.make_searchable()
+
+    def api(
+        self,
+        *,
+        enabled: bool = True,
+        staleness_limit_s: float = 1000,
+        cell_timeout_s: float = 5.0,
+        max_limit: int = 1000,
+        pool: CellReader | None = None,
+        compute_link_prefix: str | None = None,
+    ) -> Api:
+        """An application over the fleet; closed with it."""
+        parts = ApiParts(
+            cells=pool or self.pool,
+            mappings=self.fleet,
+            searcher=self.searcher,
+            api=ApiSettings(max_limit=max_limit, compute_link_prefix=compute_link_prefix),
+            search=SearchSettings(enabled=enabled, staleness_limit_s=staleness_limit_s, cell_timeout_s=cell_timeout_s),
+        )
+        api = Api(create_app(parts), self._runner)
+        self._apis.append(api)
+        return api
+
+    def take_index_away(self) -> None:
+        """As if the disk of the index had gone: connections closed, files removed."""
+        self._writer.close()
+        self._runner.run(self.searcher.reconnect())
+        shutil.rmtree(self._index)
+
+    def close(self) -> None:
+        for api in self._apis:
+            api.close()
+        self._runner.run(self.pool.close())
+        self._runner.run(self.searcher.close())
+        self._runner.close()
+        self._writer.close()
+        self.fleet.close()
+        for engine in self._engines.values():
+            engine.dispose()
+
+
+@contextmanager
+def compute_fleet(folder: Path) -> Iterator[ComputeFleet]:
+    fleet = ComputeFleet(folder)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
+
+
+class BrokenCells:
+    """A CellReader in which some cells hang, or fail from a certain question on."""
+
+    def __init__(
+        self, fleet: ComputeFleet, *, hanging: Sequence[str] = (), failing_after: Mapping[str, int] | None = None
+    ) -> None:
+        """hanging: names of cells that never answer. failing_after: how many answers a cell (name) still gives."""
+        self._pool = fleet.pool
+        self._hanging = {fleet.cells[name].uuid for name in hanging}
+        self._answers_left = {fleet.cells[name].uuid: answers for name, answers in (failing_after or {}).items()}
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return await self._pool.cells()
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        await self._misbehave(cell_uuid, timeout_s)
+        return await self._pool.read_page(cell_uuid, request, timeout_s)
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        await self._misbehave(cell_uuid, timeout_s)
+        return await self._pool.find(cell_uuid, uuid, timeout_s)
+
+    async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
+        if cell_uuid in self._hanging:
+            await asyncio.sleep(timeout_s)
+            raise CellUnreachableError(cell_uuid, "no answer")
+        left = self._answers_left.get(cell_uuid)
+        if left is not None:
+            self._answers_left[cell_uuid] = left - 1
+            if left <= 0:
+                raise CellUnreachableError(cell_uuid, "connection lost")

@@ -1,0 +1,249 @@
+"""Lists while the index or cells fail: nothing is lost in silence, nobody waits longer than the deadline."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
+
+STRONG = {"Fleetlight-Consistency": "strong"}
+ANY = {"Fleetlight-Consistency": "any"}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+def test_index_pulled_away_in_the_middle_of_paging_gives_every_row_once(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(11)
+    api = fleet.api()
+    seen: list[str] = []
+    routes: list[str] = []
+    with capture_logs() as logs:
+        for page in api.walk("/v2.1/servers?limit=3", MEMBER):
+            seen += [server["id"] for server in page.json()["servers"]]
+            routes.append(page.headers["Fleetlight-Route"])
+            assert page.headers["Fleetlight-Complete"] == "true"
+            if len(routes) == 2:
+                fleet.take_index_away()
+    assert seen == uuids
+    assert routes == ["index", "index", "cells", "cells"]
+    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["index_unavailable"]
+
+
+def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    fleet.take_index_away()
+    assert len(api.ids("/v2.1/servers")) == 3
+    asked = fleet.searcher.asked
+    marker = api.ids("/v2.1/servers?limit=1")[0]
+    assert len(api.ids(f"/v2.1/servers?marker={marker}")) == 2
+    assert api.get("/readyz").json()["index"] == "down"
+    assert "fleetlight_safe_connect_tripped 1.0" in api.get("/metrics").text
+    assert fleet.searcher.asked == asked
+    api.lister.safe_connect.reset()
+    assert len(api.ids("/v2.1/servers")) == 3
+    assert fleet.searcher.asked > asked
+
+
+def test_search_that_is_not_enabled_never_asks_the_index(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(3)
+    api = fleet.api(enabled=False)
+    response = api.get("/v2.1/servers")
+    assert [server["id"] for server in response.json()["servers"]] == uuids
+    assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=live"
+    assert api.get("/readyz").json()["index"] == "off"
+    assert fleet.searcher.asked == 0
+
+
+def test_stale_incomplete_and_unknown_cells_are_asked_live(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    late = fleet.create("east")
+    fleet.index("east", age_s=60)
+    later = fleet.create("east")
+    fleet.index("south", is_complete=False)
+    api = fleet.api(staleness_limit_s=30)
+    bounded = api.get("/v2.1/servers")
+    assert [server["id"] for server in bounded.json()["servers"]] == [later, late, *uuids]
+    route = bounded.headers["Fleetlight-Route"]
+    assert route.startswith("east=live, north=index;watermark=2;age=")
+    assert route.endswith("south=live")
+    assert bounded.headers["Fleetlight-Complete"] == "true"
+    assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "mixed"
+    as_it_is = api.get("/v2.1/servers", ANY)
+    assert [server["id"] for server in as_it_is.json()["servers"]] == [late, *uuids]
+    assert as_it_is.headers["Fleetlight-Complete"] == "false"
+
+
+@pytest.mark.parametrize("route", ["index", "cells", "without index"])
+def test_marker_of_a_deleted_server_keeps_its_place(fleet: ComputeFleet, route: str) -> None:
+    uuids = fleet.fill(6)
+    api = fleet.api(enabled=route != "without index")
+    headers = STRONG if route == "cells" else {}
+    assert api.ids("/v2.1/servers?limit=3", headers) == uuids[:3]
+    cell = CELLS[(5 - 2) % 3]
+    fleet.operations(cell).delete(uuids[2])
+    fleet.index()
+    assert api.ids(f"/v2.1/servers?marker={uuids[2]}", headers) == uuids[3:]
+
+
+def test_marker_in_a_cell_that_is_down_keeps_its_place(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"north": 0}))
+    in_north = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "north")
+    expected = uuids[uuids.index(in_north) + 1 :]
+    found = api.ids(f"/v2.1/servers?marker={in_north}", STRONG)
+    assert found == [uuid for uuid in expected if fleet_cell(fleet, uuid) != "north"]
+
+
+def test_marker_that_only_a_cell_that_is_down_knows_is_an_error_and_not_another_page(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("north")
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"north": 0}))
+    response = api.get(f"/v2.1/servers?marker={uuid}")
+    assert response.status_code == 500
+    assert response.json()["computeFault"]["code"] == 500
+
+
+def test_cell_that_is_down_is_listed_from_the_index_and_marked(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=60)
+    api = fleet.api(staleness_limit_s=30, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    for query in ("", "?limit=6&sort_key=created_at"):
+        response = api.get(f"/v2.1/servers{query}")
+        assert [server["id"] for server in response.json()["servers"]] == uuids
+        assert response.headers["Fleetlight-Route"].startswith("east=index-while-down;watermark=2;age=60.")
+        assert response.headers["Fleetlight-Complete"] == "false"
+
+
+def test_cell_that_fails_in_the_middle_is_continued_by_the_index_without_a_gap(fleet: ComputeFleet) -> None:
+    uuids = [fleet.create("east", display_name=f"web-{number:02}") for number in range(40)]
+    fleet.index(age_s=60)
+    api = fleet.api(staleness_limit_s=30, pool=BrokenCells(fleet, failing_after={"east": 1}))
+    response = api.get("/v2.1/servers?limit=40&sort_key=display_name&sort_dir=asc")
+    assert [server["id"] for server in response.json()["servers"]] == uuids
+    assert "east=index-while-down" in response.headers["Fleetlight-Route"]
+
+
+def test_cell_that_fails_in_the_middle_without_an_index_makes_the_answer_incomplete(fleet: ComputeFleet) -> None:
+    for number in range(40):
+        fleet.create("east", display_name=f"web-{number:02}")
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"east": 1}))
+    response = api.get("/v2.1/servers?limit=40", MEMBER)
+    assert 0 < len(response.json()["servers"]) < 40
+    assert response.headers["Fleetlight-Complete"] == "false"
+    assert "fleetlight_incomplete_lists_total 1.0" in api.get("/metrics").text
+
+
+@pytest.mark.parametrize("enabled", [True, False], ids=["index fails too", "no index"])
+def test_hanging_cell_delays_a_page_by_its_deadline_once(fleet: ComputeFleet, enabled: bool) -> None:
+    fleet.fill(6)
+    fleet.index(age_s=60)
+    deadline_s = 0.5
+    api = fleet.api(
+        enabled=enabled,
+        staleness_limit_s=30,
+        cell_timeout_s=deadline_s,
+        pool=BrokenCells(fleet, hanging=["south"]),
+    )
+    if enabled:
+        # Its progress is remembered for a moment; it turns out to be gone when it should stand in for the cell.
+        api.get("/v2.1/servers", ANY)
+        fleet.take_index_away()
+    started = time.monotonic()
+    response = api.get("/v2.1/servers")
+    took_s = time.monotonic() - started
+    assert response.status_code == 200
+    assert len(response.json()["servers"]) == 4
+    assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=skipped"
+    assert deadline_s <= took_s < 2 * deadline_s
+
+
+def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_wants_them(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(3)
+    others = fleet.create("east", project_id="other")
+    deleted = fleet.create("east")
+    fleet.operations("east").delete(deleted)
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    unknown = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "east")
+    known = [uuid for uuid in uuids if uuid != unknown]
+    latest = microversion("latest")
+
+    short = api.get("/v2.1/servers", latest).json()["servers"]
+    assert [server["id"] for server in short] == [unknown, *known]
+    assert set(short[0]) == {"id", "status", "links"}
+    full = api.get("/v2.1/servers/detail", latest).json()["servers"]
+    assert set(full[0]) == {"id", "status", "tenant_id", "created", "links"}
+    assert full[0]["status"] == "UNKNOWN"
+    assert set(api.ids("/v2.1/servers?all_tenants=1", latest)) == {*uuids, others}
+    assert api.ids("/v2.1/servers", microversion("2.68")) == known
+    assert api.ids("/v2.1/servers?name=web", latest) == known
+    assert api.ids("/v2.1/servers?limit=9", latest) == known
+    assert api.get("/v2.1/servers", latest).headers["Fleetlight-Complete"] == "false"
+
+
+def test_one_server_of_a_cell_that_is_down(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("east")
+    others = fleet.create("east", project_id="other")
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
+    response = api.get(f"/v2.1/servers/{uuid}", microversion("2.71"))
+    assert response.status_code == 200
+    assert response.headers["Fleetlight-Complete"] == "false"
+    server = response.json()["server"]
+    assert set(server) == {
+        "id",
+        "status",
+        "tenant_id",
+        "created",
+        "links",
+        "user_id",
+        "flavor",
+        "image",
+        "OS-EXT-AZ:availability_zone",
+        "OS-EXT-STS:power_state",
+        "server_groups",
+    }
+    assert api.get(f"/v2.1/servers/{uuid}", microversion("2.68")).json()["computeFault"]["code"] == 500
+    assert api.get(f"/v2.1/servers/{others}", MEMBER, microversion("2.71")).status_code == 404
+
+
+def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    assert fleet.api().get("/healthz").json() == {"status": "ok"}
+    ready = fleet.api().get("/readyz")
+    assert ready.json() == {
+        "status": "ready",
+        "index": "ok",
+        "fleet": "ok",
+        "cells": {"east": "ok", "north": "ok", "south": "ok"},
+    }
+    degraded = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0})).get("/readyz")
+    assert (degraded.status_code, degraded.json()["status"]) == (200, "degraded")
+    assert degraded.json()["cells"]["east"] == "down"
+    nothing = BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0))
+    assert fleet.api(pool=nothing).get("/readyz").status_code == 200
+    assert fleet.api(pool=nothing, enabled=False).get("/readyz").status_code == 503
+
+
+def test_metrics_tell_routes_and_how_far_the_index_is(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    api.ids("/v2.1/servers")
+    api.ids("/v2.1/servers", STRONG)
+    metrics = api.get("/metrics").text
+    assert 'fleetlight_list_duration_seconds_count{route="index"} 1.0' in metrics
+    assert 'fleetlight_list_duration_seconds_count{route="cells"} 1.0' in metrics
+    assert 'fleetlight_api_index_watermark{cell="north"} 1.0' in metrics
+    assert "fleetlight_safe_connect_tripped 0.0" in metrics
+
+
+def fleet_cell(fleet: ComputeFleet, uuid: str) -> str:
+    """The name of the cell of an instance."""
+    mapping = fleet.fleet.mapping_of(uuid)
+    assert mapping is not None
+    return next(name for name, cell in fleet.cells.items() if cell.uuid == mapping.cell_uuid)
