@@ -18,7 +18,10 @@ class ExclusiveLock(Protocol):
     """A lock that is tried, never waited for. Not for use by several threads."""
 
     def acquire(self) -> bool:
-        """Take the lock, or confirm that it is still held; False while another holder has it."""
+        """Take the lock, or confirm that it is still held.
+
+        False while another holder has it, and once when it was lost, so that the caller learns of that.
+        """
         ...
 
     def release(self) -> None: ...
@@ -69,8 +72,8 @@ class _AdvisoryLock:
                 self._connection.execute(text("SELECT 1"))
             except DBAPIError:
                 self.release()
-            else:
-                return True
+                return False
+            return True
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         if connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": self._key}).scalar_one():
             self._connection = connection

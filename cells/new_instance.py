@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from cells.errors import InvalidValueError
 from notifications.payloads.parts import FlavorPayload
 from query.fields import Kind
@@ -20,8 +18,7 @@ _STORED_TYPES: dict[Kind, tuple[type, str]] = {
     Kind.FLOAT: (float, "a number with a point"),
     Kind.TIMESTAMP: (int, "microseconds since the epoch"),
 }
-_NUL = b"\\u0000"
-_to_json = msgspec.json.Encoder().encode
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _EMPTY = dict.fromkeys(INSTANCE_FIELDS)
 _RUNNING = 1
 _FLAVOR_REQUIRED = {name for name, field in FlavorPayload.model_fields.items() if field.is_required()}
@@ -111,8 +108,21 @@ def check_values(values: Mapping[str, Any]) -> None:
             stored_type, expected = _STORED_TYPES[field.kind]
             if type(value) is not stored_type:
                 raise InvalidValueError(name, value, expected)
-        if _NUL in _to_json(value):
-            raise InvalidValueError(name, value, "text without NUL characters, which PostgreSQL cannot store")
+        if not _is_storable(value):
+            raise InvalidValueError(name, value, "text without NUL characters and lone surrogates")
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether every text in it is one that both databases and JSON can hold."""
+    match value:
+        case str():
+            return not _UNSTORABLE.search(value)
+        case dict():
+            return all(_is_storable(name) and _is_storable(item) for name, item in value.items())
+        case list():
+            return all(map(_is_storable, value))
+        case _:
+            return True
 
 
 def _hostname(display_name: str | None, uuid: str) -> str:

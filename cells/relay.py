@@ -63,6 +63,7 @@ class Relay:
         self._clock = clock
         self._lock = exclusive_lock(engine, f"relay-{cell.uuid}")
         self._is_active = False
+        self._may_have_unpublished = True
         self._all_numbered_at: int | None = None
         self._heartbeat_due = 0.0
         self._prune_due = 0.0
@@ -95,9 +96,11 @@ class Relay:
         Returns 0 when another relay is active. Raises BusUnavailableError or CellUnreachableError.
         """
         with translated_failures(partial(CellUnreachableError, self._cell.name)):
-            self._is_active = self._lock.acquire()
+            was_active, self._is_active = self._is_active, self._lock.acquire()
             if not self._is_active:
                 return 0
+            # Whoever was active before may have been cut off anywhere.
+            self._may_have_unpublished |= not was_active
             published = self._publish_batch()
             self._when_due()
             return published
@@ -108,7 +111,7 @@ class Relay:
         self._is_active = False
 
     def _publish_batch(self) -> int:
-        rows = self._unpublished()
+        rows = self._unpublished() if self._may_have_unpublished else []
         if not rows:
             looked_at = self._clock()
             numbered = self._number()
@@ -117,6 +120,7 @@ class Relay:
             if not numbered:
                 return 0
             rows = self._unpublished()
+        self._may_have_unpublished = True
         self._publisher.publish([to_message(self._cell, row) for row in rows])
         with writing(self._engine) as connection:
             connection.execute(
@@ -124,6 +128,7 @@ class Relay:
                 .where(changes.c.sequence.between(rows[0].sequence, rows[-1].sequence))
                 .values(published_at=self._clock())
             )
+        self._may_have_unpublished = len(rows) == self._settings.batch_size
         return len(rows)
 
     def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:

@@ -167,8 +167,11 @@ def test_values_that_no_record_can_hold_are_refused_by_name(operations: Instance
         operations.create({"colour": "red"})
     with pytest.raises(InvalidValueError, match="'display_name' cannot be 5: expected text"):
         operations.create({"display_name": 5})
-    with pytest.raises(InvalidValueError, match="NUL"):
-        operations.create({"metadata": {"a": "\0"}})
+    for text in ("a\0", "\ud800"):
+        with pytest.raises(InvalidValueError, match=r"'metadata'.*without NUL"):
+            operations.create({"metadata": {"a": [text]}})
+        with pytest.raises(InvalidValueError, match="'display_name'"):
+            operations.create({"display_name": text})
     with pytest.raises(InvalidValueError, match="'tags'"):
         operations.create({"tags": None})
     with pytest.raises(InvalidValueError, match=r"'flavor'.*also vcpus"):

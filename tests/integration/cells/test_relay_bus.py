@@ -1,0 +1,71 @@
+"""The relay and the real buses: what an operation announced arrives, in order."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cells.relay import Relay
+from cells.settings import RelaySettings
+from notifications.bus import Delivery, Publisher, Receiver
+
+
+@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
+def transport(request: pytest.FixtureRequest) -> tuple[str, str | None]:
+    """URL of the bus and uuid of the cell."""
+    if request.param == "memory":
+        return "memory://", None
+    return request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
+    upgrade_fleet(engine)
+    yield Fleet(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def cell(fleet: Fleet, tmp_path: Path, transport: tuple[str, str | None]) -> Cell:
+    url, uuid = transport
+    return fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/cell.db", url, uuid=uuid)
+
+
+@pytest.fixture
+def engine(cell: Cell) -> Iterator[Engine]:
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_changes_arrive_at_the_work_queue_in_order_with_their_headers(engine: Engine, fleet: Fleet, cell: Cell) -> None:
+    publisher = Publisher(cell.transport_url, cell.uuid)
+    receiver = Receiver(cell.transport_url, cell.uuid, prefetch=100)
+    relay = Relay(engine, cell, publisher, RelaySettings(batch_size=10, poll_interval_s=0.01))
+    stop = threading.Event()
+    thread = threading.Thread(target=relay.run, args=(stop,))
+    thread.start()
+    try:
+        created = InstanceOperations(engine, fleet, cell).create_many([{}] * 35)
+        received: list[Delivery] = []
+        while len(received) < len(created):
+            batch = receiver.receive(100, 1_000_000, wait_s=5)
+            assert batch
+            receiver.ack(batch)
+            received.extend(delivery for delivery in batch if "fleetlight-sequence" in delivery.headers)
+    finally:
+        stop.set()
+        thread.join(timeout=10)
+        publisher.close()
+        receiver.close()
+    assert [delivery.headers["fleetlight-sequence"] for delivery in received] == list(range(1, 36))
+    assert [delivery.headers["fleetlight-resource"] for delivery in received] == [changed.uuid for changed in created]
