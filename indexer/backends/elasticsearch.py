@@ -229,5 +229,9 @@ def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]
         "sort": sort(request.order),
     }
     if request.after is not None:
-        body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
+        try:
+            body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
+        except ValueError as error:
+            # Only a cell can have such a row: the index rejects it.
+            raise NotExpressibleError("Elasticsearch", f"this position: {error}") from error
     return body

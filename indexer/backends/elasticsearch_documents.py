@@ -5,7 +5,7 @@ object of its own, so that it can be cut out of an answer without being parsed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -93,9 +93,9 @@ class _FoundAnswer(msgspec.Struct):
     docs: list[_Found]
 
 
-_decode_bulk = msgspec.json.Decoder(_BulkAnswer).decode
-_decode_progress = msgspec.json.Decoder(_ProgressAnswer).decode
-_decode_found = msgspec.json.Decoder(_FoundAnswer).decode
+_BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
+_PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
 def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]]:
@@ -125,7 +125,7 @@ def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]
 def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
     result = BulkOutcome()
-    for document, item in zip(bulk.documents, _decode_bulk(answer).items, strict=True):
+    for document, item in zip(bulk.documents, _decoded(_BULK_ANSWER, answer).items, strict=True):
         status, cause = item.index.status, item.index.error or Cause()
         if status in _CREATED_OR_UPDATED:
             result.applied += 1
@@ -153,13 +153,13 @@ def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
     """Progress by cell uuid out of the answer of a search."""
     return {
         hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
-        for hit in _decode_progress(answer).hits.hits
+        for hit in _decoded(_PROGRESS_ANSWER, answer).hits.hits
     }
 
 
 def from_found(answer: bytes) -> Iterator[Document]:
     """The documents that a multi-get found; raises IndexUnavailableError when it could not look for one."""
-    for found in _decode_found(answer).docs:
+    for found in _decoded(_FOUND_ANSWER, answer).docs:
         if found.error is not None:
             raise IndexUnavailableError(f"a document could not be read: {found.error}")
         if found.source is not None:
@@ -172,23 +172,31 @@ def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[byt
 
     keys: names of the sort keys. pieces: names of the pieces of the view.
     """
-    view_type = msgspec.defstruct("_View", [(name, msgspec.Raw) for name in pieces])
-    source_type = msgspec.defstruct(
-        "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
-    )
-    hit_type = msgspec.defstruct("_Hit", [("source", source_type, msgspec.field(name="_source"))])
-    hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
-    answer = msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)]))
+    # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
+    define = partial(msgspec.defstruct, gc=False)
+    view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
+    source_type = define("_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)])
+    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+    hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
+    answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
     fields = msgspec.structs.astuple
 
     def decode(body: bytes) -> list[IndexedRow]:
         rows = []
-        for hit in answer.decode(body).hits.hits:  # type: ignore[attr-defined]
+        for hit in _decoded(answer, body).hits.hits:
             cell_uuid, view, *position = fields(hit.source)
             rows.append(IndexedRow(cell_uuid, tuple(position), [bytes(raw)[1:-1] for raw in fields(view)]))
         return rows
 
     return decode
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
 def _bulk_line(document: Document) -> bytes:

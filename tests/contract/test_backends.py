@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elasticsearch import Elasticsearch
 
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, Document, IndexedRow, IndexSearcher, IndexWriter, WriteResult
@@ -352,11 +353,49 @@ def test_position_of_a_row_that_is_gone_still_starts_a_page(index: Index) -> Non
     assert index.uuids(after=position) == [make_uuid(3), make_uuid(1)]
 
 
-@pytest.mark.elasticsearch
-def test_filter_that_lucene_cannot_express_exactly_is_refused(elasticsearch_url: str) -> None:
-    searcher = open_searcher(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,)))
-    request = PageRequest(Matches("display_name", r"\bweb\b"), DEFAULT_ORDER, 10)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PageRequest(Matches("display_name", r"\bweb\b"), DEFAULT_ORDER, 10),
+        PageRequest(EVERYTHING, DEFAULT_ORDER, 10, (CREATED_AT, "NOT-A-UUID")),
+        PageRequest(EVERYTHING, DEFAULT_ORDER, 10_001),
+    ],
+    ids=["pattern", "position", "limit"],
+)
+def test_what_elasticsearch_cannot_express_exactly_is_refused_before_it_is_asked(request_: PageRequest) -> None:
+    searcher = open_searcher(IndexSettings(backend="elasticsearch", urls=(NOWHERE,)))
     with asyncio.Runner() as runner:
         with pytest.raises(NotExpressibleError):
-            runner.run(searcher.search(request, ["c0"], []))
+            runner.run(searcher.search(request_, ["c0"], []))
         runner.run(searcher.close())
+
+
+@pytest.mark.elasticsearch
+def test_text_longer_than_a_term_is_rejected_rather_than_lost_from_the_order(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
+    writer.prepare()
+    result = writer.write([make_document(1, display_description="é" * 17_000), make_document(2)])
+    writer.close()
+    assert [rejection.document.id for rejection in result.rejected] == [make_uuid(1)]
+    assert "display_description" in result.rejected[0].reason
+    assert result.applied == 1
+
+
+@pytest.mark.elasticsearch
+def test_index_that_was_removed_by_hand_is_made_anew_without_its_progress(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    writer = open_writer(settings)
+    writer.prepare()
+    writer.save_progress([CellProgress("c0", 10, CREATED_AT, is_complete=True)])
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.delete(index=list(client.indices.get_alias(name=f"{elasticsearch_prefix}-instances").body))
+    with pytest.raises(IndexUnavailableError):
+        writer.write([make_document(1)])
+    writer.prepare()
+    assert writer.load_progress() == {}
+    assert writer.write([make_document(1)]) == WriteResult(1, 0)
+    writer.close()
