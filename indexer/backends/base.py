@@ -71,7 +71,7 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
     """One found instance: where it sorts, and the pieces of its view that were asked for.
 
     position: stored values of the order's keys, uuid last.
-    A Struct, since a list makes a thousand of them: a frozen dataclass takes a third longer for the whole page.
+    A Struct, since a list makes a thousand of them: with a frozen dataclass the whole page took a quarter longer.
     """
 
     cell_uuid: str
