@@ -298,7 +298,7 @@ def _microseconds(value: int | None) -> str | None:
 
 
 def _to_the_second(seconds: int) -> str:
-    # By hand, since formatting a datetime takes several times as long, and every item has four times.
+    # By hand, since strftime takes twice as long, and every item has four times.
     days, second = divmod(seconds, _DAY)
     return f"{_date(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
