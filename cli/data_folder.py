@@ -1,0 +1,74 @@
+"""The folder of an embedded fleet: what lies where, and the lock that keeps a second process out.
+
+fleet.db      fleet database
+cells/        one database per cell
+index.db      search index
+lock          held by the running `fleetlight up`; its text is the process id
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.errors import CommandError
+
+DEFAULT_DATA_DIR = Path("fleetlight-data")
+
+
+class DataFolder:
+    """Paths inside the data folder `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a fleet was ever set up here."""
+        return self.fleet_database.exists()
+
+    @property
+    def fleet_database(self) -> Path:
+        return self.path / "fleet.db"
+
+    @property
+    def index_database(self) -> Path:
+        return self.path / "index.db"
+
+    def cell_database(self, name: str) -> Path:
+        return self.path / "cells" / f"{name}.db"
+
+    def create(self) -> None:
+        """Make the folders; raises CommandError when that is not possible."""
+        try:
+            (self.path / "cells").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"cannot create the data folder {self.path}: {error.strerror}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other process out; the system frees the lock when the process ends, however it ends.
+
+        Raises CommandError, naming the process, when another one holds it.
+        """
+        # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file.
+        with (self.path / "lock").open("a+", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise CommandError(
+                    f"the data folder {self.path} is in use by process {holder}; "
+                    "stop that process, or give another folder with --data-dir"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def sqlite_url(path: Path) -> str:
+    """The SQLAlchemy URL of a SQLite file."""
+    return f"sqlite:///{path}"

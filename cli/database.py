@@ -1,0 +1,37 @@
+"""`fleetlight database`: the schemas of the fleet database and of the cells' databases."""
+
+from collections.abc import Callable
+
+import typer
+from sqlalchemy import Engine
+
+from cells.database import create_database_engine
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import CellKind
+from cli.fleet import open_fleet
+from cli.options import ConfigOption, DataDirOption, examples
+from cli.output import print_result
+from cli.settings import load_settings
+
+app = typer.Typer(help="The databases of the fleet and of its cells.", no_args_is_help=True)
+
+
+@app.command(epilog=examples("fleetlight database upgrade --config /etc/fleetlight.toml"))
+def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated."""
+    settings = load_settings(config, data_dir)
+    _upgrade(settings.fleet.database_url.get_secret_value(), upgrade_fleet)
+    print_result("fleet database: up to date")
+    with open_fleet(settings.fleet) as fleet:
+        for cell in fleet.cells():
+            if cell.kind is CellKind.NATIVE:
+                _upgrade(cell.database_url, upgrade_cell)
+                print_result(f"cell {cell.name}: up to date")
+
+
+def _upgrade(url: str, upgrade_schema: Callable[[Engine], None]) -> None:
+    engine = create_database_engine(url)
+    try:
+        upgrade_schema(engine)
+    finally:
+        engine.dispose()

@@ -1,0 +1,48 @@
+"""The fleet in a data folder: native cells on SQLite, made when missing and never removed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cells.simulator import SimulatedCell
+from cli.data_folder import DataFolder, sqlite_url
+from cli.fleet import IN_PROCESS_BUS
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedCell:
+    """A cell of the folder and its open database."""
+
+    cell: Cell
+    engine: Engine
+
+    def simulated(self, fleet: Fleet) -> SimulatedCell:
+        return SimulatedCell(self.cell, self.engine, InstanceOperations(self.engine, fleet, self.cell))
+
+
+def set_up_fleet(folder: DataFolder) -> Fleet:
+    """The fleet database of the folder, with the newest schema."""
+    engine = create_database_engine(sqlite_url(folder.fleet_database))
+    upgrade_fleet(engine)
+    return Fleet(engine)
+
+
+def set_up_cells(folder: DataFolder, fleet: Fleet, wanted: int) -> Sequence[EmbeddedCell]:
+    """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`."""
+    known = {cell.name for cell in fleet.cells()}
+    names = known | {f"cell{number}" for number in range(1, wanted + 1)}
+    cells = []
+    for name in sorted(names, key=lambda name: (len(name), name)):
+        # Also for known ones: the folder may have been moved since.
+        url = sqlite_url(folder.cell_database(name))
+        cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
+        engine = create_database_engine(url)
+        upgrade_cell(engine)
+        cells.append(EmbeddedCell(cell, engine))
+    return cells

@@ -1,0 +1,42 @@
+"""How commands get at the fleet that the configuration names."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cells.database import create_database_engine
+from cells.errors import FleetUnreachableError
+from cells.fleet import Fleet
+from cells.model import Cell
+from cells.settings import FleetSettings
+from cli.errors import CommandError
+
+IN_PROCESS_BUS = "memory://"
+
+
+@contextmanager
+def open_fleet(settings: FleetSettings) -> Iterator[Fleet]:
+    """The fleet registry, closed at the end. Raises DatabaseUrlError."""
+    fleet = Fleet(create_database_engine(settings.database_url.get_secret_value()))
+    try:
+        yield fleet
+    except FleetUnreachableError as error:
+        if "no such table" in error.reason or "does not exist" in error.reason:
+            raise CommandError(f"{error}; `fleetlight database upgrade` makes a new database ready") from error
+        raise
+    finally:
+        fleet.close()
+
+
+def chosen_cells(fleet: Fleet, name: str | None) -> Sequence[Cell]:
+    """The cell called `name` (or with that uuid), or every cell that is not disabled.
+
+    Raises UnknownCellError.
+    """
+    if name is not None:
+        return (fleet.cell(name),)
+    return tuple(cell for cell in fleet.cells() if not cell.disabled)
+
+
+def is_in_process(cell: Cell) -> bool:
+    """Whether the cell's bus is inside of the process of `fleetlight up`, where no other process can reach it."""
+    return cell.transport_url.startswith(IN_PROCESS_BUS)

@@ -1,0 +1,106 @@
+"""How every process logs: one line per event, for people on a terminal and as JSON anywhere else.
+
+What libraries log through the standard library goes the same way. Passwords never reach a log: those of URLs are
+masked wherever they appear, and values under the name of a secret are left out.
+"""
+
+import logging
+import re
+import sys
+from typing import Literal
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]+@")
+_SECRET_NAME = re.compile(r"password|secret|token|api_key|authorization", re.IGNORECASE)
+_FIRST = ("timestamp", "level", "event")
+# Libraries that tell about every request they make or step they take; what matters of it is in our own events.
+_CHATTY = {
+    "alembic": logging.WARNING,
+    "amqp": logging.WARNING,
+    "elastic_transport": logging.WARNING,
+    "elasticsearch": logging.WARNING,
+    "kombu": logging.WARNING,
+    "kombu.connection": logging.ERROR,  # warns that `memory://` names no host
+    "sqlalchemy": logging.WARNING,
+    "uvicorn": logging.WARNING,
+}
+
+
+class LogSettings(BaseModel):
+    """Section `log`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def configure_logging(settings: LogSettings) -> None:
+    """Send structlog's events and the standard library's records to standard error."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    is_terminal = sys.stderr.isatty()
+    last: list[Processor] = (
+        [mask_secrets, structlog.dev.ConsoleRenderer(colors=True)]
+        if is_terminal
+        else [
+            structlog.processors.format_exc_info,
+            mask_secrets,
+            _order,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    for name, level in _CHATTY.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Leave out the values of secrets, and the passwords inside URLs."""
+    for name, value in event.items():
+        if is_secret_name(name):
+            event[name] = "***"
+        elif isinstance(value, str):
+            event[name] = mask_url_passwords(value)
+    return event
+
+
+def _order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {name: event[name] for name in (*_FIRST, *(event.keys() - set(_FIRST))) if name in event}
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a value of this name must not be shown."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def mask_url_passwords(text: str) -> str:
+    """`text` with the password of every URL in it replaced by stars."""
+    return _URL_PASSWORD.sub(r"\1:***@", text)

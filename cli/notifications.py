@@ -1,0 +1,180 @@
+"""`fleetlight notifications`: check files, put them on a cell's bus, write the schemas."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.outbox import append_foreign
+from cli.errors import CommandError
+from cli.fleet import is_in_process, open_fleet
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_error, print_json, print_result
+from cli.settings import Settings, load_settings
+from notifications.bus import Message, Publisher
+from notifications.check import CheckReport, check_file
+from notifications.envelope import Notification, read_sample
+from notifications.errors import BusError
+from notifications.producer import to_message
+from notifications.registry import export_schemas
+from notifications.versioned import DATA_KEY, NAME_KEY
+
+app = typer.Typer(help="Notifications as files and on the bus of a cell.", no_args_is_help=True)
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="One notification each, as JSON: in the oslo.messaging envelope, without it, or as a bare sample.",
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight notifications check instance-create-end.json", "fleetlight notifications check --json *.json"
+    )
+)
+def check(files: FilesArgument, json: JsonOption = False) -> None:
+    """Say of each file that it is a valid notification, or what is wrong where. Exit code 1 if any is not."""
+    reports = [check_file(path) for path in files]
+    if json:
+        print_json([_as_json(report) for report in reports])
+    else:
+        for report in reports:
+            _print_report(report)
+    if not all(report.is_valid for report in reports):
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight notifications emit instance-update.json", "fleetlight notifications emit --cell cell2 *.json"
+    )
+)
+def emit(
+    files: FilesArgument,
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CELL", help="Name or uuid; unless given, the cell that the instance lives in, else the first one."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Put notifications on the bus of a cell, in the order of the files.
+
+    All files are checked first; invalid ones are refused, the others sent. Exit code 1 if any was not sent.
+    """
+    settings = load_settings(config, data_dir)
+    reports = [check_file(path) for path in files]
+    for report in reports:
+        if not report.is_valid:
+            _print_report(report)
+    with open_fleet(settings.fleet) as fleet:
+        letters = [_Letter.of(report.path) for report in reports if report.is_valid]
+        by_cell: dict[Cell, list[_Letter]] = {}
+        for letter in letters:
+            by_cell.setdefault(_destination(fleet, cell, letter), []).append(letter)
+    sent = sum(_send(destination, own, settings) for destination, own in by_cell.items())
+    if sent < len(files):
+        raise CommandError(f"{len(files) - sent} of {len(files)} files were not sent")
+
+
+@app.command(epilog=examples("fleetlight notifications schemas ./schemas"))
+def schemas(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; made when missing.")],
+) -> None:
+    """Write the JSON Schema of every payload, one file each."""
+    for path in export_schemas(directory):
+        print_result(str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """A valid notification on its way: the file it is from, its message, and the instance it is about."""
+
+    path: Path
+    message: Message
+    notification: Notification
+    instance_uuid: str
+
+    @classmethod
+    def of(cls, path: Path) -> "_Letter":
+        notification = read_sample(path.read_bytes(), now=datetime.now(UTC))
+        payload = notification.payload
+        is_instance = str(payload[NAME_KEY]).startswith("Instance")
+        instance_uuid = str(payload[DATA_KEY]["uuid"]) if is_instance else ""
+        return cls(path, to_message(notification), notification, instance_uuid)
+
+
+def _destination(fleet: Fleet, name: str | None, letter: _Letter) -> Cell:
+    if name is not None:
+        return fleet.cell(name)
+    mapping = fleet.mapping_of(letter.instance_uuid) if letter.instance_uuid else None
+    if mapping is not None:
+        return fleet.cell(mapping.cell_uuid)
+    cells = [cell for cell in fleet.cells() if not cell.disabled]
+    if not cells:
+        raise CommandError("the fleet has no cell to send to")
+    return cells[0]
+
+
+def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings) -> int:
+    """Send to one cell and say so; returns how many were sent."""
+    if is_in_process(cell):
+        return _send_through_outbox(cell, letters)
+    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
+    try:
+        publisher.publish([letter.message for letter in letters])
+    except BusError as error:
+        print_error(f"cell {cell.name}: {error}")
+        return 0
+    finally:
+        publisher.close()
+    _print_sent(cell, letters)
+    return len(letters)
+
+
+def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
+    # The bus is inside of `fleetlight up`, another process. Its relay publishes what is in the cell's outbox: now or,
+    # if the process is not running, later.
+    if cell.kind is not CellKind.NATIVE:
+        raise CommandError(f"cell {cell.name} has no bus that can be reached from here")
+    engine = create_database_engine(cell.database_url)
+    try:
+        for letter in letters:
+            append_foreign(engine, letter.message.body, letter.message.routing_key, letter.instance_uuid)
+    finally:
+        engine.dispose()
+    _print_sent(cell, letters)
+    return len(letters)
+
+
+def _print_sent(cell: Cell, letters: Iterable[_Letter]) -> None:
+    for letter in letters:
+        print_result(f"{letter.path}: {letter.notification.event_type} sent to cell {cell.name}")
+
+
+def _print_report(report: CheckReport) -> None:
+    if report.is_valid:
+        print_result(f"{report.path}: valid ({report.event_type}, {report.payload})")
+    for problem in report.problems:
+        print_result(f"{report.path}: {problem}")
+
+
+def _as_json(report: CheckReport) -> dict[str, object]:
+    return {
+        "file": str(report.path),
+        "valid": report.is_valid,
+        "event_type": report.event_type,
+        "payload": report.payload,
+        "problems": [{"where": problem.where, "what": problem.what} for problem in report.problems],
+    }

@@ -1,0 +1,47 @@
+"""Options that many commands share, and the examples at the end of each `--help`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        envvar="FLEETLIGHT_CONFIG",
+        help="TOML file with the settings; ./fleetlight.toml when there is one.",
+    ),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="FLEETLIGHT_DATA_DIR",
+        help="Folder of a fleet that `fleetlight up` runs; ./fleetlight-data unless a fleet database is configured.",
+    ),
+]
+CellOption = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="CELL", help="Only this cell, by name or uuid."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; api.host unless given.")]
+PortOption = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port unless given.")
+]
+AuthOption = Annotated[
+    str | None, typer.Option(metavar="STRATEGY", help="Who says who is calling; api.auth unless given.")
+]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none asks nobody.")
+]
+
+
+def examples(*commands: str) -> str:
+    """The text below the options of a command: one example a line."""
+    return "\n\n".join(("Examples:", *(f"$ {command}" for command in commands)))

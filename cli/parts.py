@@ -1,0 +1,53 @@
+"""The parts of a process: threads that run until told to stop, in an order that the process decides."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+Run = Callable[[Event], object]
+
+
+class Part:
+    """One thread that runs `run(stop)`; when that raises, the whole process has to end.
+
+    on_failure: called once, from the thread, if the part ended with an error.
+    """
+
+    def __init__(self, name: str, run: Run, on_failure: Callable[[], None]) -> None:
+        self.name = name
+        self._stop = Event()
+        self._on_failure = on_failure
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._future = self._executor.submit(run, self._stop)
+        self._future.add_done_callback(self._ended)
+
+    @property
+    def has_failed(self) -> bool:
+        return self._future.done() and self._future.exception() is not None
+
+    def ask_to_stop(self) -> None:
+        """Ask, and do not wait."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        """Ask, and return when the part has ended."""
+        self.ask_to_stop()
+        self._executor.shutdown(wait=True)
+
+    def _ended(self, future: Future[object]) -> None:
+        error = future.exception()
+        if error is not None:
+            _log.error("part.failed", part=self.name, exc_info=error)
+            self._on_failure()
+
+
+def stop_all(parts: list[Part]) -> None:
+    """Stop parts that do not depend on each other, all at once."""
+    for part in parts:
+        part.ask_to_stop()
+    for part in parts:
+        part.stop()

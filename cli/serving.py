@@ -1,0 +1,75 @@
+"""The API inside a process: its parts made from the settings, and served until a signal or another part says stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+import uvloop
+
+from api.app import ApiParts, create_app
+from api.server import listen, serve
+from api.settings import ApiSettings
+from cells.adapters import open_adapter
+from cells.fan_out import CellPool
+from cells.fleet import Fleet
+from cli.errors import CommandError
+from cli.settings import Settings
+from indexer.backends import open_searcher
+
+_log = structlog.get_logger(__name__)
+
+Stop = Callable[[], None]
+
+
+def listen_as_told(api: ApiSettings) -> socket.socket:
+    """The socket to serve at. Raises CommandError when the address cannot be had."""
+    try:
+        return listen(api.host, api.port)
+    except OSError as error:
+        raise CommandError(
+            f"cannot listen on {api.host}:{api.port}: {(error.strerror or str(error)).lower()}; "
+            "choose another address with --host or --port"
+        ) from error
+
+
+def serve_until_stopped(
+    settings: Settings, fleet: Fleet, listener: socket.socket, on_ready: Callable[[Stop], None]
+) -> None:
+    """Serve the API in this thread, the main one; returns when it has ended cleanly.
+
+    on_ready: called once requests are answered, with a function that any thread may call to stop.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, fleet, listener, on_ready))
+
+
+async def _serve(settings: Settings, fleet: Fleet, listener: socket.socket, on_ready: Callable[[Stop], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop_on_signal, number, stop)
+
+    def stop_from_any_thread() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    pool = CellPool(
+        fleet.cells,
+        partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
+        refresh_interval_s=settings.fleet.cells_refresh_interval_s,
+    )
+    searcher = open_searcher(settings.index) if settings.search.enabled else None
+    app = create_app(ApiParts(cells=pool, mappings=fleet, searcher=searcher, api=settings.api, search=settings.search))
+    try:
+        await serve(app, listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
+    finally:
+        await pool.close()
+        if searcher is not None:
+            await searcher.close()
+
+
+def _stop_on_signal(number: signal.Signals, stop: asyncio.Event) -> None:
+    _log.info("stopping", signal=number.name)
+    stop.set()

@@ -1,0 +1,213 @@
+"""The configuration of every process: one TOML file, every key also in the environment.
+
+A section belongs to the package that reads it (its `settings.py`). What is looked at, first one wins:
+`FLEETLIGHT_<SECTION>_<KEY>`, the file, and, for a fleet that `fleetlight up` runs, what its data folder says. Any key
+can also be given as `<key>_file`, the path of a file that holds the value: the way for secrets.
+"""
+
+import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from api.settings import ApiSettings, SearchSettings
+from cells.settings import FleetSettings, RelaySettings
+from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from cli.errors import ConfigurationError
+from cli.logging import LogSettings, is_secret_name, mask_url_passwords
+from indexer.settings import IndexerSettings, IndexSettings
+from notifications.settings import BusSettings
+
+DEFAULT_CONFIG = Path("fleetlight.toml")
+_PREFIX = "FLEETLIGHT_"
+_FILE_SUFFIX = "_file"
+
+Sections = dict[str, Any]
+
+
+class Settings(BaseSettings):
+    """All sections. The constructor takes those of the file; the environment goes before them."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_nested_delimiter="_", env_nested_max_split=1, extra="forbid", frozen=True
+    )
+
+    fleet: FleetSettings
+    bus: BusSettings = Field(default_factory=BusSettings)
+    relay: RelaySettings = Field(default_factory=RelaySettings)
+    index: IndexSettings = Field(default_factory=IndexSettings)
+    indexer: IndexerSettings = Field(default_factory=IndexerSettings)
+    search: SearchSettings = Field(default_factory=SearchSettings)
+    api: ApiSettings = Field(default_factory=ApiSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_value_files(cls, sections: dict[str, Any]) -> dict[str, Any]:
+        return {name: _with_value_files(name, section) for name, section in sections.items()}
+
+
+def load_settings(config: Path | None, data_dir: Path | None) -> Settings:
+    """Read and check the whole configuration.
+
+    config: the TOML file; None: ./fleetlight.toml if there is one.
+    data_dir: the folder of the embedded fleet to use; None: the configured fleet database, else ./fleetlight-data.
+    Raises ConfigurationError, naming each wrong key, its value and what is allowed.
+    """
+    sections = _file_sections(config)
+    if not _has_fleet_database(sections):
+        folder = DataFolder(data_dir or DEFAULT_DATA_DIR)
+        if not folder.exists:
+            raise ConfigurationError(
+                f"there is no fleet in {folder.path}: start one with `fleetlight up`, name the folder of a running one "
+                "with --data-dir, or configure fleet.database_url (FLEETLIGHT_FLEET_DATABASE_URL)"
+            )
+        sections = _merged(_sections_of(folder), sections)
+    elif data_dir is not None:
+        raise ConfigurationError(
+            f"--data-dir {data_dir} and fleet.database_url name two different fleets: leave one of them away"
+        )
+    return _validated(sections)
+
+
+def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
+    """The configuration of `fleetlight up`: the fleet is the one in `folder`, the rest as configured.
+
+    Raises ConfigurationError as load_settings does.
+    """
+    sections = _file_sections(config)
+    if _has_fleet_database(sections):
+        raise ConfigurationError(
+            "fleet.database_url is configured, but `fleetlight up` keeps its fleet in the data folder: remove the key, "
+            "or run `fleetlight api`, `fleetlight indexer` and `fleetlight relay` instead"
+        )
+    return _validated(_merged(_sections_of(folder), sections))
+
+
+def with_api_options(settings: Settings, host: str | None, port: int | None, auth: str | None) -> Settings:
+    """`settings` with what the command line says about the section `api`. Raises ConfigurationError."""
+    options = {"host": host, "port": port, "auth": auth}
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        api = ApiSettings.model_validate(settings.api.model_dump() | given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ConfigurationError(f"--{problem['loc'][0]} {problem['input']}: {problem['msg']}") from None
+    return settings.model_copy(update={"api": api})
+
+
+def _sections_of(folder: DataFolder) -> Sections:
+    return {
+        "fleet": {"database_url": sqlite_url(folder.fleet_database)},
+        "index": {"backend": "sqlite", "path": str(folder.index_database)},
+        # Off by default elsewhere; here every part runs in one process, so nobody can have forgotten the indexer.
+        "search": {"enabled": True},
+    }
+
+
+def _merged(defaults: Sections, configured: Sections) -> Sections:
+    return {name: defaults.get(name, {}) | configured.get(name, {}) for name in defaults | configured}
+
+
+def _has_fleet_database(file_sections: Sections) -> bool:
+    try:
+        from_environment = EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise ConfigurationError(f"configuration: {error}") from error
+    configured = file_sections.get("fleet", {}).keys() | from_environment.get("fleet", {}).keys()
+    return not configured.isdisjoint({"database_url", "database_url" + _FILE_SUFFIX})
+
+
+def _file_sections(config: Path | None) -> Sections:
+    if config is None:
+        if not DEFAULT_CONFIG.exists():
+            return {}
+        config = DEFAULT_CONFIG
+    try:
+        content = tomllib.loads(config.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the configuration {config}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"the configuration {config} is not UTF-8 text: {error.reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"the configuration {config} is not TOML: {error}") from error
+    for name, section in content.items():
+        if name not in Settings.model_fields:
+            raise ConfigurationError(f"{config}: there is no section '{name}'{_hint(name, Settings.model_fields)}")
+        if not isinstance(section, dict):
+            raise ConfigurationError(f"{config}: '{name}' is a section, to be written as [{name}], not a value")
+    return content
+
+
+def _with_value_files(name: str, section: Any) -> Any:
+    """`section` with each `<key>_file` replaced by what the file holds, without the line break at its end."""
+    if not isinstance(section, dict):
+        return section
+    model = Settings.model_fields[name].annotation
+    known = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
+    values = dict(section)
+    for file_key in section.keys() - known:
+        key = file_key.removesuffix(_FILE_SUFFIX)
+        if key == file_key or key not in known:
+            continue
+        if key in section:
+            raise ConfigurationError(f"{name}.{key} and {name}.{file_key} are both given: leave one of them away")
+        path = Path(values.pop(file_key))
+        try:
+            values[key] = path.read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise ConfigurationError(f"{name}.{file_key}: cannot read {path}: {error.strerror}") from error
+    return values
+
+
+def _validated(sections: Sections) -> Settings:
+    try:
+        return Settings(**sections)
+    except SettingsError as error:
+        raise ConfigurationError(f"configuration: {error}") from error
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_problem(details) for details in error.errors())) from None
+
+
+def _problem(details: ErrorDetails) -> str:
+    """One line: the key (with the name of its environment variable), its value, what is allowed."""
+    section, *rest = (str(part) for part in details["loc"])
+    key = rest[0] if rest else ""
+    name = ".".join((section, *rest))
+    variable = _PREFIX + "_".join(filter(None, (section, key))).upper()
+    if details["type"] == "extra_forbidden":
+        model = Settings.model_fields[section].annotation
+        known = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
+        return f"configuration: there is no key {name} ({variable}){_hint(key, known)}"
+    if details["type"] == "missing":
+        return f"configuration: {name} ({variable}) is needed and not set"
+    value = "(not shown)" if is_secret_name(key) else mask_url_passwords(repr(details["input"]))
+    return f"configuration: {name} ({variable}) is {value}: {details['msg']}"
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"

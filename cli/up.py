@@ -1,0 +1,164 @@
+"""`fleetlight up`: everything in one process, without any server."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import Annotated
+
+import structlog
+import typer
+
+from api.identity.none import refuse_open_listening
+from api.server import address_of
+from cells.fleet import Fleet
+from cells.simulator import Simulator
+from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
+from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
+from cli.errors import CommandError
+from cli.following import run_indexer, run_relay
+from cli.logging import configure_logging
+from cli.options import (
+    AuthOption,
+    ConfigOption,
+    HostOption,
+    InsecureOption,
+    PortOption,
+    examples,
+)
+from cli.output import print_notice, print_result
+from cli.parts import Part, stop_all
+from cli.serving import Stop, listen_as_told, serve_until_stopped
+from cli.settings import Settings, load_embedded_settings, with_api_options
+from indexer.backends import open_writer
+from indexer.errors import IndexUnavailableError
+
+_log = structlog.get_logger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=examples(
+            "fleetlight up --simulate",
+            "fleetlight up --simulate --instances 10000 --rate 50 --cells 8",
+            "fleetlight up --data-dir /var/lib/fleetlight --port 8775",
+        )
+    )(up)
+
+
+def up(
+    *,
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            envvar="FLEETLIGHT_DATA_DIR",
+            help="Folder that holds everything; made if missing.",
+        ),
+    ] = DEFAULT_DATA_DIR,
+    cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Fill the cells and keep them busy.")] = False,
+    instances: Annotated[int, typer.Option(min=0, help="With --simulate: instances to keep, over all cells.")] = 200,
+    rate: Annotated[
+        float, typer.Option(min=0, max=1000, help="With --simulate: changes per second; 0 for none.")
+    ] = 5.0,
+    host: HostOption = None,
+    port: PortOption = None,
+    auth: AuthOption = None,
+    insecure: InsecureOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.
+
+    Stop it at any moment and start it again: nothing is lost and nothing is doubled.
+    """
+    folder = DataFolder(data_dir)
+    settings = with_api_options(load_embedded_settings(config, folder), host, port, auth)
+    refuse_open_listening(settings.api.host, insecure=insecure)
+    configure_logging(settings.log)
+    folder.create()
+    with folder.locked(), closing(listen_as_told(settings.api)) as listener:
+        fleet = set_up_fleet(folder)
+        embedded = set_up_cells(folder, fleet, cells)
+        if len(embedded) > cells:
+            print_notice(f"{folder.path} has {len(embedded)} cells; none is removed because of --cells {cells}")
+        _prepare_index(settings)
+        process = _Process(settings, fleet, embedded)
+        if simulate:
+            simulated = [cell.simulated(fleet) for cell in embedded]
+            process.simulator = Simulator(simulated, instance_count=instances, rate=rate)
+        process.run(listener, folder)
+    if process.has_failed:
+        raise CommandError("a part of the process failed; the log says why")
+    _log.info("stopped")
+
+
+def _prepare_index(settings: Settings) -> None:
+    """Make the index before the first list asks for it, which would put it aside until the next start."""
+    try:
+        with closing(open_writer(settings.index)) as writer:
+            writer.prepare()
+    except IndexUnavailableError as error:
+        # Lists are answered by the cells; the indexer goes on trying.
+        _log.warning("index.unavailable", reason=str(error))
+
+
+class _Process:
+    """The parts of one `fleetlight up`, and the order in which they start and stop."""
+
+    def __init__(self, settings: Settings, fleet: Fleet, cells: Sequence[EmbeddedCell]) -> None:
+        self.simulator: Simulator | None = None
+        self._settings = settings
+        self._fleet = fleet
+        self._cells = cells
+        self._simulating: list[Part] = []
+        self._relays: list[Part] = []
+        self._indexing: list[Part] = []
+
+    @property
+    def has_failed(self) -> bool:
+        return any(part.has_failed for part in (*self._simulating, *self._relays, *self._indexing))
+
+    def run(self, listener: socket, folder: DataFolder) -> None:
+        """Returns when everything has ended, in the order of the data: what comes first stops first."""
+
+        def on_ready(stop: Stop) -> None:
+            self._start(stop)
+            _print_banner(address_of(listener), folder)
+
+        try:
+            serve_until_stopped(self._settings, self._fleet, listener, on_ready)
+        finally:
+            for parts in (self._simulating, self._relays, self._indexing):
+                stop_all(parts)
+            for cell in self._cells:
+                cell.engine.dispose()
+            self._fleet.close()
+
+    def _start(self, stop: Stop) -> None:
+        settings = self._settings
+        self._indexing = [Part("indexer", partial(run_indexer, settings, self._fleet), stop)]
+        self._relays = [
+            Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
+        ]
+        if self.simulator is not None:
+            self._simulating = [Part("simulator", self.simulator.run, stop)]
+
+
+def _print_banner(address: str, folder: DataFolder) -> None:
+    option = "" if folder.path == DataFolder(DEFAULT_DATA_DIR).path else f" --data-dir {folder.path}"
+    lines = (
+        "",
+        f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
+        "",
+        f"  curl -s '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
+        f"  curl -si '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
+        f"  fleetlight index status{option}",
+        "",
+        "Stop it with Ctrl-C.",
+        "",
+    )
+    for line in lines:
+        print_result(line)

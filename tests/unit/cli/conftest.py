@@ -1,0 +1,33 @@
+"""A place of its own for each test of the command line, with nothing configured."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+
+Run = Callable[..., "Result"]
+
+
+@pytest.fixture(autouse=True)
+def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, empty; no FLEETLIGHT_ variable is set."""
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("FLEETLIGHT_"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs `fleetlight` with arguments inside this process."""
+
+    def run_command(*arguments: str | Path) -> Result:
+        texts: Sequence[str] = [str(argument) for argument in arguments]
+        return CliRunner().invoke(app, texts, catch_exceptions=False)
+
+    return run_command

@@ -1,0 +1,33 @@
+"""The lock of a data folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cli.data_folder import DataFolder
+from cli.errors import CommandError
+
+
+def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    with (
+        folder.locked(),
+        pytest.raises(CommandError, match=rf"in use by process {os.getpid()}"),
+        DataFolder(tmp_path).locked(),
+    ):
+        pass
+    with folder.locked():
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_lock_left_behind_by_a_dead_process_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("999999999")
+    with DataFolder(tmp_path).locked():
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match="cannot create the data folder"):
+        DataFolder(tmp_path / "file" / "data").create()

@@ -1,0 +1,61 @@
+"""Every command explains itself."""
+
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from cli.main import app
+from tests.unit.cli.conftest import Run
+
+
+def commands(group: typer.Typer, *names: str) -> Iterator[tuple[str, ...]]:
+    for command in group.registered_commands:
+        assert command.callback is not None
+        yield *names, command.name or command.callback.__name__
+    for subgroup in group.registered_groups:
+        assert subgroup.typer_instance is not None
+        assert subgroup.name is not None
+        yield from commands(subgroup.typer_instance, *names, subgroup.name)
+
+
+ALL_COMMANDS = list(commands(app))
+
+
+def test_the_commands_are_known() -> None:
+    assert {" ".join(names) for names in ALL_COMMANDS} == {
+        "up",
+        "api",
+        "indexer",
+        "relay",
+        "index sync",
+        "index status",
+        "notifications check",
+        "notifications emit",
+        "notifications schemas",
+        "cell list",
+        "database upgrade",
+    }
+
+
+@pytest.mark.parametrize("names", ALL_COMMANDS, ids=" ".join)
+def test_help_has_an_example(run: Run, names: tuple[str, ...]) -> None:
+    result = run(*names, "--help")
+    assert result.exit_code == 0
+    assert f"$ fleetlight {' '.join(names)}" in result.stdout
+    assert "\x1b[" not in result.stdout
+
+
+def test_without_arguments_the_commands_are_listed(run: Run) -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "notifications" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("upp",), ("up", "--cells", "0"), ("up", "--cells", "many"), ("index", "sync"), ("notifications", "check")],
+    ids=" ".join,
+)
+def test_wrong_usage_has_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2

@@ -1,0 +1,63 @@
+"""What logs show, and what they never show."""
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from cli.logging import LogSettings, configure_logging, mask_url_passwords
+
+
+@pytest.fixture
+def output(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What is logged; the logging of the tests themselves comes back afterwards."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure_logging(LogSettings())
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
+    structlog.get_logger("cells.relay").info("relay.waiting", cell="cell1", attempt=3)
+    event = json.loads(output.getvalue())
+    assert event["event"] == "relay.waiting"
+    assert (event["cell"], event["attempt"], event["level"], event["logger"]) == ("cell1", 3, "info", "cells.relay")
+    assert list(event)[:3] == ["timestamp", "level", "event"]
+
+
+def test_records_of_libraries_look_the_same(output: io.StringIO) -> None:
+    logging.getLogger("some.library").warning("only %d left", 3)
+    assert json.loads(output.getvalue())["event"] == "only 3 left"
+
+
+def test_secrets_are_not_logged(output: io.StringIO) -> None:
+    logger = structlog.get_logger("test")
+    logger.info("connecting", url="amqp://guest:hunter2@host//", api_key="hunter2", password="hunter2")
+    try:
+        int("postgresql://fleet:hunter2@host/fleet")
+    except ValueError:
+        logger.exception("failed")
+    assert "hunter2" not in output.getvalue()
+    assert "amqp://guest:***@host//" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("postgresql+psycopg://a:b@h/d and amqp://c:d@i//", "postgresql+psycopg://a:***@h/d and amqp://c:***@i//"),
+        ("amqp://:pw@host", "amqp://:***@host"),
+        ("http://host:9200/path", "http://host:9200/path"),
+        ("memory://", "memory://"),
+    ],
+)
+def test_only_passwords_of_urls_are_masked(text: str, masked: str) -> None:
+    assert mask_url_passwords(text) == masked

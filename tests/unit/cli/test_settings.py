@@ -1,0 +1,135 @@
+"""One file, the environment, and errors that say what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.data_folder import DataFolder
+from cli.errors import ConfigurationError
+from cli.settings import load_embedded_settings, load_settings, with_api_options
+
+FLEET = '[fleet]\ndatabase_url = "postgresql://fleet:s3cret@db/fleet"\n'
+
+
+def write_config(text: str, name: str = "fleetlight.toml") -> Path:
+    path = Path(name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(write_config(text), None)
+    return str(caught.value)
+
+
+def test_file_in_the_working_directory_is_read() -> None:
+    write_config(FLEET + "[search]\nstaleness_limit_s = 2.5\n")
+    assert load_settings(None, None).search.staleness_limit_s == 2.5
+
+
+def test_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_SEARCH_STALENESS_LIMIT_S", "7")
+    monkeypatch.setenv("FLEETLIGHT_INDEXER_BATCH_WAIT_S", "0.5")
+    settings = load_settings(write_config(FLEET + "[search]\nstaleness_limit_s = 2.5\n"), None)
+    assert settings.search.staleness_limit_s == 7
+    assert settings.indexer.batch_wait_s == 0.5
+
+
+def test_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", "sqlite:///fleet.db")
+    assert load_settings(None, None).fleet.database_url.get_secret_value() == "sqlite:///fleet.db"
+
+
+def test_lists_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", '["http://one:9200", "http://two:9200"]')
+    assert load_settings(write_config(FLEET), None).index.urls == ("http://one:9200", "http://two:9200")
+
+
+def test_secret_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_text("s3cret\n")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_PASSWORD_FILE", str(tmp_path / "password"))
+    settings = load_settings(write_config(FLEET + '[index]\nusername = "api"\n'), None)
+    assert settings.index.password is not None
+    assert settings.index.password.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(settings)
+
+
+def test_fleet_database_may_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("sqlite:///elsewhere.db")
+    settings = load_settings(write_config(f'[fleet]\ndatabase_url_file = "{tmp_path}/url"\n'), None)
+    assert settings.fleet.database_url.get_secret_value() == "sqlite:///elsewhere.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[serch]\nenabled = true\n", ["no section 'serch'", "did you mean 'search'?"]),
+        ("search = true\n", ["'search' is a section", "[search]"]),
+        (FLEET + "[search]\nenable = true\n", ["search.enable", "FLEETLIGHT_SEARCH_ENABLE", "did you mean 'enabled'?"]),
+        (FLEET + '[search]\nenabled = "maybe"\n', ["search.enabled", "'maybe'", "boolean"]),
+        (FLEET + "[search]\nstaleness_limit_s = 0\n", ["search.staleness_limit_s", "is 0", "greater than 0"]),
+        (FLEET + '[index]\nbackend = "solr"\n', ["index.backend", "'solr'", "'sqlite' or 'elasticsearch'"]),
+        (FLEET + "[api]\nport = 70000\n", ["api.port", "70000", "65535"]),
+        ("[fleet]\ndatabase_url_file = 'none'\n", ["fleet.database_url_file", "cannot read none", "No such file"]),
+        (FLEET + "database_url_file = 'x'\n", ["fleet.database_url", "both given"]),
+        ("[fleet\n", ["is not TOML", "line 1"]),
+    ],
+)
+def test_wrong_configuration_is_named_with_what_is_right(text: str, parts: list[str]) -> None:
+    message = error_of(text)
+    for part in parts:
+        assert part in message
+
+
+def test_every_wrong_key_is_named_at_once() -> None:
+    message = error_of(FLEET + "[api]\nport = -1\n[relay]\nbatch_size = 0\n")
+    assert "api.port" in message
+    assert "relay.batch_size" in message
+
+
+def test_wrong_key_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_API_POTR", "1")
+    with pytest.raises(ConfigurationError, match=r"api\.potr \(FLEETLIGHT_API_POTR\); did you mean 'port'\?"):
+        load_settings(write_config(FLEET), None)
+
+
+def test_errors_show_no_secret() -> None:
+    message = error_of(FLEET + '[index]\nusername = "api"\npassword = 5\n')
+    assert "index.password" in message
+    assert "is 5" not in message
+
+
+def test_missing_file_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read the configuration nowhere\.toml: No such file"):
+        load_settings(Path("nowhere.toml"), None)
+
+
+def test_without_any_fleet_the_ways_to_one_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fleetlight up") as caught:
+        load_settings(None, None)
+    assert str(tmp_path / "fleetlight-data") in str(caught.value)
+
+
+def test_data_folder_and_configured_fleet_exclude_each_other(tmp_path: Path) -> None:
+    config = write_config(FLEET)
+    with pytest.raises(ConfigurationError, match="two different fleets"):
+        load_settings(config, tmp_path)
+    with pytest.raises(ConfigurationError, match="keeps its fleet in the data folder"):
+        load_embedded_settings(config, DataFolder(tmp_path))
+
+
+def test_embedded_fleet_uses_the_index_unless_told_otherwise(tmp_path: Path) -> None:
+    settings = load_embedded_settings(None, DataFolder(tmp_path))
+    assert settings.search.enabled
+    assert settings.index.path == tmp_path / "index.db"
+    write_config("[search]\nenabled = false\n")
+    assert not load_embedded_settings(None, DataFolder(tmp_path)).search.enabled
+
+
+def test_options_win_over_the_section_api(tmp_path: Path) -> None:
+    settings = load_embedded_settings(write_config("[api]\nport = 1\nmax_limit = 7\n"), DataFolder(tmp_path))
+    changed = with_api_options(settings, "::1", 0, None).api
+    assert (changed.host, changed.port, changed.auth, changed.max_limit) == ("::1", 0, "none", 7)
+    with pytest.raises(ConfigurationError, match=r"--auth basic: Input should be 'none'"):
+        with_api_options(settings, None, None, "basic")
