@@ -1,0 +1,255 @@
+"""Fakes with behaviour for the indexer: an index, a bus and a cell that live in memory and can be made to fail."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from cells.clock import system_clock
+from cells.errors import CellUnreachableError
+from cells.instance_payload import to_payload
+from cells.model import Cell, CellKind, Change, InstanceRow
+from cells.new_instance import new_record
+from cells.outbox import heartbeat_message
+from indexer.backends.base import CellProgress, Document, Rejection, WriteResult
+from indexer.errors import IndexUnavailableError
+from notifications.bus import Delivery, Message
+from notifications.envelope import Notification, encode
+from notifications.errors import BusUnavailableError
+from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from query.evaluate import matcher
+from query.fields import from_microseconds
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+
+CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"
+ROUTING_KEY = "versioned_notifications.info"
+NOW = 1_790_000_000_000_000
+
+
+@dataclass
+class MemoryIndex:
+    """An IndexWriter. failures: how many of the next calls fail. refused: uuid -> why it is rejected."""
+
+    documents: dict[str, Document] = field(default_factory=dict)
+    searchable: dict[str, Document] = field(default_factory=dict)
+    saved: dict[str, CellProgress] = field(default_factory=dict)
+    writes: list[int] = field(default_factory=list)
+    reads: list[set[str]] = field(default_factory=list)
+    failures: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    before_write: Callable[[], object] | None = None
+    _lock: Any = field(default_factory=Lock)
+
+    def prepare(self) -> None:
+        self._maybe_fail()
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        if self.before_write is not None:
+            self.before_write()
+        with self._lock:
+            self._maybe_fail()
+            self.writes.append(len(documents))
+            applied, rejected = 0, []
+            for document in documents:
+                known = self.documents.get(document.id)
+                if document.id in self.refused:
+                    rejected.append(Rejection(document, self.refused[document.id]))
+                elif known is None or document.version > known.version:
+                    self.documents[document.id] = document
+                    applied += 1
+            return WriteResult(applied, len(documents) - applied - len(rejected), tuple(rejected))
+
+    def make_searchable(self) -> None:
+        with self._lock:
+            self._maybe_fail()
+            self.searchable = dict(self.documents)
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        with self._lock:
+            self._maybe_fail()
+            self.reads.append(set(ids))
+            return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
+
+    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        with self._lock:
+            self._maybe_fail()
+            self.saved |= {cell.cell_uuid: cell for cell in progress}
+
+    def load_progress(self) -> Mapping[str, CellProgress]:
+        self._maybe_fail()
+        return dict(self.saved)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _maybe_fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise IndexUnavailableError("the index is away")
+
+
+@dataclass
+class MemoryBus:
+    """What a receiver receives from, one receiver after the other. is_away: the broker cannot be reached."""
+
+    waiting: deque[Message] = field(default_factory=deque)
+    held: list[Message] = field(default_factory=list)
+    buried: list[tuple[Message, str, str]] = field(default_factory=list)
+    acknowledged: int = 0
+    kept_alive: int = 0
+    is_away: bool = False
+
+    def receiver(self) -> "MemoryReceiver":
+        return MemoryReceiver(self)
+
+
+class MemoryReceiver:
+    """The Receiver of a MemoryBus; never waits."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+        self._tag = 0
+        self._held: dict[int, Message] = {}
+
+    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        self._require_bus()
+        batch: list[Delivery] = []
+        size = 0
+        while self._bus.waiting and len(batch) < max_messages and size < max_bytes:
+            message = self._bus.waiting.popleft()
+            self._tag += 1
+            self._held[self._tag] = message
+            size += len(message.body)
+            batch.append(
+                Delivery(message.body, message.routing_key, message.headers, False, self._tag, self)  # type: ignore[arg-type]
+            )
+        return batch
+
+    def keep_alive(self) -> None:
+        self._bus.kept_alive += 1
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            del self._held[int(delivery.tag)]
+            self._bus.acknowledged += 1
+
+    def bury(self, message: Message, reason: str, detail: str) -> None:
+        self._require_bus()
+        self._bus.buried.append((message, reason, detail))
+
+    def close(self) -> None:
+        self._bus.waiting.extendleft(reversed(self._held.values()))
+        self._held.clear()
+
+    def _require_bus(self) -> None:
+        if self._bus.is_away:
+            raise BusUnavailableError("memory://", "the broker is away")
+
+
+class MemoryCell:
+    """A cell with a changelog: rows, changes, and what the relay would publish. It is its own adapter."""
+
+    def __init__(self, uuid: str = CELL_UUID, name: str = "one") -> None:
+        self.cell = Cell(uuid, name, CellKind.NATIVE, "sqlite:///nowhere.db", "memory://")
+        self.rows: dict[str, InstanceRow] = {}
+        self.changes: list[Change] = []
+        self.last_sequence = 0
+        self.is_away = False
+        self.pages_read = 0
+
+    def create(self, **values: Any) -> Message:
+        record = new_record(values, NOW)
+        return self._change(InstanceRow(self.cell.uuid, 1, record))
+
+    def update(self, uuid: str, **values: Any) -> Message:
+        row = self.rows[uuid]
+        return self._change(InstanceRow(self.cell.uuid, row.revision + 1, {**row.record, **values}))
+
+    def delete(self, uuid: str) -> Message:
+        return self.update(uuid, deleted=True, deleted_at=NOW, vm_state="deleted")
+
+    def heartbeat(self, at: int = NOW) -> Message:
+        return heartbeat_message(self.cell, self.last_sequence, at)
+
+    def damage(self, sequence: int) -> None:
+        """Make the message of a change unreadable."""
+        change = self.changes[sequence - self.changes[0].sequence]
+        self.changes[sequence - self.changes[0].sequence] = Change(
+            change.sequence, change.instance_uuid, change.revision, change.routing_key, b"{"
+        )
+
+    def prune(self, up_to: int) -> None:
+        """The changelog forgets the changes up to this sequence."""
+        self.changes = [change for change in self.changes if change.sequence > up_to]
+
+    def message_of(self, change: Change) -> Message:
+        headers: dict[str, int | str] = {
+            SEQUENCE_HEADER: change.sequence,
+            REVISION_HEADER: change.revision,
+            RESOURCE_HEADER: change.instance_uuid,
+        }
+        return Message(change.message, change.routing_key, headers)
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        self._require_cell()
+        self.pages_read += 1
+        matches = matcher(request.filter, INSTANCE_FIELDS)
+
+        def position(row: InstanceRow) -> tuple[Any, ...]:
+            return request.order.comparable(request.order.values(row.record))
+
+        rows = sorted((row for row in self.rows.values() if matches(row.record)), key=position)
+        if request.after is not None:
+            after = request.order.comparable(request.after)
+            rows = [row for row in rows if after < position(row)]
+        return rows[: request.limit]
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        self._require_cell()
+        return self.rows.get(uuid)
+
+    def published_sequence(self) -> int:
+        self._require_cell()
+        return self.last_sequence
+
+    def oldest_kept_sequence(self) -> int:
+        self._require_cell()
+        return self.changes[0].sequence if self.changes else self.last_sequence + 1
+
+    def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
+        self._require_cell()
+        return [change for change in self.changes if change.sequence > sequence][:limit]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def versions(self) -> dict[str, int]:
+        return {uuid: row.revision for uuid, row in self.rows.items()}
+
+    def _change(self, row: InstanceRow) -> Message:
+        self.rows[row.uuid] = row
+        self.last_sequence += 1
+        body = encode(
+            Notification(
+                event_type="instance.update",
+                payload=to_payload(row.record).wrap(),
+                publisher_id="fleetlight-cell:one",
+                priority="INFO",
+                timestamp=from_microseconds(system_clock()),
+                message_id=str(uuid4()),
+            )
+        )
+        change = Change(self.last_sequence, row.uuid, row.revision, ROUTING_KEY, body)
+        self.changes.append(change)
+        return self.message_of(change)
+
+    def _require_cell(self) -> None:
+        if self.is_away:
+            raise CellUnreachableError(self.cell.name, "it is away")
+
+
+def versions(index: MemoryIndex) -> dict[str, int]:
+    return {uuid: document.version for uuid, document in index.documents.items()}

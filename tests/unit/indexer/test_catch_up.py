@@ -1,0 +1,145 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from cells.errors import CellUnreachableError
+from cells.model import Change
+from indexer.backends.base import CellProgress
+from indexer.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.errors import DeadLetterReason
+from indexer.progress import ProgressTracker
+from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
+
+
+@dataclass
+class Stage:
+    watermark: int = 0
+    cell: MemoryCell = field(default_factory=MemoryCell)
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    dead: list[tuple[int, DeadLetterReason]] = field(default_factory=list)
+    batches: int = 0
+
+    def __post_init__(self) -> None:
+        self.tracker = ProgressTracker(CellProgress(CELL_UUID, self.watermark, 0, is_complete=True))
+
+    def catch_up(self, batch_size: int = 3) -> bool:
+        return catch_up(
+            self.cell,
+            self.index,
+            self.tracker,
+            dead_letter=self._dead_letter,
+            batch_size=batch_size,
+            on_batch=self._on_batch,
+        )
+
+    def _dead_letter(self, change: Change, reason: DeadLetterReason, detail: str) -> None:
+        assert detail
+        self.dead.append((change.sequence, reason))
+
+    def _on_batch(self) -> None:
+        self.batches += 1
+
+
+def filled(stage: Stage, count: int) -> Stage:
+    for _ in range(count):
+        stage.cell.create()
+    return stage
+
+
+def test_everything_after_the_watermark_is_written_in_batches() -> None:
+    stage = filled(Stage(), 7)
+    assert stage.catch_up()
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.watermark == 7
+    assert stage.batches == 3
+
+
+def test_what_the_watermark_covers_is_not_read_again() -> None:
+    stage = filled(Stage(watermark=5), 7)
+    assert stage.catch_up()
+    assert len(stage.index.documents) == 2
+
+
+def test_cell_without_changes_is_caught_up_with() -> None:
+    stage = Stage()
+    assert stage.catch_up()
+    assert stage.tracker.watermark == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_changelog_that_no_longer_reaches_back_needs_a_sync(batch_size: int) -> None:
+    stage = filled(Stage(watermark=3), 7)
+    stage.cell.prune(4)
+    assert not stage.catch_up(batch_size)
+    assert stage.tracker.watermark == 3
+
+
+def test_changelog_without_any_change_left_needs_a_sync_if_something_was_missed() -> None:
+    stage = filled(Stage(watermark=6), 7)
+    stage.cell.prune(7)
+    assert not stage.catch_up()
+    assert filled(Stage(watermark=7), 7).catch_up()
+
+
+def test_changelog_that_is_pruned_while_it_is_read_needs_a_sync() -> None:
+    stage = filled(Stage(), 9)
+
+    def prune_in_between() -> None:
+        stage.cell.prune(5)
+
+    stage.index.before_write = prune_in_between
+    assert not stage.catch_up(batch_size=3)
+    assert stage.tracker.watermark == 3
+
+
+def test_cell_that_does_not_know_the_watermark_needs_a_sync() -> None:
+    assert not filled(Stage(watermark=9), 4).catch_up()
+
+
+def test_unreadable_change_goes_to_the_dead_letters_and_the_others_go_on() -> None:
+    stage = filled(Stage(), 3)
+    stage.cell.damage(2)
+    assert stage.catch_up()
+    assert stage.dead == [(2, DeadLetterReason.MALFORMED)]
+    assert len(stage.index.documents) == 2
+    assert stage.tracker.watermark == 3
+
+
+def test_rejected_change_goes_to_the_dead_letters() -> None:
+    stage = filled(Stage(), 3)
+    stage.index.refused[stage.cell.changes[1].instance_uuid] = "too long"
+    assert stage.catch_up()
+    assert stage.dead == [(2, DeadLetterReason.REJECTED)]
+
+
+def test_notification_of_somebody_else_in_the_changelog_is_merged() -> None:
+    stage = filled(Stage(), 1)
+    change = stage.cell.changes[0]
+    stage.cell.changes[0] = Change(1, "", 0, change.routing_key, change.message)
+    assert stage.catch_up()
+    [document] = stage.index.documents.values()
+    assert document.version > 1_000_000_000_000_000
+
+
+def test_cell_that_is_away_is_named() -> None:
+    stage = Stage()
+    stage.cell.is_away = True
+    with pytest.raises(CellUnreachableError, match="one"):
+        stage.catch_up()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        (lambda cell: None, False),
+        (lambda cell: cell.create(), True),
+        (lambda cell: (cell.create(), cell.create(), cell.prune(1)), False),
+    ],
+)
+def test_changelog_reaches_back_to_the_beginning_if_it_has_the_first_change(
+    prepare: Callable[[MemoryCell], object], expected: bool
+) -> None:
+    cell = MemoryCell()
+    prepare(cell)
+    assert reaches_back_to_the_beginning(cell) is expected

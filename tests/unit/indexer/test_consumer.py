@@ -1,0 +1,254 @@
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from indexer.backends.base import CellProgress
+from indexer.consumer import Consumer
+from indexer.errors import IndexUnavailableError
+from indexer.metrics import IndexerMetrics
+from indexer.progress import ProgressTracker
+from indexer.rereading import Rereader
+from indexer.settings import IndexerSettings
+from indexer.writing import PatientWriter
+from notifications.bus import Message
+from notifications.topology import REVISION_HEADER, SEQUENCE_HEADER
+from query.fields import from_microseconds
+from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryIndex, versions
+from tests.support.waiting import wait_until
+
+SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
+
+
+class Stage:
+    """A consumer between a bus, a cell and an index in memory."""
+
+    def __init__(self, settings: IndexerSettings = SETTINGS, watermark: int = 0) -> None:
+        self.bus = MemoryBus()
+        self.cell = MemoryCell()
+        self.index = MemoryIndex()
+        self.stop = Event()
+        self.registry = CollectorRegistry()
+        self.waits: list[Exception] = []
+        metrics = IndexerMetrics(self.registry)
+        self.tracker = ProgressTracker(CellProgress(CELL_UUID, watermark, 0, is_complete=True))
+        writer = PatientWriter(
+            self.index,
+            CELL_UUID,
+            self.stop,
+            retry_wait_max_s=settings.retry_wait_max_s,
+            metrics=metrics,
+            on_wait=self.waits.append,
+            on_answer=lambda: None,
+        )
+        self.consumer = Consumer(
+            CELL_UUID,
+            receiver=self.bus.receiver(),
+            writer=writer,
+            tracker=self.tracker,
+            rereader=Rereader(CELL_UUID, self.cell.find, writer, self.tracker),
+            settings=settings,
+            metrics=metrics,
+        )
+
+    def consume(self, *messages: Message) -> None:
+        self.bus.waiting.extend(messages)
+        while self.consumer.step():
+            pass
+
+    def messages(self, outcome: str) -> float:
+        labels = {"cell": CELL_UUID, "outcome": outcome}
+        return self.registry.get_sample_value("fleetlight_indexer_messages_total", labels) or 0
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.consumer.close()
+
+
+def foreign(message: Message) -> Message:
+    """The same notification as somebody without revisions would send it."""
+    return Message(message.body, message.routing_key, {})
+
+
+def test_changes_are_written_then_the_watermark_moves_and_they_are_acknowledged(stage: Stage) -> None:
+    stage.consume(*(stage.cell.create() for _ in range(10)))
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.watermark == 10
+    assert stage.bus.acknowledged == 10
+    assert stage.index.writes == [4, 4, 2]
+
+
+def test_messages_of_one_instance_in_a_batch_collapse_to_the_newest(stage: Stage) -> None:
+    first = stage.cell.create()
+    uuid = next(iter(stage.cell.rows))
+    second, third = stage.cell.update(uuid, host="b"), stage.cell.update(uuid, host="c")
+    stage.consume(third, first, second)
+    assert stage.index.writes == [1]
+    assert stage.index.documents[uuid].record["host"] == "c"
+    assert stage.tracker.watermark == 3
+
+
+def test_messages_up_to_the_watermark_are_acknowledged_without_being_read() -> None:
+    stage = Stage(watermark=2)
+    stage.consume(stage.cell.create(), stage.cell.create(), stage.cell.create())
+    assert len(stage.index.documents) == 1
+    assert stage.messages("duplicate") == 2
+    assert stage.bus.acknowledged == 3
+    stage.consumer.close()
+
+
+def test_heartbeat_moves_freshness_and_is_acknowledged(stage: Stage) -> None:
+    stage.consume(stage.cell.create(), stage.cell.heartbeat(at=NOW))
+    assert stage.tracker.snapshot().fresh_as_of == NOW
+    assert stage.bus.acknowledged == 2
+
+
+def test_heartbeat_of_another_cell_says_nothing_about_this_one(stage: Stage) -> None:
+    stage.consume(MemoryCell("00000000-0000-4000-8000-000000000001").heartbeat(at=NOW))
+    assert stage.tracker.snapshot().fresh_as_of == 0
+    assert stage.bus.acknowledged == 1
+
+
+def test_malformed_message_goes_to_the_dead_letters_and_the_others_go_on(stage: Stage) -> None:
+    good, another = stage.cell.create(), stage.cell.create()
+    stage.consume(good, Message(b"{", ROUTING_KEY, {}), another)
+    assert versions(stage.index) == stage.cell.versions()
+    [(message, reason, detail)] = stage.bus.buried
+    assert (message.body, reason) == (b"{", "malformed")
+    assert detail
+    assert stage.bus.acknowledged == 3
+    assert stage.tracker.watermark == 2
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_instance_of_a_malformed_change_is_read_again_from_its_cell(stage: Stage) -> None:
+    message = stage.cell.create()
+    stage.consume(Message(b"{", ROUTING_KEY, message.headers))
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.watermark == 1
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_cell_is_not_complete_until_the_instance_of_a_malformed_change_could_be_read(stage: Stage) -> None:
+    message = stage.cell.create()
+    stage.cell.is_away = True
+    stage.consume(Message(b"{", ROUTING_KEY, message.headers))
+    assert not stage.tracker.snapshot().is_complete
+    stage.cell.is_away = False
+    stage.consume(stage.cell.update(next(iter(stage.cell.rows)), host="b"))
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_rejected_document_goes_to_the_dead_letters_and_the_cell_is_not_complete(stage: Stage) -> None:
+    bad, good = stage.cell.create(), stage.cell.create()
+    uuid = str(bad.headers["fleetlight-resource"])
+    stage.index.refused[uuid] = "the name is too long"
+    stage.consume(bad, good)
+    [(message, reason, detail)] = stage.bus.buried
+    assert (message, reason, detail) == (bad, "rejected", "the name is too long")
+    assert stage.tracker.watermark == 2
+    assert not stage.tracker.snapshot().is_complete
+    assert stage.bus.acknowledged == 2
+    stage.index.refused.clear()
+    stage.consume(stage.cell.update(uuid, display_name="short"))
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_newer_major_version_is_refused_with_its_reason(stage: Stage) -> None:
+    message = stage.cell.create()
+    stage.consume(Message(message.body.replace(b'\\"1.0\\"', b'\\"9.0\\"'), ROUTING_KEY, {}))
+    [(_, reason, detail)] = stage.bus.buried
+    assert reason == "unsupported_version"
+    assert "9.0" in detail
+
+
+def test_nothing_is_acknowledged_or_received_while_the_index_is_away(stage: Stage) -> None:
+    during: list[tuple[int, int]] = []
+    stage.index.before_write = lambda: during.append((stage.bus.acknowledged, len(stage.bus.waiting)))
+    stage.index.failures = 3
+    stage.consume(stage.cell.create(), stage.cell.create())
+    assert during == [(0, 0)] * 4
+    assert len(stage.waits) == 3
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.bus.acknowledged == 2
+
+
+def test_stop_ends_the_wait_for_an_index_that_is_away_and_the_messages_stay_on_the_bus() -> None:
+    stage = Stage(IndexerSettings(retry_wait_max_s=60))
+    stage.index.failures = 1_000_000
+    stage.stop.set()
+    stage.bus.waiting.append(stage.cell.create())
+    with pytest.raises(IndexUnavailableError):
+        stage.consumer.step()
+    stage.consumer.close()
+    assert len(stage.bus.waiting) == 1
+    assert stage.tracker.watermark == 0
+
+
+def test_two_writes_are_under_way_while_there_is_a_backlog() -> None:
+    stage = Stage()
+    first_may_go_on = Event()
+    order: list[int] = []
+
+    def hold_the_first_write() -> None:
+        order.append(len(order))
+        if len(order) == 1:
+            assert first_may_go_on.wait(10)
+        else:
+            first_may_go_on.set()
+
+    stage.index.before_write = hold_the_first_write
+    stage.consume(*(stage.cell.create() for _ in range(8)))
+    assert stage.tracker.watermark == 8, "the first write ended only because the second had begun"
+    stage.consumer.close()
+
+
+def test_foreign_messages_of_a_batch_need_one_read(stage: Stage) -> None:
+    messages = [foreign(stage.cell.create()) for _ in range(3)]
+    stage.consume(*messages)
+    assert stage.index.reads == [{str(row) for row in stage.cell.rows}]
+    assert set(versions(stage.index)) == set(stage.cell.rows)
+
+
+def test_foreign_message_sees_what_the_batch_before_it_wrote() -> None:
+    stage = Stage(IndexerSettings(batch_max_messages=1, retry_wait_max_s=0.01))
+    first = stage.cell.create(host="a")
+    second = stage.cell.update(next(iter(stage.cell.rows)), host="b")
+    stage.consume(foreign(first), foreign(second))
+    [document] = stage.index.documents.values()
+    assert document.record["host"] == "b"
+    assert from_microseconds(document.version).year >= 2026
+    stage.consumer.close()
+
+
+def test_foreign_message_about_an_instance_of_the_cell_changes_nothing(stage: Stage) -> None:
+    message = stage.cell.create(host="a")
+    stage.consume(message)
+    stage.consume(foreign(stage.cell.update(next(iter(stage.cell.rows)), host="wrong")))
+    [document] = stage.index.documents.values()
+    assert (document.version, document.record["host"]) == (1, "a")
+
+
+def test_numbered_message_without_a_revision_moves_the_watermark(stage: Stage) -> None:
+    message = stage.cell.create()
+    stage.consume(Message(message.body, ROUTING_KEY, {SEQUENCE_HEADER: 1}))
+    assert stage.tracker.watermark == 1
+    assert len(stage.index.documents) == 1
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.5, None])
+def test_header_that_is_no_number_is_as_good_as_none(stage: Stage, wrong: object) -> None:
+    headers: dict[str, int | str] = {REVISION_HEADER: wrong, SEQUENCE_HEADER: wrong}  # type: ignore[dict-item]
+    stage.consume(Message(stage.cell.create().body, ROUTING_KEY, headers))
+    assert len(stage.index.documents) == 1
+    assert stage.tracker.watermark == 0
+
+
+def test_bus_is_kept_alive_while_the_index_is_slow(stage: Stage) -> None:
+    stage.index.before_write = lambda: wait_until(lambda: stage.bus.kept_alive)
+    stage.consume(stage.cell.create())
+    assert stage.tracker.watermark == 1

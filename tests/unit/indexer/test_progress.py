@@ -1,0 +1,102 @@
+import pytest
+
+from indexer.backends.base import CellProgress
+from indexer.progress import ProgressTracker
+
+
+def tracker(watermark: int = 0, *, is_complete: bool = True) -> ProgressTracker:
+    return ProgressTracker(CellProgress("c0", watermark, 0, is_complete))
+
+
+def test_watermark_stops_before_a_hole_and_jumps_when_it_closes() -> None:
+    progress = tracker()
+    progress.add([1, 2, 4, 5])
+    assert progress.watermark == 2
+    progress.add([3])
+    assert progress.watermark == 5
+
+
+def test_sequences_that_are_covered_already_change_nothing() -> None:
+    progress = tracker(10)
+    progress.add([3, 10, 1])
+    assert progress.watermark == 10
+
+
+def test_heartbeat_makes_fresh_once_the_watermark_has_reached_its_sequence() -> None:
+    progress = tracker()
+    progress.heard(2, at=500)
+    assert progress.snapshot().fresh_as_of == 0
+    progress.add([1])
+    assert progress.snapshot().fresh_as_of == 0
+    progress.add([2])
+    assert progress.snapshot().fresh_as_of == 500
+
+
+def test_freshness_grows_under_a_steady_lag_with_any_number_of_heartbeats() -> None:
+    progress = tracker()
+    for beat in range(1, 201):
+        progress.heard(beat + 5, at=beat)
+    progress.add(range(1, 20))
+    assert progress.snapshot().fresh_as_of == 14
+    progress.add(range(20, 206))
+    assert progress.snapshot().fresh_as_of == 200
+
+
+def test_repeated_old_heartbeat_does_not_turn_freshness_back() -> None:
+    progress = tracker(5)
+    progress.heard(5, at=900)
+    progress.heard(4, at=100)
+    assert progress.snapshot().fresh_as_of == 900
+
+
+def test_hole_has_an_age_from_when_it_is_first_looked_at() -> None:
+    progress = tracker()
+    assert progress.hole_age_s(now_s=10.0) == 0
+    progress.add([2])
+    assert progress.hole_age_s(now_s=20.0) == 0
+    assert progress.hole_age_s(now_s=23.0) == pytest.approx(3)
+    progress.add([1, 4])
+    assert progress.hole_age_s(now_s=30.0) == 0, "another hole, whose time starts now"
+
+
+def test_heartbeat_reveals_a_hole_at_the_end() -> None:
+    progress = tracker(3)
+    progress.heard(4, at=1)
+    progress.hole_age_s(now_s=1.0)
+    assert progress.hole_age_s(now_s=2.0) == pytest.approx(1)
+
+
+def test_age_of_a_hole_starts_again_after_a_repair_that_did_not_close_it() -> None:
+    progress = tracker(3)
+    progress.heard(4, at=1)
+    progress.hole_age_s(now_s=1.0)
+    progress.forget_hole()
+    assert progress.hole_age_s(now_s=9.0) == 0
+
+
+def test_advancing_takes_up_what_arrived_beyond() -> None:
+    progress = tracker()
+    progress.add([5, 6, 9])
+    progress.advance_to(4)
+    assert progress.watermark == 6
+    progress.advance_to(2)
+    assert progress.watermark == 6
+
+
+def test_cell_is_not_complete_while_an_instance_could_not_be_indexed() -> None:
+    progress = tracker()
+    progress.mark_unindexed("a")
+    assert not progress.snapshot().is_complete
+    progress.mark_indexed(["b", "a"])
+    assert progress.snapshot().is_complete
+
+
+def test_starting_over_promises_nothing_until_synced() -> None:
+    progress = tracker(7)
+    progress.heard(7, at=5)
+    progress.start_over()
+    assert progress.needs_sync
+    assert progress.snapshot() == CellProgress("c0", 0, 0, is_complete=False)
+    progress.advance_to(9)
+    progress.mark_synced()
+    assert progress.snapshot() == CellProgress("c0", 9, 0, is_complete=True)

@@ -1,0 +1,363 @@
+"""The whole indexer on memory: followers in their threads, a bus and a cell that break, an index that goes away."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import CellProgress
+from indexer.consumer import Receives
+from indexer.errors import IndexRequestError
+from indexer.follower import Activity
+from indexer.metrics import IndexerMetrics
+from indexer.service import IndexerService
+from indexer.settings import IndexerSettings
+from tests.support.indexing import CELL_UUID, NOW, MemoryBus, MemoryCell, MemoryIndex, versions
+from tests.support.waiting import wait_until
+
+OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
+SETTINGS = IndexerSettings(batch_max_messages=4, hole_timeout_s=0.02, retry_wait_max_s=0.02, sync_batch_size=3)
+
+
+class Stage:
+    """Two cells with a bus each, one index, and an indexer that can be started and stopped any number of times."""
+
+    def __init__(self) -> None:
+        self.cells = {uuid: MemoryCell(uuid, name) for uuid, name in ((CELL_UUID, "one"), (OTHER_UUID, "two"))}
+        self.buses = {uuid: MemoryBus() for uuid in self.cells}
+        self.index = MemoryIndex()
+        self.followed = [CELL_UUID]
+        self.fleet_is_away = False
+        self.mortal: Callable[[Any], Any] = lambda target: target
+        self.registry = CollectorRegistry()
+        self.service = self._new_service()
+
+    @property
+    def cell(self) -> MemoryCell:
+        return self.cells[CELL_UUID]
+
+    @property
+    def bus(self) -> MemoryBus:
+        return self.buses[CELL_UUID]
+
+    def saved(self, uuid: str = CELL_UUID) -> CellProgress | None:
+        return self.index.saved.get(uuid)
+
+    def is_followed_to_the_end(self, uuid: str = CELL_UUID) -> bool:
+        progress = self.saved(uuid)
+        return progress is not None and progress.is_complete and progress.watermark == self.cells[uuid].last_sequence
+
+    @contextmanager
+    def running(self) -> Iterator[IndexerService]:
+        """A new indexer; it is stopped at the end, and a mistake it died of is raised."""
+        self.registry = CollectorRegistry()
+        self.service = self._new_service()
+        stop = Event()
+        failures: list[Exception] = []
+
+        def run() -> None:
+            try:
+                self.service.run(stop)
+            except (RuntimeError, IndexRequestError) as error:
+                failures.append(error)
+
+        thread = Thread(target=run)
+        thread.start()
+        try:
+            yield self.service
+        finally:
+            stop.set()
+            thread.join(10)
+            assert not thread.is_alive()
+        if failures:
+            raise failures[0]
+
+    def _new_service(self) -> IndexerService:
+        return IndexerService(
+            cells=self._fleet_cells,
+            open_adapter=self._open_adapter,
+            open_receiver=self._open_receiver,
+            writer=self.mortal(self.index),
+            settings=SETTINGS,
+            refresh_interval_s=0.01,
+            cells_refresh_interval_s=0.02,
+            metrics=IndexerMetrics(self.registry),
+        )
+
+    def _fleet_cells(self) -> Sequence[Cell]:
+        if self.fleet_is_away:
+            raise FleetUnreachableError("it is away")
+        return [self.cells[uuid].cell for uuid in self.followed]
+
+    def _open_adapter(self, cell: Cell) -> ChangelogAdapter:
+        if self.cells[cell.uuid].is_away:
+            raise CellUnreachableError(cell.name, "it is away")
+        adapter: ChangelogAdapter = self.mortal(self.cells[cell.uuid])
+        return adapter
+
+    def _open_receiver(self, cell: Cell) -> Receives:
+        receiver: Receives = self.mortal(self.buses[cell.uuid].receiver())
+        return receiver
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_changes_that_arrive_become_searchable_and_then_the_progress_is_saved(stage: Stage) -> None:
+    with stage.running():
+        for _ in range(10):
+            stage.bus.waiting.append(stage.cell.create())
+        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        wait_until(stage.is_followed_to_the_end)
+        assert {uuid: d.version for uuid, d in stage.index.searchable.items()} == stage.cell.versions()
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 10, NOW, is_complete=True))
+    assert stage.bus.acknowledged == 11
+
+
+def test_saved_watermark_never_promises_what_a_search_cannot_find(stage: Stage) -> None:
+    """`searchable` changes only with a refresh; a watermark saved before it would be ahead of it."""
+    with stage.running():
+        for _ in range(200):
+            stage.bus.waiting.append(stage.cell.create())
+            saved = stage.index.saved.get(CELL_UUID)
+            if saved is not None:
+                promised = {change.instance_uuid for change in stage.cell.changes[: saved.watermark]}
+                assert promised <= stage.index.searchable.keys()
+        wait_until(stage.is_followed_to_the_end)
+
+
+def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert stage.saved() == CellProgress(CELL_UUID, 0, 0, is_complete=True)
+
+
+def test_cell_whose_changelog_reaches_back_to_the_beginning_is_caught_up_with(stage: Stage) -> None:
+    for _ in range(10):
+        stage.cell.create()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.cell.pages_read == 0
+
+
+def test_cell_that_was_there_before_its_changelog_is_synced(stage: Stage) -> None:
+    for _ in range(10):
+        stage.cell.create()
+    stage.cell.prune(8)
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.cell.pages_read > 0
+
+
+def test_indexer_that_was_away_longer_than_the_changelog_syncs_again(stage: Stage) -> None:
+    stage.cell.create()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    for _ in range(10):
+        stage.cell.create()
+    stage.cell.prune(5)
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_what_the_bus_lost_is_read_from_the_changelog_when_a_later_message_shows_the_hole(stage: Stage) -> None:
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        stage.cell.create()
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_what_the_bus_lost_is_read_from_the_changelog_when_a_heartbeat_shows_the_hole(stage: Stage) -> None:
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        stage.cell.create()
+        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 1, NOW, is_complete=True))
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_unreadable_change_of_the_changelog_is_a_dead_letter_and_its_instance_is_read_again(stage: Stage) -> None:
+    stage.cell.create()
+    stage.cell.damage(1)
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+    [(message, reason, _)] = stage.bus.buried
+    assert (message.headers["fleetlight-sequence"], reason) == (1, "malformed")
+
+
+@pytest.mark.parametrize("what", ["bus", "cell", "index"])
+def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what: str) -> None:
+    def take_away(is_away: bool) -> None:
+        stage.bus.is_away = is_away and what == "bus"
+        stage.cell.is_away = is_away and what == "cell"
+        stage.index.failures = 1_000_000 if is_away and what == "index" else 0
+
+    take_away(True)
+    with stage.running() as service:
+        wait_until(lambda: service.problem or any(health.problem for health in service.health.values()))
+        take_away(False)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        wait_until(lambda: service.problem is None and service.health[CELL_UUID].problem is None)
+        assert service.health[CELL_UUID].activity is Activity.FOLLOWING
+        take_away(True)
+        message = stage.cell.create()
+        stage.bus.waiting.append(message)
+        if what != "cell":
+            wait_until(lambda: service.problem or service.health[CELL_UUID].problem)
+        take_away(False)
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_cell_that_is_away_holds_up_no_other(stage: Stage) -> None:
+    stage.followed = [CELL_UUID, OTHER_UUID]
+    stage.cell.is_away = True
+    with stage.running() as service:
+        stage.buses[OTHER_UUID].waiting.append(stage.cells[OTHER_UUID].create())
+        wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
+        wait_until(lambda: service.health[CELL_UUID].problem)
+        assert service.health[OTHER_UUID].problem is None
+        assert not stage.is_followed_to_the_end()
+
+
+def test_new_cell_is_discovered_and_a_removed_one_is_left_alone(stage: Stage) -> None:
+    stage.cell.create()
+    with stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.followed = [OTHER_UUID]
+        stage.cells[OTHER_UUID].create()
+        wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
+        wait_until(lambda: list(service.health) == [OTHER_UUID])
+    assert stage.is_followed_to_the_end(), "its progress stays"
+
+
+def test_fleet_that_is_away_stops_no_cell(stage: Stage) -> None:
+    with stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.fleet_is_away = True
+        wait_until(lambda: service.problem)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        stage.fleet_is_away = False
+        wait_until(lambda: service.problem is None)
+
+
+def test_stopping_finishes_and_saves_what_was_received(stage: Stage) -> None:
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        for _ in range(50):
+            stage.bus.waiting.append(stage.cell.create())
+        wait_until(lambda: stage.index.documents)
+    saved = stage.saved()
+    assert saved is not None
+    assert saved.watermark == stage.bus.acknowledged
+    assert saved.watermark + len(stage.bus.waiting) == 50
+
+
+class FaultError(RuntimeError):
+    """The process was killed here."""
+
+
+class Fault:
+    """Kills the indexer at the n-th call of `point`, before or after it does its work; afterwards nothing works."""
+
+    def __init__(self, point: str, occurrence: int, moment: str) -> None:
+        self._point = (moment, point)
+        self._left = occurrence
+        self.has_happened = Event()
+
+    def reach(self, moment: str, point: str) -> None:
+        if (moment, point) == self._point:
+            self._left -= 1
+            if self._left <= 0:
+                self.has_happened.set()
+        if self.has_happened.is_set():
+            raise FaultError(f"{moment} {point}")
+
+
+class Mortal:
+    """Something that a killed process can no longer use. Its broker sees a closed connection, though."""
+
+    def __init__(self, target: object, fault: Fault) -> None:
+        self._target = target
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if not callable(value) or name == "close":
+            return value
+
+        def call(*arguments: object, **options: object) -> object:
+            self._fault.reach("before", name)
+            result = value(*arguments, **options)
+            self._fault.reach("after", name)
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("point", ["write", "make_searchable", "save_progress", "ack", "changes_after", "read_page"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("occurrence", [1, 2, 3])
+def test_crash_anywhere_leaves_index_and_cell_equal_after_a_restart(
+    stage: Stage, point: str, moment: str, occurrence: int
+) -> None:
+    for _ in range(12):
+        stage.cell.create()
+    stage.cell.prune(2)
+    fault = Fault(point, occurrence, moment)
+    stage.mortal = lambda target: Mortal(target, fault)
+
+    def crashed_under_load() -> bool:
+        message = stage.cell.update(next(iter(stage.cell.rows)), host="b")
+        if stage.cell.last_sequence % 3:  # the others get lost
+            stage.bus.waiting.append(message)
+        return fault.has_happened.is_set()
+
+    with pytest.raises(FaultError), stage.running():
+        wait_until(crashed_under_load)
+    stage.mortal = lambda target: target
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+    assert {uuid: document.version for uuid, document in stage.index.searchable.items()} == stage.cell.versions()
+
+
+def test_mistake_of_the_program_stops_the_indexer_instead_of_hiding(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistake(_sequence: int, _limit: int) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(stage.cell, "changes_after", mistake)
+    stage.cell.create()
+    with pytest.raises(RuntimeError, match="a mistake"), stage.running():
+        wait_until(lambda: stage.service.health == {})
+
+
+def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
+    def metric(name: str) -> float | None:
+        return stage.registry.get_sample_value(f"fleetlight_indexer_{name}", {"cell": CELL_UUID})
+
+    with stage.running():
+        for _ in range(5):
+            stage.bus.waiting.append(stage.cell.create())
+        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        wait_until(lambda: metric("watermark") == 5)
+        wait_until(lambda: metric("fresh_as_of_seconds") == NOW / 1e6)
+        assert metric("lag_changes") == 0
+        assert metric("complete") == 1
