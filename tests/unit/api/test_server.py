@@ -1,0 +1,68 @@
+"""The server listens where it was told, says when it is ready, and ends when it is told to."""
+
+import asyncio
+import threading
+import urllib.request
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from api.errors import InsecureListeningError
+from api.identity import refuse_open_listening
+from api.server import address_of, listen, serve
+
+
+async def hello(_request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
+    app = FastAPI()
+    app.add_route("/", hello)
+    listener = listen("127.0.0.1", 0)
+    address = address_of(listener)
+    ready = threading.Event()
+    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        started.append((asyncio.get_running_loop(), stop))
+        await serve(app, listener, stop, on_ready=ready.set)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    assert ready.wait(10)
+    with urllib.request.urlopen(address) as response:  # noqa: S310  # our own address
+        assert response.read() == b"hello"
+    loop, stop = started[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert listener.fileno() == -1
+
+
+def test_address_that_is_taken_raises() -> None:
+    listener = listen("127.0.0.1", 0)
+    with listener:
+        listener.listen()
+        with pytest.raises(OSError, match="in use"):
+            listen("127.0.0.1", listener.getsockname()[1])
+
+
+def test_ipv6_address_is_written_in_brackets() -> None:
+    with listen("::1", 0) as listener:
+        assert address_of(listener).startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_is_not_refused(host: str) -> None:
+    refuse_open_listening(host, insecure=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])  # noqa: S104  # what is refused
+def test_other_addresses_are_refused_unless_told(host: str) -> None:
+    with pytest.raises(InsecureListeningError, match="--insecure"):
+        refuse_open_listening(host, insecure=False)
+    refuse_open_listening(host, insecure=True)

@@ -1,0 +1,126 @@
+"""Live cells are read in batches that a page really needs, and the index continues where a cell stops."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from api.listing.merge_sort import Row, merge_sorted
+from api.listing.sources import BatchedSource, CellSource, LiveRow, live_batch_size
+from cells.errors import CellUnreachableError
+from cells.model import Cell, InstanceRow
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
+from tests.support.documents import make_record
+
+ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
+
+
+class NumberedCells:
+    """Cells that hold instances numbered from 1; remembers the requests of each cell."""
+
+    def __init__(self, *, rows: int, answers: int = 1_000_000) -> None:
+        self._rows = rows
+        self._answers_left = answers
+        self.requests: dict[str, list[PageRequest]] = {}
+
+    async def cells(self) -> tuple[Cell, ...]:
+        raise NotImplementedError
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        raise NotImplementedError
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        if self._answers_left == 0:
+            raise CellUnreachableError(cell_uuid, "gone")
+        self._answers_left -= 1
+        self.requests.setdefault(cell_uuid, []).append(request)
+        first = self._number_after(request)
+        last = min(self._rows, first + request.limit - 1)
+        return [InstanceRow(cell_uuid, 1, make_record(self._seed(cell_uuid) + n)) for n in range(first, last + 1)]
+
+    def _number_after(self, request: PageRequest) -> int:
+        return 1 if request.after is None else int(request.after[-1].replace("-", ""), 16) % 1000 + 1
+
+    @staticmethod
+    def _seed(cell_uuid: str) -> int:
+        return int(cell_uuid) * 1000
+
+
+def page_of(limit: int) -> PageRequest:
+    return PageRequest(EVERYTHING, ORDER, limit)
+
+
+def collect(sources: Sequence[CellSource | BatchedSource], limit: int) -> list[str]:
+    async def run() -> list[str]:
+        uuids: list[str] = []
+        rows = merge_sorted(sources, ORDER)
+        async for row in rows:
+            uuids.append(row.position[-1])
+            if len(uuids) == limit:
+                break
+        await rows.aclose()
+        return uuids
+
+    return asyncio.run(run())
+
+
+def cell_source(reader: NumberedCells, number: int, limit: int, batch_size: int) -> CellSource:
+    return CellSource(
+        str(number), reader, page_of(limit), batch_size=batch_size, deadline=time.monotonic() + 60, stand_in=None
+    )
+
+
+def test_no_cell_is_read_more_than_one_batch_beyond_what_the_page_needs() -> None:
+    reader = NumberedCells(rows=500)
+    sources = [cell_source(reader, number, limit=120, batch_size=30) for number in range(4)]
+    assert len(collect(sources, limit=120)) == 120
+    # All rows of the page are in the first cell, of which the page needs four batches.
+    assert [len(reader.requests[str(number)]) for number in range(4)] == [4, 1, 1, 1]
+
+
+def test_last_batch_asks_only_for_what_the_page_still_lacks() -> None:
+    reader = NumberedCells(rows=500)
+    collect([cell_source(reader, 0, limit=70, batch_size=30)], limit=70)
+    assert [request.limit for request in reader.requests["0"]] == [30, 30, 10]
+
+
+def test_exhausted_cell_is_not_asked_again() -> None:
+    reader = NumberedCells(rows=5)
+    assert len(collect([cell_source(reader, 0, limit=70, batch_size=30)], limit=70)) == 5
+    assert len(reader.requests["0"]) == 1
+
+
+def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
+    index = NumberedCells(rows=50)
+    reader = NumberedCells(rows=50, answers=2)
+
+    async def read(request: PageRequest) -> Sequence[Row]:
+        rows = await index.read_page("0", request, 60)
+        return [LiveRow(row, ORDER.values(row.record)) for row in rows]
+
+    def stand_in(rest: PageRequest) -> BatchedSource:
+        return BatchedSource(read, rest, 30)
+
+    source = CellSource("0", reader, page_of(50), batch_size=10, deadline=time.monotonic() + 60, stand_in=stand_in)
+    uuids = collect([source], limit=50)
+    assert uuids == sorted(set(uuids))
+    assert len(uuids) == 50
+    assert source.has_stand_in
+    assert index.requests["0"][0].after == (uuids[19],)
+
+
+def test_cell_whose_time_is_used_up_is_not_asked() -> None:
+    reader = NumberedCells(rows=5)
+    source = CellSource("0", reader, page_of(5), batch_size=5, deadline=time.monotonic(), stand_in=None)
+    assert collect([source], limit=5) == []
+    assert source.failure is not None
+    assert reader.requests == {}
+
+
+@pytest.mark.parametrize(("limit", "cells", "size"), [(1000, 1, 1000), (1000, 16, 79), (50, 16, 7), (1, 64, 1)])
+def test_batches_spare_nearly_every_cell_a_second_one(limit: int, cells: int, size: int) -> None:
+    assert live_batch_size(limit, cells) == size
