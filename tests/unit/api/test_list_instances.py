@@ -1,0 +1,131 @@
+"""Decisions of the lister that no real index can be made to take: refusals, and failures in the middle of a merge."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+import pytest
+
+from api.listing.answer import Consistency, Page, Route
+from api.listing.list_instances import InstanceLister
+from api.settings import SearchSettings
+from cells.clock import system_clock
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellKind, InstanceRow
+from indexer.backends.base import CellProgress, IndexedRow
+from indexer.errors import IndexUnavailableError
+from indexer.view import ItemTemplate
+from query.errors import NotExpressibleError
+from query.fields import Record
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
+from tests.support.documents import make_document, make_record
+
+TEMPLATE = ItemTemplate.brief(versioned_base="http://api/v2.1", plain_base="http://api")
+ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
+CELLS = tuple(Cell(f"c{number}", f"cell{number}", CellKind.NATIVE, "", "") for number in range(2))
+ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(number) for number in (2, 4, 6)]}
+
+
+class Cells:
+    """Cells that hold ROWS, except those that are `down`."""
+
+    def __init__(self, down: Collection[str] = ()) -> None:
+        self._down = down
+        self.asked: list[str] = []
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return CELLS
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        self.asked.append(cell_uuid)
+        if cell_uuid in self._down:
+            raise CellUnreachableError(cell_uuid, "down")
+        rows = [row for row in ROWS[cell_uuid] if request.after is None or row["uuid"] > request.after[-1]]
+        return [InstanceRow(cell_uuid, 1, row) for row in rows[: request.limit]]
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        return None
+
+
+class Index:
+    """An index that knows both cells, `stale` ones since long ago, and answers so many searches before it fails."""
+
+    def __init__(self, error: Exception, *, answers: int = 0, stale: Collection[str] = ()) -> None:
+        self._error = error
+        self._answers_left = answers
+        self._stale = stale
+
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+        if self._answers_left == 0:
+            raise self._error
+        self._answers_left -= 1
+        records = sorted((record for uuid in cells for record in ROWS[uuid]), key=lambda record: str(record["uuid"]))
+        documents = [make_document(int(record["uuid"].replace("-", ""), 16)) for record in records]
+        return [
+            IndexedRow("c0", (document.id,), TEMPLATE.pick(document.view))
+            for document in documents
+            if request.after is None or document.id > request.after[-1]
+        ][: request.limit]
+
+    async def find(self, uuid: str) -> Record | None:
+        return None
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return {
+            cell.uuid: CellProgress(cell.uuid, 7, 0 if cell.uuid in self._stale else system_clock(), True)
+            for cell in CELLS
+        }
+
+    async def close(self) -> None: ...
+
+
+def listed(cells: Cells, index: Index) -> tuple[Page, InstanceLister]:
+    async def run() -> tuple[Page, InstanceLister]:
+        lister = InstanceLister(cells, lambda uuid: None, index, SearchSettings(enabled=True))
+        page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
+        return page, lister
+
+    return asyncio.run(run())
+
+
+def routes(page: Page) -> list[Route]:
+    return [answer.route for answer in page.cells]
+
+
+def test_filter_that_the_index_cannot_express_is_answered_by_the_cells_without_the_flag() -> None:
+    page, lister = listed(Cells(), Index(NotExpressibleError("index", "this")))
+    assert routes(page) == [Route.LIVE, Route.LIVE]
+    assert len(page.items) == 6
+    assert page.is_complete
+    assert not lister.safe_connect.is_tripped
+
+
+def test_index_that_fails_beside_live_cells_is_replaced_for_the_whole_page() -> None:
+    cells = Cells()
+    page, lister = listed(cells, Index(IndexUnavailableError("gone"), stale=["c1"]))
+    assert routes(page) == [Route.LIVE, Route.LIVE]
+    assert len(page.items) == 6
+    assert lister.safe_connect.is_tripped
+
+
+def test_stand_in_that_fails_leaves_the_cell_marked_and_does_not_ask_it_again() -> None:
+    cells = Cells(down=["c1"])
+    page, lister = listed(cells, Index(IndexUnavailableError("gone"), stale=["c0", "c1"]))
+    assert routes(page) == [Route.LIVE, Route.SKIPPED]
+    assert len(page.items) == 3
+    assert not page.is_complete
+    assert lister.safe_connect.is_tripped
+    assert cells.asked.count("c1") == 1
+
+
+@pytest.mark.parametrize("stale", [["c1"], ["c0", "c1"]])
+def test_cell_that_is_down_comes_from_the_index_with_its_age(stale: list[str]) -> None:
+    page, _ = listed(Cells(down=["c1"]), Index(IndexUnavailableError("gone"), answers=2, stale=stale))
+    assert len(page.items) == 6
+    assert page.cells[1].route is Route.INDEX_WHILE_DOWN
+    assert page.cells[1].watermark == 7
+    assert page.cells[1].age_s is not None
+    assert page.cells[1].age_s > 1000
+    assert not page.is_complete
