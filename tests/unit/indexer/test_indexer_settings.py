@@ -1,0 +1,20 @@
+import pytest
+from pydantic import ValidationError
+
+from indexer.settings import IndexerSettings
+
+
+def test_defaults_fit_together() -> None:
+    settings = IndexerSettings()
+    assert settings.prefetch >= settings.batch_max_messages * (settings.writes_in_flight + 1)
+
+
+def test_prefetch_that_starves_the_batches_is_refused_with_what_would_be_right() -> None:
+    with pytest.raises(ValidationError, match=r"prefetch must be at least .* = 1500, not 600"):
+        IndexerSettings(prefetch=600)
+
+
+@pytest.mark.parametrize("name", ["batch_wait_s", "hole_timeout_s", "retry_wait_max_s", "writes_in_flight"])
+def test_nothing_may_be_zero(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        IndexerSettings.model_validate({name: 0})

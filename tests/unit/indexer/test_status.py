@@ -1,0 +1,84 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cells.model import Cell
+from indexer.backends.base import CellProgress
+from indexer.status import CellStatus, IndexHealth, read_status
+from notifications.errors import BusUnavailableError
+from tests.support.indexing import CELL_UUID, NOW, MemoryCell
+
+PROGRESS = CellProgress(CELL_UUID, 3, NOW - 2_000_000, is_complete=True)
+
+
+def status(
+    cell: MemoryCell, progress: CellProgress | None = PROGRESS, dead_letters: int | Exception = 0, **options: Any
+) -> CellStatus:
+    def count_dead_letters(_cell: Cell) -> int:
+        if isinstance(dead_letters, Exception):
+            raise dead_letters
+        return dead_letters
+
+    [found] = read_status(
+        [cell.cell],
+        {} if progress is None else {CELL_UUID: progress},
+        **{
+            "open_adapter": lambda _cell: cell,
+            "count_dead_letters": count_dead_letters,
+            "now": NOW,
+            "staleness_limit_s": 5.0,
+            **options,
+        },
+    )
+    return found
+
+
+@pytest.fixture
+def cell() -> MemoryCell:
+    cell = MemoryCell()
+    for _ in range(5):
+        cell.create()
+    return cell
+
+
+def test_lag_and_age_are_those_of_cell_and_index(cell: MemoryCell) -> None:
+    found = status(cell)
+    assert (found.watermark, found.published_sequence, found.lag_changes) == (3, 5, 2)
+    assert found.age_s == pytest.approx(2)
+    assert found.health is IndexHealth.OK
+
+
+@pytest.mark.parametrize(
+    ("progress", "dead_letters", "health"),
+    [
+        (None, 0, IndexHealth.UNKNOWN),
+        (replace(PROGRESS, is_complete=False), 3, IndexHealth.INCOMPLETE),
+        (replace(PROGRESS, fresh_as_of=NOW - 6_000_000), 3, IndexHealth.STALE),
+        (replace(PROGRESS, fresh_as_of=0), 0, IndexHealth.STALE),
+        (PROGRESS, 3, IndexHealth.DEAD_LETTERS),
+    ],
+)
+def test_worst_that_applies_is_the_health(
+    cell: MemoryCell, progress: CellProgress | None, dead_letters: int, health: IndexHealth
+) -> None:
+    assert status(cell, progress, dead_letters).health is health
+
+
+def test_cell_that_is_away_leaves_gaps_and_the_reason(cell: MemoryCell) -> None:
+    cell.is_away = True
+    found = status(cell)
+    assert (found.watermark, found.published_sequence, found.lag_changes, found.dead_letters) == (3, None, None, 0)
+    assert found.health is IndexHealth.UNREACHABLE
+    assert found.problem == "cell 'one' cannot be reached: it is away"
+
+
+def test_bus_that_is_away_leaves_gaps_and_the_reason(cell: MemoryCell) -> None:
+    found = status(cell, dead_letters=BusUnavailableError("amqp://there", "refused"))
+    assert (found.dead_letters, found.lag_changes) == (None, 2)
+    assert found.problem is not None
+    assert "amqp://there" in found.problem
+
+
+def test_index_that_is_ahead_of_what_the_cell_says_has_no_lag(cell: MemoryCell) -> None:
+    assert status(cell, replace(PROGRESS, watermark=9)).lag_changes == 0
