@@ -45,13 +45,13 @@ class Link:
         self._unconfirmed: set[int] = set()
         self._refused = 0
         try:
-            with self._translated():
+            with self.translated():
                 self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
                 # The open connection itself: kombu's methods would silently open another one, without our channel.
                 self._raw = self._connection.connection
                 self._transport = self._connection.transport
                 self.channel = self._connection.channel()
-                topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
+                self._declare(cell_uuid)
                 if not self.is_memory:
                     self.channel.auto_decode = False
                     self.channel.confirm_select()
@@ -66,7 +66,7 @@ class Link:
         for start in range(0, len(messages), CONFIRM_WINDOW):
             if self.is_memory:
                 self._check_room()
-            with self._translated():
+            with self.translated():
                 for body, routing_key, headers in messages[start : start + CONFIRM_WINDOW]:
                     self._send(exchange, body, routing_key, headers)
             self._await_confirms()
@@ -84,13 +84,13 @@ class Link:
     def beat(self) -> None:
         """Send a heartbeat if one is due, and notice when the broker's are missing; call it every few seconds."""
         if not self.is_memory:
-            with self._translated():
+            with self.translated():
                 self._transport.heartbeat_check(self._raw)
 
     def close(self) -> None:
         """Close the connection in an orderly way."""
         try:
-            with self._translated():
+            with self.translated():
                 self._connection.release()
         except BusUnavailableError:
             self.abandon()
@@ -102,17 +102,16 @@ class Link:
     @contextmanager
     def translated(self) -> Iterator[None]:
         """Turn the failures of whatever is done with `channel` into ours."""
-        with self._translated():
-            yield
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
         try:
             yield
-        except PreconditionFailed as error:
-            raise BusError(f"bus {self._address}: a queue exists with other arguments: {error}") from error
         except (OSError, AMQPError, KombuError) as error:
             raise self._unavailable(error) from error
+
+    def _declare(self, cell_uuid: str) -> None:
+        try:
+            topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
+        except PreconditionFailed as error:
+            raise BusError(f"bus {self._address}: a queue exists with other arguments: {error}") from error
 
     def _unavailable(self, error: Exception) -> BusUnavailableError:
         return BusUnavailableError(self._address, str(error) or type(error).__name__)
