@@ -1,0 +1,138 @@
+"""From an operation to the index: cell, relay, bus, indexer and index are the real ones, on either bus and index."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import kombu
+import pytest
+
+from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from cells.operations import InstanceOperations
+from cells.simulated_instances import new_instance, new_metadata
+from indexer.backends.settings import IndexSettings
+from notifications.bus import Message, Publisher, dead_letters
+from notifications.memory_transport import MemoryTransport
+from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
+from tests.support.indexer_worlds import World, new_world
+from tests.support.waiting import wait_until
+
+NOW = 1_790_000_000_000_000
+ROUTING_KEY = "versioned_notifications.info"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(path=tmp_path / "index.db")
+    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
+    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
+
+
+@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
+def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
+    if request.param == "memory":
+        url, cell_uuid = "memory://", str(uuid4())
+    else:
+        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+    with new_world(tmp_path, url, cell_uuid, index) as world:
+        yield world
+
+
+def operate(operations: InstanceOperations, count: int, seed: int = 1) -> None:
+    """Operations as people do them, some of which the state of the instance forbids."""
+    chance = random.Random(seed)
+    uuids: list[str] = []
+    for _ in range(count):
+        if len(uuids) < 5 or chance.random() < 0.3:
+            uuids.append(operations.create(new_instance(chance, "one", created_at=NOW)).uuid)
+            continue
+        uuid = chance.choice(uuids)
+        try:
+            match chance.randrange(5):
+                case 0:
+                    operations.update(uuid, {"metadata": new_metadata(chance)})
+                case 1:
+                    operations.stop(uuid)
+                case 2:
+                    operations.start(uuid)
+                case 3:
+                    operations.move(uuid, f"host-{chance.randrange(5)}")
+                case _:
+                    operations.delete(uuid)
+        except (InvalidTransitionError, InstanceNotFoundError):
+            continue
+
+
+def drop_waiting_messages(world: World) -> None:
+    """What a bus does that loses its memory."""
+    transport = MemoryTransport if world.cell.transport_url.startswith("memory") else None
+    with kombu.Connection(world.cell.transport_url, transport=transport) as connection, connection.channel() as channel:
+        channel.queue_purge(work_queue_name(world.cell.uuid))
+
+
+def test_index_equals_the_cell_while_operations_go_on(world: World) -> None:
+    operate(world.operations, 40, seed=1)
+    with world.relaying(), world.indexing():
+        operate(world.operations, 120, seed=2)
+        wait_until(world.index_equals_cell, 30)
+        progress = world.progress()
+        assert progress is not None
+        wait_until(lambda: (world.progress() or progress).fresh_as_of > progress.fresh_as_of, 10)
+
+
+def test_what_the_bus_forgot_while_the_indexer_was_down_is_caught_up_with(world: World) -> None:
+    with world.relaying():
+        with world.indexing():
+            operate(world.operations, 30, seed=1)
+            wait_until(world.index_equals_cell, 30)
+        operate(world.operations, 60, seed=2)
+        wait_until(world.has_published_everything)
+    drop_waiting_messages(world)
+    with world.indexing():
+        wait_until(world.index_equals_cell, 30)
+
+
+def test_what_the_bus_loses_under_the_running_indexer_is_caught_up_with(world: World) -> None:
+    chance = random.Random(7)
+    with world.relaying(loses=lambda _: chance.random() < 0.2), world.indexing():
+        operate(world.operations, 100, seed=1)
+        wait_until(world.index_equals_cell, 30)
+
+
+def test_poison_on_the_bus_disturbs_nothing_else_and_is_kept_with_its_reason(world: World) -> None:
+    publisher = Publisher(world.cell.transport_url, world.cell.uuid)
+    with world.relaying(), world.indexing():
+        operate(world.operations, 20, seed=1)
+        publisher.publish([Message(b"{", ROUTING_KEY, {}) for _ in range(3)])
+        operate(world.operations, 20, seed=2)
+        wait_until(world.index_equals_cell, 30)
+        wait_until(lambda: dead_letters(world.cell.transport_url, world.cell.uuid) == 3)
+    publisher.close()
+
+
+def test_instance_of_a_poisoned_change_is_read_again_from_the_cell(world: World) -> None:
+    """The message is damaged on its way: the cell knows better."""
+    uuid = world.operations.create({}).uuid
+    with world.relaying():
+        wait_until(world.has_published_everything)
+    publisher = Publisher(world.cell.transport_url, world.cell.uuid)
+    with world.indexing():
+        wait_until(world.index_equals_cell, 30)
+        world.operations.update(uuid, {"display_name": "renamed"})
+        publisher.publish([Message(b"{", ROUTING_KEY, {SEQUENCE_HEADER: 2, REVISION_HEADER: 2, RESOURCE_HEADER: uuid})])
+        wait_until(lambda: world.documents([uuid])[uuid].record["display_name"] == "renamed", 30)
+    publisher.close()
+
+
+def test_index_that_was_thrown_away_is_filled_again(world: World, index: IndexSettings, tmp_path: Path) -> None:
+    with world.relaying(), world.indexing():
+        operate(world.operations, 60, seed=1)
+        wait_until(world.index_equals_cell, 30)
+    if index.backend == "sqlite":
+        world.index = IndexSettings(path=tmp_path / "another.db")
+    else:
+        world.index = index.model_copy(update={"prefix": f"{index.prefix}-another"})
+    with world.indexing():
+        wait_until(world.index_equals_cell, 30)

@@ -1,0 +1,103 @@
+"""Nova's notifications go through the bus into the index, and can be found there with what they carry."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from cells.instance_payload import from_payload
+from indexer.backends.settings import IndexSettings
+from notifications.bus import Message, Publisher, dead_letters
+from notifications.envelope import Notification, encode, read_sample
+from notifications.registry import parse_payload
+from notifications.topology import routing_key
+from query.fields import Record
+from tests.support.indexer_worlds import World, new_world
+from tests.support.waiting import wait_until
+
+START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+
+
+@pytest.fixture(
+    params=[
+        ("memory", "sqlite"),
+        pytest.param(("amqp", "elasticsearch"), marks=[pytest.mark.rabbitmq, pytest.mark.elasticsearch]),
+    ],
+    ids=["embedded", "servers"],
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == ("memory", "sqlite"):
+        url, cell_uuid, index = "memory://", str(uuid4()), IndexSettings(path=tmp_path / "index.db")
+    else:
+        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+        index = IndexSettings(
+            backend="elasticsearch",
+            urls=(request.getfixturevalue("elasticsearch_url"),),
+            prefix=request.getfixturevalue("elasticsearch_prefix").rstrip("-"),
+        )
+    with new_world(tmp_path, url, cell_uuid, index) as world:
+        yield world
+
+
+@pytest.fixture
+def samples(samples_dir: Path) -> list[tuple[str, bytes]]:
+    files = sorted((samples_dir / "nova" / "notifications").glob("*.json"))
+    assert files
+    return [(path.name, path.read_bytes()) for path in files]
+
+
+def _publish(world: World, notifications: list[Notification]) -> None:
+    publisher = Publisher(world.cell.transport_url, world.cell.uuid)
+    publisher.publish([Message(encode(sent), routing_key(sent.priority), {}) for sent in notifications])
+    publisher.close()
+
+
+def _carried(notification: Notification) -> Record:
+    return from_payload(parse_payload(notification.payload))
+
+
+def test_every_sample_of_an_instance_can_be_found_with_what_it_carries(
+    world: World, samples: list[tuple[str, bytes]]
+) -> None:
+    sent: dict[str, Notification] = {}
+    for number, (_, text) in enumerate(samples):
+        # An instance for each, since they all tell of the same one.
+        uuid = str(UUID(int=number + 1, version=4))
+        changed = json.loads(text)
+        if "uuid" in changed["payload"]["nova_object.data"] and changed["event_type"].startswith("instance."):
+            changed["payload"]["nova_object.data"]["uuid"] = uuid
+            sent[uuid] = read_sample(json.dumps(changed).encode(), START)
+    assert len(sent) > 30
+    with world.indexing():
+        _publish(world, list(sent.values()))
+        documents = wait_until(lambda: (found := world.documents(list(sent))).keys() == sent.keys() and found, 30)
+    assert documents
+    for uuid, notification in sent.items():
+        record = documents[uuid].record
+        carried = dict(_carried(notification))
+        is_deletion = notification.event_type == "instance.delete.end"
+        assert record["deleted"] is is_deletion, notification.event_type
+        if is_deletion:
+            carried.pop("deleted_at")
+            assert record["deleted_at"] is not None
+        assert {name: record[name] for name in carried} == carried, notification.event_type
+    assert dead_letters(world.cell.transport_url, world.cell.uuid) == 0
+
+
+def test_all_samples_of_one_instance_end_in_its_deletion(world: World, samples: list[tuple[str, bytes]]) -> None:
+    notifications = [read_sample(text, START + timedelta(seconds=second)) for second, (_, text) in enumerate(samples)]
+    of_instances = [sent for sent in notifications if sent.event_type.startswith("instance.")]
+    uuid = str(of_instances[0].payload["nova_object.data"]["uuid"])
+    last = replace(next(sent for sent in of_instances if sent.event_type == "instance.update"), timestamp=START)
+    with world.indexing():
+        _publish(world, [*notifications, replace(last, timestamp=START + timedelta(days=1))])
+        document = wait_until(
+            lambda: (found := world.documents([uuid]).get(uuid)) and found.record["deleted"] and found, 30
+        )
+    assert document
+    assert document.record["deleted"] is True
+    assert dead_letters(world.cell.transport_url, world.cell.uuid) == 0

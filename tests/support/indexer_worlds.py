@@ -1,0 +1,145 @@
+"""A native cell with a relay, a bus and an index, all real; and indexers that come and go."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine, func, select
+
+from cells.adapters import open_changelog_adapter
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind, InstanceRow
+from cells.operations import InstanceOperations
+from cells.relay import Relay
+from cells.settings import RelaySettings
+from cells.tables import changes
+from indexer.backends import open_writer
+from indexer.backends.base import CellProgress, Document
+from indexer.backends.settings import IndexSettings
+from indexer.metrics import IndexerMetrics
+from indexer.service import IndexerService
+from indexer.settings import IndexerSettings
+from notifications.bus import Message, Publisher, Receiver
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+INDEXER = IndexerSettings(batch_max_messages=50, batch_wait_s=0.02, hole_timeout_s=0.3, retry_wait_max_s=0.2)
+RELAY = RelaySettings(heartbeat_interval_s=0.05, poll_interval_s=0.01, retry_wait_max_s=0.1)
+
+
+@dataclass
+class World:
+    """fleet, cell, engine: of one native cell. index: where its instances are to be found."""
+
+    fleet: Fleet
+    cell: Cell
+    engine: Engine
+    operations: InstanceOperations
+    index: IndexSettings
+
+    @contextmanager
+    def relaying(self, loses: Callable[[Message], bool] = lambda _: False) -> Iterator[None]:
+        """loses: says of each message whether the bus loses it."""
+        publisher = _LossyPublisher(self.cell, loses)
+        with closing(publisher), in_thread(Relay(self.engine, self.cell, publisher, RELAY).run):
+            yield
+
+    @contextmanager
+    def indexing(self) -> Iterator[IndexerService]:
+        with closing(open_writer(self.index)) as writer:
+            # The service does so too, but tests look at the index at once.
+            writer.prepare()
+            service = IndexerService(
+                cells=self.fleet.cells,
+                open_adapter=open_changelog_adapter,
+                open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
+                writer=writer,
+                settings=INDEXER,
+                refresh_interval_s=0.05,
+                cells_refresh_interval_s=0.2,
+                metrics=IndexerMetrics(CollectorRegistry()),
+            )
+            with in_thread(service.run):
+                yield service
+
+    def rows(self) -> Sequence[InstanceRow]:
+        with closing(open_changelog_adapter(self.cell)) as adapter:
+            return adapter.read_page(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 100_000))
+
+    def published_sequence(self) -> int:
+        with closing(open_changelog_adapter(self.cell)) as adapter:
+            return adapter.published_sequence()
+
+    def has_published_everything(self) -> bool:
+        waiting = select(func.count()).select_from(changes).where(changes.c.published_at.is_(None))
+        with self.engine.connect() as connection:
+            return connection.execute(waiting).scalar_one() == 0
+
+    def documents(self, uuids: Sequence[str]) -> dict[str, Document]:
+        with closing(open_writer(self.index)) as reader:
+            return dict(reader.read(uuids))
+
+    def progress(self) -> CellProgress | None:
+        with closing(open_writer(self.index)) as reader:
+            return reader.load_progress().get(self.cell.uuid)
+
+    def index_equals_cell(self) -> bool:
+        """Whether the index has every row of the cell, equal in every field, and says that it is complete."""
+        rows = self.rows()
+        progress = self.progress()
+        assert progress is not None
+        assert progress.is_complete
+        assert progress.watermark == self.published_sequence()
+        documents = self.documents([row.uuid for row in rows])
+        assert {uuid: document.version for uuid, document in documents.items()} == {
+            row.uuid: row.revision for row in rows
+        }
+        for row in rows:
+            assert documents[row.uuid].record == row.record
+        return True
+
+
+class _LossyPublisher:
+    def __init__(self, cell: Cell, loses: Callable[[Message], bool]) -> None:
+        self._publisher = Publisher(cell.transport_url, cell.uuid)
+        self._loses = loses
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        self._publisher.publish([message for message in messages if not self._loses(message)])
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+@contextmanager
+def new_world(folder: Path, transport_url: str, cell_uuid: str, index: IndexSettings) -> Iterator[World]:
+    """A fleet of one cell in SQLite files of `folder`."""
+    fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+    upgrade_fleet(fleet_engine)
+    fleet = Fleet(fleet_engine)
+    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/cell.db", transport_url, uuid=cell_uuid)
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    yield World(fleet, cell, engine, InstanceOperations(engine, fleet, cell), index)
+    engine.dispose()
+    fleet.close()
+
+
+@contextmanager
+def in_thread(run: Callable[[Event], None]) -> Iterator[None]:
+    stop = Event()
+    thread = Thread(target=run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive()
