@@ -3,7 +3,12 @@
 from contextlib import closing
 from threading import Event
 
+import structlog
 from prometheus_client import CollectorRegistry
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity.nap import sleep_using_event
+from tenacity.stop import stop_when_event_set
+from tenacity.wait import wait_random_exponential
 
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
@@ -12,9 +17,12 @@ from cells.model import Cell
 from cells.relay import Relay
 from cli.settings import Settings
 from indexer.backends import open_writer
+from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from notifications.bus import Publisher, Receiver
+
+_log = structlog.get_logger(__name__)
 
 
 def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
@@ -28,10 +36,28 @@ def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
         engine.dispose()
 
 
+def keep_indexing(settings: Settings, fleet: Fleet, stop: Event) -> None:
+    """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
+    retrying = Retrying(
+        retry=retry_if_exception_type(IndexerError),
+        wait=wait_random_exponential(multiplier=1, max=settings.indexer.retry_wait_max_s),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=_log_failure,
+        retry_error_callback=lambda _: None,
+    )
+    retrying(run_indexer, settings, fleet, stop)
+
+
+def _log_failure(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
+
+
 def run_indexer(settings: Settings, fleet: Fleet, stop: Event) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
-    Raises IndexRequestError when the index refuses what the indexer needs.
+    Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
     def open_receiver(cell: Cell) -> Receiver:

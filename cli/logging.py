@@ -93,7 +93,7 @@ def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def _order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {name: event[name] for name in (*_FIRST, *(event.keys() - set(_FIRST))) if name in event}
+    return {name: event[name] for name in dict.fromkeys((*_FIRST, *event)) if name in event}
 
 
 def is_secret_name(name: str) -> bool:

@@ -17,7 +17,7 @@ from cells.simulator import Simulator
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
 from cli.errors import CommandError
-from cli.following import run_indexer, run_relay
+from cli.following import keep_indexing, run_relay
 from cli.logging import configure_logging
 from cli.options import (
     AuthOption,
@@ -32,7 +32,7 @@ from cli.parts import Part, stop_all
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends import open_writer
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexerError
 
 _log = structlog.get_logger(__name__)
 
@@ -100,8 +100,8 @@ def _prepare_index(settings: Settings) -> None:
     try:
         with closing(open_writer(settings.index)) as writer:
             writer.prepare()
-    except IndexUnavailableError as error:
-        # Lists are answered by the cells; the indexer goes on trying.
+    except IndexerError as error:
+        # Lists are answered by the cells, and the indexer goes on trying.
         _log.warning("index.unavailable", reason=str(error))
 
 
@@ -139,7 +139,7 @@ class _Process:
 
     def _start(self, stop: Stop) -> None:
         settings = self._settings
-        self._indexing = [Part("indexer", partial(run_indexer, settings, self._fleet), stop)]
+        self._indexing = [Part("indexer", partial(keep_indexing, settings, self._fleet), stop)]
         self._relays = [
             Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
         ]

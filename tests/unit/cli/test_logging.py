@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,17 +12,12 @@ from cli.logging import LogSettings, configure_logging, mask_url_passwords
 
 
 @pytest.fixture
-def output(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What is logged; the logging of the tests themselves comes back afterwards."""
+def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is logged."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
     configure_logging(LogSettings())
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    return stream
 
 
 def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:

@@ -1,0 +1,225 @@
+"""`fleetlight up` as users run it: a process of its own, killed and started again."""
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(240)
+
+_KILLS = 5
+_START_TIMEOUT_S = 60
+_STRONG = {"Fleetlight-Consistency": "strong"}
+
+
+class Up:
+    """One `fleetlight up` on a free port, which can be killed and started again on the same folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data_dir = folder / "data"
+        self._log = folder / "up.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
+
+    def start(self, *arguments: str) -> None:
+        """Start it, and return when it answers lists."""
+        command = [sys.executable, "-m", "cli", "up", "--data-dir", str(self.data_dir), "--port", str(self.port)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
+        wait_until(self._is_ready, _START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        process = self._running()
+        process.kill()
+        process.wait(timeout=10)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end; returns its exit code."""
+        process = self._running()
+        process.send_signal(number)
+        return process.wait(timeout=30)
+
+    def clean_up(self) -> None:
+        self.http.close()
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(timeout=10)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8")
+
+    def listed(self, headers: dict[str, str], **parameters: str | int) -> tuple[list[object], str]:
+        """Every row of the detailed list, page by page, and the routes of all pages."""
+        rows: list[object] = []
+        routes: set[str] = set()
+        url = "/v2.1/servers/detail"
+        query: dict[str, str | int] | None = {"all_tenants": 1, "limit": 60, **parameters}
+        while True:
+            response = self.http.get(url, params=query, headers=headers)
+            assert response.status_code == 200, response.text
+            assert response.headers["Fleetlight-Complete"] == "true"
+            routes.add(response.headers["Fleetlight-Route"])
+            document = response.json()
+            rows += document["servers"]
+            if "servers_links" not in document:
+                return rows, " ".join(sorted(routes))
+            url, query = document["servers_links"][0]["href"], None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        assert self._process.poll() is None, f"it ended by itself: {self.log[-3000:]}"
+        return self._process
+
+    def _is_ready(self) -> bool:
+        self._running()
+        try:
+            return self.http.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    process = Up(tmp_path)
+    yield process
+    process.clean_up()
+
+
+def run_fleetlight(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def index_equals_cells(up: Up) -> bool:
+    """Same rows, in the same order, from the index alone and from the cells alone; deleted rows too."""
+    for parameters in ({}, {"deleted": "true"}, {"sort_key": "display_name", "sort_dir": "asc"}):
+        from_index, routes = up.listed({}, **parameters)
+        from_cells, live_routes = up.listed(_STRONG, **parameters)
+        assert "live" not in routes
+        assert "index" not in live_routes
+        assert from_index == from_cells
+    return True
+
+
+def test_nothing_is_lost_or_doubled_by_kill_9_at_any_moment(up: Up) -> None:
+    generator = random.Random(11)
+    pause = threading.Event()
+    up.start("--simulate", "--instances", "120", "--rate", "150")
+    for _ in range(_KILLS):
+        # The moment of the kill is what is random here; nothing is waited for.
+        pause.wait(generator.uniform(0.1, 2.5))
+        up.kill()
+        up.start("--simulate", "--instances", "120", "--rate", "150")
+    pause.wait(1)
+    up.kill()
+    up.start("--simulate", "--instances", "120", "--rate", "0")
+    wait_until(lambda: index_equals_cells(up), timeout_s=60)
+
+    rows, _ = up.listed({})
+    assert len({row["id"] for row in rows if isinstance(row, dict)}) == len(rows) >= 100
+    status = run_fleetlight("index", "status", "--json", "--data-dir", str(up.data_dir))
+    assert status.returncode == 0, status.stdout + status.stderr
+    assert up.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_cleanly(up: Up, number: signal.Signals) -> None:
+    up.start("--simulate", "--instances", "20", "--rate", "50")
+    assert up.stop(number) == 0
+    assert '"event": "stopped"' in up.log
+    assert "Traceback" not in up.log
+
+
+def test_cells_stay_and_more_can_be_asked_for(up: Up) -> None:
+    for asked, there in ((2, 2), (1, 2), (4, 4)):
+        up.start("--cells", str(asked))
+        assert len(up.http.get("/readyz").json()["cells"]) == there
+        assert up.stop() == 0
+    assert "has 2 cells; none is removed because of --cells 1" in up.log
+
+
+def test_one_folder_belongs_to_one_process(up: Up) -> None:
+    up.start("--cells", "1")
+    second = run_fleetlight("up", "--data-dir", str(up.data_dir), "--port", "0")
+    assert second.returncode == 1
+    assert f"is in use by process {(up.data_dir / 'lock').read_text()}" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_taken_port_is_a_clear_error(up: Up, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run_fleetlight("up", "--data-dir", str(tmp_path / "other"), "--port", str(port))
+    assert result.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_emitted_notification_is_in_the_index_within_moments(up: Up, samples_dir: Path) -> None:
+    up.start("--cells", "2")
+    sample = samples_dir / "nova" / "notifications" / "instance-create-end.json"
+    sent = run_fleetlight("notifications", "emit", "--cell", "cell2", "--data-dir", str(up.data_dir), str(sample))
+    assert sent.returncode == 0, sent.stderr
+    assert sent.stdout == f"{sample}: instance.create.end sent to cell cell2\n"
+
+    def is_listed() -> bool:
+        rows, _ = up.listed({}, name="^some-server$")
+        return len(rows) == 1
+
+    wait_until(is_listed, timeout_s=30)
+
+
+def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) -> None:
+    arguments = ("--simulate", "--instances", "90", "--rate", "0")
+    up.start(*arguments)
+    wait_until(lambda: index_equals_cells(up), timeout_s=60)
+    expected, _ = up.listed(_STRONG)
+    assert up.stop() == 0
+
+    # A folder in place of the file: the index can neither be opened nor made.
+    for file in up.data_dir.glob("index.db*"):
+        file.unlink()
+    (up.data_dir / "index.db").mkdir()
+    up.start(*arguments)
+    rows, routes = up.listed({})
+    assert rows == expected
+    assert "index" not in routes
+    assert up.http.get("/readyz").json()["status"] == "degraded"
+    assert up.stop() == 0
+    assert "Traceback" not in up.log
+
+    (up.data_dir / "index.db").rmdir()
+    up.start(*arguments)
+    wait_until(lambda: index_equals_cells(up), timeout_s=60)
+    rows, _ = up.listed({})
+    assert rows == expected
+    assert up.stop() == 0
+
+
+def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
+    up.start("--simulate", "--instances", "90", "--rate", "20")
+    wait_until(lambda: "index" in up.listed({})[1], timeout_s=60)
+    with (up.data_dir / "index.db").open("r+b") as file:
+        file.write(b"no longer a database" * 1000)
+    for _ in range(20):
+        rows, _ = up.listed({})
+        assert len(rows) >= 70
+    assert up.stop() == 0

@@ -1,0 +1,219 @@
+"""Commands on a fleet in a data folder, without the process of `fleetlight up`."""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from cells.database import create_database_engine
+from cells.model import Cell
+from cells.tables import changes
+from cli.data_folder import DataFolder
+from cli.embedded import set_up_cells, set_up_fleet
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from tests.unit.cli.conftest import Run
+
+SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
+CREATED = SAMPLES / "instance.create.end.json"
+
+
+@pytest.fixture
+def cells(empty_place: Path) -> Sequence[Cell]:
+    """A fleet of two cells with two instances each, in the default data folder; the index is empty."""
+    folder = DataFolder(empty_place / "fleetlight-data")
+    folder.create()
+    fleet = set_up_fleet(folder)
+    embedded = set_up_cells(folder, fleet, 2)
+    for cell in embedded:
+        operations = cell.simulated(fleet).operations
+        operations.create_many([{"display_name": f"{cell.cell.name}-{number}"} for number in range(2)])
+        cell.engine.dispose()
+    fleet.close()
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+    return [cell.cell for cell in embedded]
+
+
+def appended(cell: Cell) -> list[str]:
+    engine = create_database_engine(cell.database_url)
+    with engine.connect() as connection:
+        events = list(connection.execute(select(changes.c.event_type).order_by(changes.c.id)).scalars())
+    engine.dispose()
+    return events[2:]
+
+
+def instance_of(cell: Cell) -> str:
+    engine = create_database_engine(cell.database_url)
+    with engine.connect() as connection:
+        uuid = str(connection.execute(select(changes.c.instance_uuid)).scalars().first())
+    engine.dispose()
+    return uuid
+
+
+def test_check_names_the_event_of_a_valid_file(run: Run) -> None:
+    result = run("notifications", "check", CREATED)
+    assert result.exit_code == 0
+    assert result.stdout == f"{CREATED}: valid (instance.create.end, InstancePayload 1.0)\n"
+
+
+def test_check_says_what_is_wrong_where(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "not-json").write_text("{")
+    wrong = json.loads(CREATED.read_text())
+    inner = json.loads(wrong["oslo.message"]) if "oslo.message" in wrong else wrong
+    inner["payload"]["nova_object.data"]["locked"] = "perhaps"
+    (tmp_path / "wrong").write_text(json.dumps(inner))
+    result = run("notifications", "check", CREATED, tmp_path / "wrong", tmp_path / "not-json", tmp_path / "none")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert "valid" in lines[0]
+    assert lines[1].startswith(f"{tmp_path}/wrong: payload.locked: ")
+    assert lines[2].startswith(f"{tmp_path}/not-json: ")
+    assert lines[3].startswith(f"{tmp_path}/none: file: cannot be read")
+
+
+def test_check_can_be_read_by_programs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    result = run("notifications", "check", "--json", CREATED, tmp_path / "empty")
+    assert result.exit_code == 1
+    valid, invalid = json.loads(result.stdout)
+    assert (valid["valid"], valid["event_type"], valid["problems"]) == (True, "instance.create.end", [])
+    assert not invalid["valid"]
+    assert invalid["problems"][0].keys() == {"where", "what"}
+
+
+def test_emit_sends_to_the_first_cell_what_no_cell_knows(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("notifications", "emit", CREATED)
+    assert result.exit_code == 0
+    assert result.stdout == f"{CREATED}: instance.create.end sent to cell cell1\n"
+    assert appended(cells[0]) == ["instance.create.end"]
+    assert appended(cells[1]) == []
+
+
+def test_emit_sends_to_the_cell_that_the_instance_lives_in(run: Run, cells: Sequence[Cell], tmp_path: Path) -> None:
+    text = CREATED.read_text()
+    document = json.loads(text)
+    message = json.loads(document["oslo.message"]) if "oslo.message" in document else document
+    (tmp_path / "mine.json").write_text(
+        text.replace(message["payload"]["nova_object.data"]["uuid"], instance_of(cells[1]))
+    )
+    assert "sent to cell cell2" in run("notifications", "emit", "mine.json").stdout
+    assert appended(cells[1]) == ["instance.create.end"]
+
+
+def test_emit_refuses_invalid_files_and_sends_the_others(run: Run, cells: Sequence[Cell], tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_text("[]")
+    result = run("notifications", "emit", "--cell", "cell2", "wrong", CREATED)
+    assert result.exit_code == 1
+    assert "1 of 2 files were not sent" in result.stderr
+    assert appended(cells[1]) == ["instance.create.end"]
+
+
+def test_emit_to_an_unknown_cell_names_the_known_ones(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("notifications", "emit", "--cell", "cell9", CREATED)
+    assert result.exit_code == 1
+    assert "no cell is called 'cell9'; known: cell1, cell2" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_schemas_are_written(run: Run, tmp_path: Path) -> None:
+    result = run("notifications", "schemas", "schemas")
+    assert result.exit_code == 0
+    assert "schemas/fleetlight/InstancePayload-1.0.json" in result.stdout.splitlines()
+    assert json.loads((tmp_path / "schemas" / "fleetlight" / "InstancePayload-1.0.json").read_text())["$schema"]
+
+
+def test_cells_are_listed(run: Run, cells: Sequence[Cell]) -> None:
+    assert [cell["name"] for cell in json.loads(run("cell", "list", "--json").stdout)] == ["cell1", "cell2"]
+    table = run("cell", "list").stdout
+    assert cells[1].uuid in table
+    assert "\x1b[" not in table
+
+
+def test_database_upgrade_can_be_repeated(run: Run, cells: Sequence[Cell]) -> None:
+    for _ in range(2):
+        result = run("database", "upgrade")
+        assert result.exit_code == 0
+        assert result.stdout.splitlines() == [
+            "fleet database: up to date",
+            "cell cell1: up to date",
+            "cell cell2: up to date",
+        ]
+
+
+def test_new_fleet_database_is_made_ready_by_upgrade(run: Run, empty_place: Path) -> None:
+    (empty_place / "fleetlight.toml").write_text('[fleet]\ndatabase_url = "sqlite:///production.db"\n')
+    failed = run("cell", "list")
+    assert failed.exit_code == 1
+    assert "`fleetlight database upgrade`" in failed.stderr
+    assert run("database", "upgrade").exit_code == 0
+    assert json.loads(run("cell", "list", "--json").stdout) == []
+
+
+def test_status_of_cells_that_the_index_does_not_know(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("index", "status", "--json")
+    assert result.exit_code == 1
+    first = json.loads(result.stdout)[0]
+    assert (first["cell"], first["health"], first["complete"], first["watermark"]) == ("cell1", "unknown", False, None)
+
+
+def test_sync_fills_the_index(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("index", "sync", "--type", "OS::Nova::Server", "--cell", "cell2")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("cell2: 2 instances synced")
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        assert writer.read([instance_of(cells[1])]).keys() == {instance_of(cells[1])}
+        assert writer.load_progress()[cells[1].uuid].is_complete
+        assert writer.read([instance_of(cells[0])]) == {}
+
+
+def test_sync_of_something_unknown_names_what_is_known(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("index", "sync", "--type", "OS::Nova::Flavor")
+    assert result.exit_code == 2
+    assert "OS::Nova::Server" in result.stderr
+
+
+def test_sync_goes_on_when_one_cell_is_away(run: Run, cells: Sequence[Cell]) -> None:
+    database = Path("fleetlight-data/cells/cell1.db")
+    for file in database.parent.glob("cell1.db*"):
+        file.unlink()
+    database.mkdir()
+    result = run("index", "sync", "--type", "OS::Nova::Server")
+    assert result.exit_code == 1
+    assert "cell 'cell1' cannot be reached" in result.stderr
+    assert "not synced completely: cell1" in result.stderr
+    assert result.stdout.startswith("cell2: 2 instances synced")
+
+
+@pytest.mark.parametrize("command", ["relay", "indexer"])
+def test_parts_of_an_embedded_fleet_do_not_run_alone(run: Run, cells: Sequence[Cell], command: str) -> None:
+    result = run(command)
+    assert result.exit_code == 2
+    assert "inside of the process of `fleetlight up`" in result.stderr
+
+
+def test_relay_of_an_unknown_cell_is_refused(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("relay", "--cell", "cell9").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["api", "up"])
+def test_listening_to_everybody_has_to_be_wanted(run: Run, cells: Sequence[Cell], command: str) -> None:
+    result = run(command, "--host", "0.0.0.0")  # noqa: S104 -- that it is refused is what is tested
+    assert result.exit_code == 2
+    assert "--insecure" in result.stderr
+
+
+def test_moved_data_folder_still_works(run: Run, cells: Sequence[Cell], empty_place: Path) -> None:
+    (empty_place / "fleetlight-data").rename(empty_place / "moved")
+    folder = DataFolder(empty_place / "moved")
+    fleet = set_up_fleet(folder)
+    for cell in set_up_cells(folder, fleet, 1):
+        cell.engine.dispose()
+    fleet.close()
+    listed = json.loads(run("cell", "list", "--json", "--data-dir", "moved").stdout)
+    assert [cell["database_url"] for cell in listed] == [
+        f"sqlite:///{empty_place}/moved/cells/{name}.db" for name in ("cell1", "cell2")
+    ]
