@@ -169,21 +169,15 @@ class Receiver:
         except BusUnavailableError:
             self._abandon()
 
-    def dead_letter(self, delivery: Delivery, reason: str, detail: str) -> None:
-        """Move a message that can never be used to the dead letters, and acknowledge it once it has arrived there.
-
-        reason: one word for the kind of failure; detail: the sentence. Raises BusUnavailableError.
-        """
-        if self._link is None or not self._known_tags([delivery]):
-            return
-        self.bury(Message(delivery.body, delivery.routing_key, delivery.headers), reason, detail)
-        self.ack([delivery])
-
     def bury(self, message: Message, reason: str, detail: str) -> None:
-        """As `dead_letter`, for a message that was not received from here. Raises BusError, BusUnavailableError."""
+        """Put a message that can never be used among the dead letters; return when it is there.
+
+        The delivery that it came with, if it came with one, is still to be acknowledged.
+        reason: one word for the kind of failure; detail: the sentence. Raises BusError, BusUnavailableError.
+        """
         headers = {**message.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
-        link = self._link or self._open_link()
         try:
+            link = self._link or self._open_link()
             link.publish(topology.dead_name(self._cell_uuid), [(message.body, message.routing_key, headers)])
         except BusUnavailableError:
             self._abandon()

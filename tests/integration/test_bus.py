@@ -187,14 +187,14 @@ def test_requeued_messages_come_again(bus: Bus) -> None:
     assert all(delivery.redelivered for delivery in again)
 
 
-def test_dead_letter_is_moved_with_its_reason(bus: Bus) -> None:
+def test_dead_letter_is_kept_with_its_reason(bus: Bus) -> None:
     bus.publisher().publish(_messages(1, 2))
     receiver = bus.receiver()
     first, second = _drain(receiver, 2)
     assert dead_letters(bus.url, bus.cell) == 0
-    receiver.dead_letter(first, "malformed", "uuid: is missing")
+    receiver.bury(Message(first.body, first.routing_key, first.headers), "malformed", "uuid: is missing")
     wait_until(lambda: dead_letters(bus.url, bus.cell) == 1)
-    receiver.ack([second])
+    receiver.ack([first, second])
     receiver.close()
     assert bus.receiver().receive(1, LARGE, 0.1) == []
     assert _dead_headers(bus) == {
@@ -210,6 +210,11 @@ def _dead_headers(bus: Bus) -> dict[str, object]:
     with kombu.Connection(bus.url, transport=transport) as connection, connection.channel() as channel:
         message = wait_until(lambda: channel.basic_get(topology.dead_name(bus.cell), no_ack=True))
         return {name: value for name, value in message.headers.items() if name.startswith("fleetlight-")}
+
+
+def test_message_of_no_delivery_can_be_a_dead_letter(bus: Bus) -> None:
+    bus.receiver().bury(_messages(1)[0], "rejected", "from the changelog")
+    wait_until(lambda: dead_letters(bus.url, bus.cell) == 1)
 
 
 def test_there_are_no_dead_letters_on_a_bus_that_nobody_used(bus: Bus) -> None:
@@ -282,8 +287,6 @@ def test_receiver_connects_again_and_unacknowledged_messages_come_again(amqp_bus
     assert _numbers(again)[-2:] == [2, 3]
     assert all(delivery.redelivered for delivery in again)
     receiver.ack(before)  # of the old connection: no effect
-    receiver.dead_letter(before[2], "malformed", "of the old connection")
-    assert dead_letters(amqp_bus.url, amqp_bus.cell) == 0
     receiver.close()
     assert _numbers(_drain(amqp_bus.receiver(), 2)) == [2, 3]
 
