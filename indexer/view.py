@@ -6,7 +6,7 @@ wanted pieces, joined: no row is parsed or rendered again (DESIGN, decision 10).
 the same function, which is why a row looks the same by every route. Shapes: contracts/nova-servers, section 7.
 
 Links depend on the address that a request was sent to, which is not known here. In the few pieces that hold links
-(`has_links`) a URL begins with a JSON escape that our encoder never writes at the start of a string, `\\u002f` for the
+(`marks`) a URL begins with a JSON escape that our encoder never writes at the start of a string, `\\u002f` for the
 versioned base and `\\u002e` for the base without version; `ItemTemplate` puts the address there. The stored text is
 JSON either way. (Completing links in the joined page instead costs four times as much: measured on 1,000 items.)
 """
@@ -44,13 +44,14 @@ class Piece:
     """A run of members that appears from microversion 2.`since` to 2.`until`, for admins or for everybody.
 
     public_since: the microversion from which everybody sees it; None: only admins ever do.
+    marks: which bases its links begin with.
     """
 
     name: str
     since: int = 1
     until: int = NEWEST_MICROVERSION[1]
     public_since: int | None = 1
-    has_links: bool = False
+    marks: tuple[bytes, ...] = ()
 
     def is_shown(self, minor: int, *, is_admin: bool) -> bool:
         if not self.since <= minor <= self.until:
@@ -60,13 +61,13 @@ class Piece:
 
 _BEFORE_EMBEDDED_FLAVOR = 46
 _BEFORE_IMAGE_PROPERTIES = 97
-LINKS = Piece("links", has_links=True)
+LINKS = Piece("links", marks=(_VERSIONED_BASE, _PLAIN_BASE))
 BRIEF = Piece("brief")
 FULL = (
     Piece("common"),
-    Piece("image", until=_BEFORE_IMAGE_PROPERTIES, has_links=True),
-    Piece("image_with_properties", since=_BEFORE_IMAGE_PROPERTIES + 1, has_links=True),
-    Piece("flavor_link", until=_BEFORE_EMBEDDED_FLAVOR, has_links=True),
+    Piece("image", until=_BEFORE_IMAGE_PROPERTIES, marks=(_PLAIN_BASE,)),
+    Piece("image_with_properties", since=_BEFORE_IMAGE_PROPERTIES + 1, marks=(_PLAIN_BASE,)),
+    Piece("flavor_link", until=_BEFORE_EMBEDDED_FLAVOR, marks=(_PLAIN_BASE,)),
     Piece("flavor", since=_BEFORE_EMBEDDED_FLAVOR + 1),
     Piece("volumes_without_flag", until=2),
     Piece("volumes", since=3),
@@ -97,9 +98,12 @@ class ItemTemplate:
     def __init__(self, pieces: Sequence[Piece], *, versioned_base: str, plain_base: str) -> None:
         self.pieces = tuple(piece.name for piece in pieces)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
-        self._linked = [position for position, piece in enumerate(pieces) if piece.has_links]
-        self._versioned_base = b'"' + versioned_base.encode() + b"/"
-        self._plain_base = b'"' + plain_base.encode() + b"/"
+        bases = {_VERSIONED_BASE: b'"' + versioned_base.encode() + b"/", _PLAIN_BASE: b'"' + plain_base.encode() + b"/"}
+        self._completions = [
+            (2 * number + 1, mark, bases[mark]) for number, piece in enumerate(pieces) for mark in piece.marks
+        ]
+        # Pieces go where the empty bytes are: a brace, the pieces with commas between them, a brace.
+        self._frame = [b"{", *[b"", b","] * (len(pieces) - 1), b"", b"}"]
 
     @classmethod
     def brief(cls, *, versioned_base: str, plain_base: str) -> "ItemTemplate":
@@ -119,13 +123,17 @@ class ItemTemplate:
 
     def render(self, pieces: Sequence[bytes]) -> bytes:
         """One JSON object out of `self.pieces` as a source delivered them."""
-        complete = list(pieces)
-        for position in self._linked:
-            linked = complete[position].replace(_VERSIONED_BASE, self._versioned_base)
-            complete[position] = linked.replace(_PLAIN_BASE, self._plain_base)
-        if not complete[-1]:
-            complete.pop()
-        return b"{" + b",".join(complete) + b"}"
+        return b"".join(self.fragments(pieces))
+
+    def fragments(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """What gives `render(pieces)` when joined: a page joins those of all its items, and copies each byte once."""
+        fragments = self._frame.copy()
+        fragments[1::2] = pieces
+        for position, mark, base in self._completions:
+            fragments[position] = fragments[position].replace(mark, base)
+        if not pieces[-1]:
+            fragments[-3] = b""  # the comma before it
+        return fragments
 
 
 def render_view(record: Record) -> View:

@@ -133,9 +133,9 @@ class InstanceLister:
             sources.append(index_source(self._index, request, indexed, template.pieces))
         rows: list[Row] = []
         try:
-            async with aclosing(merge_sorted(sources, request.order)) as merged:
-                async for row in merged:
-                    rows.append(row)
+            async with aclosing(merge_sorted(sources, request.order)) as runs:
+                async for run in runs:
+                    rows += run[: request.limit - len(rows)]
                     if len(rows) == request.limit:
                         break
         finally:

@@ -1,4 +1,4 @@
-"""The one merge: sorted sources, read in batches, into one sorted stream of rows without duplicates."""
+"""The one merge: sorted sources, read in batches, into one sorted stream without duplicates."""
 
 import asyncio
 import heapq
@@ -21,8 +21,8 @@ class Row(Protocol):
     @property
     def position(self) -> tuple[Any, ...]: ...
 
-    def item(self, template: ItemTemplate) -> bytes:
-        """The instance as an answer shows it; rendered only when asked for."""
+    def item(self, template: ItemTemplate) -> Sequence[bytes]:
+        """The instance as an answer shows it, in fragments to join; rendered only when asked for."""
         ...
 
 
@@ -34,8 +34,8 @@ class Source(Protocol):
         ...
 
 
-async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGenerator[Row]:
-    """Merge what the sources deliver, lazily.
+async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGenerator[list[Row]]:
+    """Merge what the sources deliver, lazily, in runs: the rows that follow until some source has to be asked again.
 
     The first batches are fetched at the same time, because a source that was not touched would otherwise be waited for
     in the middle of the merge, one source after the other. After that a source is asked again only when its next row is
@@ -46,54 +46,75 @@ async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGene
     """
     streams = [_Stream(source) for source in sources]
     await _fill_together(streams)
-    streams = [stream for stream in streams if stream.rows]
     seen: set[str] = set()
-    heap = [(order.comparable(stream.head.position), number) for number, stream in enumerate(streams)]
+    heap = [
+        (order.comparable(stream.head.position), number) for number, stream in enumerate(streams) if stream.has_rows
+    ]
     heapq.heapify(heap)
-    while len(heap) > 1:
-        _, number = heap[0]
+    while heap:
+        if len(streams) == 1:
+            # The usual page: the index alone. Nothing to compare, and one source has no row twice.
+            run, number = streams[0].take_all(), 0
+        else:
+            run, number = _merge_until_exhausted(streams, heap, order, seen)
+        yield run
         stream = streams[number]
-        row = stream.head
-        if _is_new(row, seen):
-            yield row
-        if await stream.advance():
+        await stream.fill()
+        if stream.has_rows:
             heapq.heapreplace(heap, (order.comparable(stream.head.position), number))
         else:
             heapq.heappop(heap)
-    if heap:
-        # What is left of one source needs no comparisons; with the index alone this is the whole page.
-        rest = streams[heap[0][1]]
-        while True:
-            if _is_new(rest.head, seen):
-                yield rest.head
-            if not await rest.advance():
-                return
+
+
+def _merge_until_exhausted(
+    streams: Sequence["_Stream"], heap: list[tuple[tuple[Any, ...], int]], order: SortOrder, seen: set[str]
+) -> tuple[list[Row], int]:
+    """The next rows up to the end of some stream's batch, and the number of that stream, which still heads the heap."""
+    run: list[Row] = []
+    while True:
+        number = heap[0][1]
+        stream = streams[number]
+        row = stream.take()
+        uuid = row.position[-1]
+        if uuid not in seen:
+            seen.add(uuid)
+            run.append(row)
+        if not stream.has_rows:
+            return run, number
+        heapq.heapreplace(heap, (order.comparable(stream.head.position), number))
 
 
 class _Stream:
-    """A source and its current batch."""
+    """A source and what is left of its current batch."""
 
-    __slots__ = ("_index", "_source", "rows")
+    __slots__ = ("_index", "_rows", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._index = 0
-        self.rows: Sequence[Row] = ()
+        self._rows: Sequence[Row] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        return self._index < len(self._rows)
 
     @property
     def head(self) -> Row:
-        return self.rows[self._index]
+        return self._rows[self._index]
 
     async def fill(self) -> None:
-        self.rows = await self._source.next_batch()
+        self._rows = await self._source.next_batch()
         self._index = 0
 
-    async def advance(self) -> bool:
-        """Step to the next row, fetching a batch if need be; False when there is none."""
+    def take(self) -> Row:
+        row = self._rows[self._index]
         self._index += 1
-        if self._index == len(self.rows):
-            await self.fill()
-        return bool(self.rows)
+        return row
+
+    def take_all(self) -> list[Row]:
+        rows = list(self._rows[self._index :])
+        self._index = len(self._rows)
+        return rows
 
 
 async def _fill_together(streams: Sequence[_Stream]) -> None:
@@ -107,11 +128,3 @@ async def _fill_together(streams: Sequence[_Stream]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _is_new(row: Row, seen: set[str]) -> bool:
-    uuid = row.position[-1]
-    if uuid in seen:
-        return False
-    seen.add(uuid)
-    return True

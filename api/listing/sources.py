@@ -32,20 +32,6 @@ class CellReader(Protocol):
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
 
 
-class IndexRow:
-    """A row of the index: its pieces are ready, they only have to be put together."""
-
-    __slots__ = ("_pieces", "cell_uuid", "position")
-
-    def __init__(self, cell_uuid: str, position: tuple[Any, ...], pieces: Sequence[bytes]) -> None:
-        self.cell_uuid = cell_uuid
-        self.position = position
-        self._pieces = pieces
-
-    def item(self, template: ItemTemplate) -> bytes:
-        return template.render(self._pieces)
-
-
 class LiveRow:
     """A row of a cell. It is rendered as the indexer would, and only when the page shows it."""
 
@@ -59,9 +45,9 @@ class LiveRow:
     def cell_uuid(self) -> str:
         return self._row.cell_uuid
 
-    def item(self, template: ItemTemplate) -> bytes:
+    def item(self, template: ItemTemplate) -> list[bytes]:
         document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
-        return template.render(template.pick(document.view))
+        return template.fragments(template.pick(document.view))
 
 
 class BatchedSource:
@@ -104,8 +90,7 @@ def index_source(
     """The index, restricted to `cells` (uuids); raises IndexerError and NotExpressibleError when read."""
 
     async def read(request: PageRequest) -> Sequence[Row]:
-        rows = await searcher.search(request, cells, pieces)
-        return [IndexRow(row.cell_uuid, row.position, row.pieces) for row in rows]
+        return await searcher.search(request, cells, pieces)
 
     return BatchedSource(read, request, request.limit)
 

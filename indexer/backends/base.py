@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from indexer.view import View
+from indexer.view import ItemTemplate, View
 from query.fields import Record
 from query.page import PageRequest
 
@@ -77,6 +77,10 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
     cell_uuid: str
     position: tuple[Any, ...]
     pieces: Sequence[bytes]
+
+    def item(self, template: ItemTemplate) -> list[bytes]:
+        """The instance as an answer shows it, in fragments to join; `pieces` are those of the template."""
+        return template.fragments(self.pieces)
 
 
 class IndexWriter(Protocol):

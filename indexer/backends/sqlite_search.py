@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
@@ -25,7 +26,7 @@ def select_page(
 
     The rows go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it.
     """
-    statement, values = _compile(request, cells, pieces)
+    statement, values = _compile(request, tuple(cells), tuple(pieces))
     first_piece = len(request.order.keys) + 1
     rows = [
         IndexedRow(row[0], row[1:first_piece], row[first_piece:])
@@ -37,12 +38,14 @@ def select_page(
     return [_with_bools(row, bools) for row in rows] if bools else rows
 
 
-def _compile(request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> tuple[str, Sequence[object]]:
+@lru_cache(maxsize=256)
+def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...]) -> tuple[str, Sequence[object]]:
+    """The statement of a request and its values; first pages are asked for again and again."""
     terms = [to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, _COLUMNS, "sqlite"))
     # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are asked for.
-    terms.append(DOCUMENTS.c.cell_uuid.in_(list(cells)))
+    terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
         select(
             DOCUMENTS.c.cell_uuid,

@@ -37,7 +37,7 @@ def check_that_all_routes_agree(fleet: ListedFleet, rows: Rows, request: PageReq
             assert listed.page.is_complete or name == "index"
             assert len(listed.uuids) <= request.limit
             found += listed.uuids
-            items += listed.page.items
+            items += listed.items
             page_request = fleet.behind(listed, request, consistency)
         assert found == uuids, name
         answers.append(items)

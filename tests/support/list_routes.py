@@ -43,6 +43,7 @@ class Listed:
     """One page, as the caller sees it."""
 
     uuids: list[str]
+    items: list[bytes]
     page: Page
 
 
@@ -105,7 +106,8 @@ class ListedFleet:
 
     def list(self, request: PageRequest, consistency: Consistency) -> Listed:
         page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
-        return Listed([json.loads(item)["id"] for item in page.items], page)
+        items = [b"".join(item) for item in page.items]
+        return Listed([json.loads(item)["id"] for item in items], items, page)
 
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:
         """The request for the page that follows `listed`, found through its marker."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.listing.merge_sort import Row, merge_sorted
-from api.listing.sources import IndexRow
+from indexer.backends.base import IndexedRow
 from query.instances import INSTANCE_FIELDS
 from query.sort import Direction, SortKey, SortOrder
 
@@ -27,7 +27,7 @@ class ListSource:
     async def next_batch(self) -> Sequence[Row]:
         self.asked += 1
         batch = self._batches.pop(0) if self._batches else []
-        return [IndexRow("cell", position, ()) for position in batch]
+        return [IndexedRow("cell", position, ()) for position in batch]
 
 
 class HangingSource:
@@ -53,12 +53,12 @@ class FailingSource:
 def merged(sources: Sequence[ListSource], limit: int | None = None) -> list[tuple[object, ...]]:
     async def collect() -> list[tuple[object, ...]]:
         positions: list[tuple[object, ...]] = []
-        async with aclosing(merge_sorted(sources, BY_NAME)) as rows:
-            async for row in rows:
-                positions.append(row.position)
-                if len(positions) == limit:
+        async with aclosing(merge_sorted(sources, BY_NAME)) as runs:
+            async for run in runs:
+                positions += [row.position for row in run]
+                if limit is not None and len(positions) >= limit:
                     break
-        return positions
+        return positions[:limit]
 
     return asyncio.run(collect())
 
@@ -91,7 +91,7 @@ def test_source_is_asked_again_only_when_its_next_row_is_needed() -> None:
 def test_failure_of_one_source_ends_the_wait_for_the_others() -> None:
     hanging = HangingSource()
 
-    async def first() -> Row:
+    async def first() -> list[Row]:
         return await anext(merge_sorted([hanging, FailingSource()], BY_NAME))
 
     with pytest.raises(OSError, match="gone"):
@@ -113,6 +113,6 @@ def test_first_batches_are_fetched_at_the_same_time() -> None:
 
         sources = [Meeting([(name, name)]) for name in "abc"]
         async with asyncio.timeout(10):
-            return [row.position async for row in merge_sorted(sources, BY_NAME)]
+            return [row.position async for run in merge_sorted(sources, BY_NAME) for row in run]
 
     assert asyncio.run(collect()) == [("c", "c"), ("b", "b"), ("a", "a")]

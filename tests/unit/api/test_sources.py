@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import pytest
 
@@ -57,13 +58,12 @@ def page_of(limit: int) -> PageRequest:
 def collect(sources: Sequence[CellSource | BatchedSource], limit: int) -> list[str]:
     async def run() -> list[str]:
         uuids: list[str] = []
-        rows = merge_sorted(sources, ORDER)
-        async for row in rows:
-            uuids.append(row.position[-1])
-            if len(uuids) == limit:
-                break
-        await rows.aclose()
-        return uuids
+        async with aclosing(merge_sorted(sources, ORDER)) as runs:
+            async for run in runs:
+                uuids += [row.position[-1] for row in run]
+                if len(uuids) >= limit:
+                    break
+        return uuids[:limit]
 
     return asyncio.run(run())
 
