@@ -20,7 +20,7 @@ _FIRST = ("timestamp", "level", "event")
 _CHATTY = {
     "alembic": logging.WARNING,
     "amqp": logging.WARNING,
-    "elastic_transport": logging.WARNING,
+    "elastic_transport": logging.ERROR,  # warns of each failed attempt
     "elasticsearch": logging.WARNING,
     "kombu": logging.WARNING,
     "kombu.connection": logging.ERROR,  # warns that `memory://` names no host

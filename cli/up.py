@@ -125,8 +125,8 @@ class _Process:
         """Returns when everything has ended, in the order of the data: what comes first stops first."""
 
         def on_ready(stop: Stop) -> None:
-            self._start(stop)
             _print_banner(address_of(listener), folder)
+            self._start(stop)
 
         try:
             serve_until_stopped(self._settings, self._fleet, listener, on_ready)
@@ -160,5 +160,4 @@ def _print_banner(address: str, folder: DataFolder) -> None:
         "Stop it with Ctrl-C.",
         "",
     )
-    for line in lines:
-        print_result(line)
+    print_result("\n".join(lines))
