@@ -7,6 +7,7 @@ both cases whoever is killed has let go, whatever was in its hands.
 import fcntl
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -83,7 +84,9 @@ class _AdvisoryLock:
 
     def release(self) -> None:
         if self._connection is not None:
-            # Closing the session, not returning it to the pool, is what lets go of the lock in every case.
+            # Closing the session lets go of the lock in every case, but the server notices that a moment later.
+            with suppress(DBAPIError):
+                self._connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": self._key})
             self._connection.invalidate()
             self._connection.close()
             self._connection = None

@@ -1,0 +1,59 @@
+"""`scripts/bench [NAME…] [--quick] [--json FILE]`: run benchmarks and print what they measured."""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import ingest, listing
+from bench.measure import Figure
+
+BENCHES = {
+    "list": listing.run,
+    "ingest": ingest.run,
+}
+
+
+def main() -> int:
+    """Run the benchmarks; 0 when every goal that was measured is met, 1 otherwise."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Measure Fleetlight against bare loops of the same libraries, as ratios in one run.",
+        epilog="Real servers are measured where FLEETLIGHT_TEST_ELASTICSEARCH_URL and the like name them. "
+        "Example: scripts/bench list --quick --json figures.json",
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones ({', '.join(BENCHES)}; default: all)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, fewer runs: does it work at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there, as a list of objects")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+
+    console = Console()
+    figures: list[Figure] = []
+    for name in arguments.names or BENCHES:
+        with tempfile.TemporaryDirectory(prefix="fleetlight-bench-") as directory:
+            for figure in BENCHES[name](Path(directory), arguments.quick):
+                figures.append(figure)
+                console.print(f"{figure.name}: {figure.what}", style="dim", soft_wrap=True, highlight=False)
+    console.print(_table(figures))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([figure.as_json() for figure in figures], indent=2) + "\n")
+    return 0 if all(figure.met is not False for figure in figures) else 1
+
+
+def _table(figures: list[Figure]) -> Table:
+    table = Table("name", "value", "unit", "goal", "met", "runs")
+    for figure in figures:
+        met = {None: "", True: "[green]yes[/green]", False: "[red]NO[/red]"}[figure.met]
+        table.add_row(figure.name, f"{figure.value:g}", figure.unit, figure.goal or "", met, str(figure.runs))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""`scripts/bench list`: what a page of 1,000 instances costs, against a bare query that returns the same documents."""
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+from fastapi import FastAPI
+from sqlalchemy import insert
+
+from api.app import ApiParts, create_app
+from api.listing.answer import Consistency
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import live_batch_size
+from api.settings import ApiSettings, SearchSettings
+from bench import fleet as made_up
+from bench.measure import Figure, at_most, figure, interleaved
+from cells.adapters import open_adapter
+from cells.clock import system_clock
+from cells.database import create_database_engine, writing
+from cells.fan_out import CellPool
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind, InstanceRow
+from cells.tables import instances
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress
+from indexer.backends.settings import IndexSettings
+from indexer.backends.sqlite_schema import piece_column
+from indexer.documents import to_document
+from indexer.view import ItemTemplate
+from query.filters import Eq
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+
+_PAGE = 1000
+_CELLS = 16
+_BATCH = 1000
+# The newest microversion: what clients ask for, and the largest items.
+_HEADERS = [(b"host", b"127.0.0.1:8774"), (b"openstack-api-version", b"compute latest")]
+_LIST = "all_tenants=1"
+_NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
+_TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://127.0.0.1/v2.1", plain_base="http://127.0.0.1")
+
+
+def run(directory: Path, quick: bool) -> Iterator[Figure]:
+    """quick: 10,000 instances instead of 100,000."""
+    count = 10_000 if quick else 100_000
+    runs = 7 if quick else 31
+    cells = _make_fleet(directory, count)
+    index = IndexSettings(path=directory / "index.db")
+    _fill_index(index, cells, count)
+    yield from _embedded_page(directory, index, count, runs)
+    yield from _fan_out(directory, count)
+
+
+def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int) -> Iterator[Figure]:
+    """The page as the listing service returns it, and the whole request, from its parsed head to the bytes to send."""
+    plain = _connect(index)
+    mapped = _connect(index)
+    # What the searcher does too: it saves a copy of every page of the file.
+    mapped.execute(f"PRAGMA mmap_size = {2**34}")
+    columns = ", ".join(piece_column(piece) for piece in _TEMPLATE.pieces)
+    statement = (
+        f"SELECT uuid, created_at, {columns} FROM documents WHERE deleted = 0 "  # noqa: S608
+        f"ORDER BY created_at DESC, uuid LIMIT {_PAGE}"
+    )
+    request = PageRequest(Eq("deleted", False), _NEWEST_FIRST, _PAGE)
+    with _loop() as run:
+        served = _Served(directory, index)
+
+        def page() -> None:
+            listed = run(served.lister.list_page(request, _TEMPLATE, Consistency.BOUNDED))
+            assert (len(listed.items), listed.summary) == (_PAGE, "index")
+
+        def answer() -> None:
+            status, body = run(served.get("/v2.1/servers/detail", _LIST))
+            assert (status, body.count(b'"OS-EXT-STS:vm_state"')) == (200, _PAGE)
+
+        def bare(connection: sqlite3.Connection) -> None:
+            assert len(connection.execute(statement).fetchall()) == _PAGE
+
+        asked = f"{_PAGE} of {count} full items, newest microversion, {_CELLS} cells, SQLite index"
+        measured = (
+            (
+                "",
+                answer,
+                plain,
+                "whole GET /servers/detail but the socket",
+                "bare query of the same columns",
+                at_most(1.5),
+            ),
+            (".service", page, plain, "page of the listing service", "bare query of the same columns", None),
+            (".service.mapped", page, mapped, "the same page", "bare query with the file mapped to memory", None),
+        )
+        for suffix, ours, connection, what, bare_what, goal in measured:
+            pair = interleaved(ours, partial(bare, connection), runs)
+            yield figure(
+                f"list.index.embedded{suffix}",
+                pair.ratio,
+                "ratio",
+                f"{what} ({asked}; {pair.ours_s * 1e3:.1f} ms) / {bare_what} ({pair.bare_s * 1e3:.1f} ms)",
+                runs=pair.runs,
+                goal=goal,
+            )
+        run(served.close())
+    plain.close()
+    mapped.close()
+
+
+def _connect(index: IndexSettings) -> sqlite3.Connection:
+    return sqlite3.connect(f"{index.path.as_uri()}?mode=ro", uri=True)
+
+
+def _fan_out(directory: Path, count: int) -> Iterator[Figure]:
+    """What the classic fan-out reads for one page."""
+    with _loop() as run:
+        served = _Served(directory, index=None)
+        status, body = run(served.get("/v2.1/servers/detail", _LIST))
+        run(served.close())
+    assert status == 200
+    shown = {server["id"] for server in msgspec.json.decode(body)["servers"]}
+    assert len(shown) == _PAGE
+    batch = live_batch_size(_PAGE, _CELLS)
+    beyond = [len(rows) - len(shown.intersection(rows)) for rows in served.pool.read.values()]
+    yield figure(
+        "list.fan_out.read_ahead",
+        max(beyond) / batch,
+        "batches",
+        f"rows that the fan-out read of a cell and did not need, in batches of {batch}; the worst of {_CELLS} cells",
+        runs=_CELLS,
+        goal=at_most(1),
+    )
+    total = sum(len(rows) for rows in served.pool.read.values())
+    yield figure(
+        "list.fan_out.rows_read",
+        total / _PAGE,
+        "ratio",
+        f"rows that the fan-out read of {count} in all cells / rows of the page",
+        runs=1,
+    )
+
+
+@contextmanager
+def _loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Runs coroutines as a server's loop would. (asyncio.Runner prepares for signals with each call, which costs more
+    than the list: it makes a text of the last result.)
+    """
+    loop = uvloop.new_event_loop()
+    yield loop.run_until_complete
+    loop.close()
+
+
+class _CountingPool(CellPool):
+    """A cell pool that remembers which rows it has read."""
+
+    def __init__(self, list_cells: Callable[[], Sequence[Cell]]) -> None:
+        super().__init__(list_cells, open_adapter)
+        self.read: dict[str, list[str]] = {}
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        rows = await super().read_page(cell_uuid, request, timeout_s)
+        self.read.setdefault(cell_uuid, []).extend(row.uuid for row in rows)
+        return rows
+
+
+class _Served:
+    """The API over the fleet in `directory`, called as a web server would."""
+
+    def __init__(self, directory: Path, index: IndexSettings | None) -> None:
+        self._fleet = Fleet(create_database_engine(_url(directory / "fleet.db")))
+        self.pool = _CountingPool(self._fleet.cells)
+        self._searcher = None if index is None else open_searcher(index)
+        search = SearchSettings(enabled=index is not None, staleness_limit_s=86_400)
+        parts = ApiParts(self.pool, self._fleet, self._searcher, ApiSettings(), search)
+        self._app: FastAPI = create_app(parts)
+        self.lister: InstanceLister = self._app.state.lister
+
+    async def get(self, path: str, query: str) -> tuple[int, bytes]:
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": _HEADERS,
+            "server": ("127.0.0.1", 8774),
+            "client": ("127.0.0.1", 1),
+            "root_path": "",
+        }
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+    async def close(self) -> None:
+        if self._searcher is not None:
+            await self._searcher.close()
+        await self.pool.close()
+        self._fleet.close()
+
+
+def _make_fleet(directory: Path, count: int) -> list[Cell]:
+    fleet_engine = create_database_engine(_url(directory / "fleet.db"))
+    upgrade_fleet(fleet_engine)
+    fleet = Fleet(fleet_engine)
+    cells = []
+    records = made_up.records(count)
+    for number in range(_CELLS):
+        url = _url(directory / f"cell{number}.db")
+        engine = create_database_engine(url)
+        upgrade_cell(engine)
+        cells.append(fleet.add_cell(f"cell{number}", CellKind.NATIVE, url, "memory://"))
+        for batch in _batches(itertools.islice(records, count // _CELLS)):
+            with writing(engine) as connection:
+                connection.execute(insert(instances), [{**record, "revision": 1} for record in batch])
+        engine.dispose()
+    fleet.close()
+    return cells
+
+
+def _fill_index(index: IndexSettings, cells: Sequence[Cell], count: int) -> None:
+    writer = open_writer(index)
+    writer.prepare()
+    records = made_up.records(count)
+    for cell in cells:
+        for batch in _batches(itertools.islice(records, count // _CELLS)):
+            writer.write([to_document(cell.uuid, 1, record) for record in batch])
+    writer.make_searchable()
+    writer.save_progress([CellProgress(cell.uuid, 0, system_clock(), is_complete=True) for cell in cells])
+    writer.close()
+
+
+def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while batch := list(itertools.islice(records, _BATCH)):
+        yield batch
+
+
+def _url(path: Path) -> str:
+    return f"sqlite:///{path}"
