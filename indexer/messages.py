@@ -6,6 +6,7 @@ from uuid import UUID
 from cells.instance_payload import from_payload
 from indexer.documents import OLDEST_TIME_VERSION, ForeignChange, NativeChange
 from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.native_messages import read_record
 from notifications.envelope import Notification, decode
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from notifications.payloads import fleetlight, instance
@@ -40,6 +41,10 @@ def interpret(body: bytes, revision: int | None) -> Meaning:
     revision: what the message's headers say; None for a notification from outside, which has no such header.
     Raises MalformedMessageError for what can never be read.
     """
+    if revision is not None:
+        record = read_record(body)
+        if record is not None:
+            return NativeChange(revision, record)
     try:
         notification = decode(body)
         payload = parse_payload(notification.payload)
