@@ -123,7 +123,8 @@ def _leaves(draw: st.DrawFn) -> Filter:
     text = st.sampled_from(("name", "state"))
     matched = st.one_of(*(st.builds(leaf, text, st.sampled_from(PATTERNS)) for leaf in (Matches, NotMatches)))
     held = st.one_of(*(st.builds(leaf, st.just("tags"), st.sampled_from((*TAGS, "a\0"))) for leaf in (Has, Lacks)))
-    return draw(st.one_of(compared, listed, null, matched, held))
+    leaf: Filter = draw(st.one_of(compared, listed, null, matched, held))
+    return leaf
 
 
 filters: st.SearchStrategy[Filter] = st.recursive(
@@ -142,7 +143,8 @@ orders: st.SearchStrategy[SortOrder] = st.lists(
 
 def _position(draw: st.DrawFn, order: SortOrder, records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
     """That of a row, or of one that is not there."""
-    row = dict(draw(st.sampled_from(records))) if records and draw(st.booleans()) else draw(_rows)
+    of_a_row = bool(records) and draw(st.booleans())
+    row = dict(draw(st.sampled_from(records) if of_a_row else _rows))
     row.setdefault("uuid", draw(st.sampled_from(UUIDS)))
     return order.values(row)
 
