@@ -85,8 +85,9 @@ class _AdvisoryLock:
     def release(self) -> None:
         if self._connection is not None:
             # Closing the session lets go of the lock in every case, but the server notices that a moment later.
-            with suppress(DBAPIError):
-                self._connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": self._key})
-            self._connection.invalidate()
+            if not self._connection.invalidated:
+                with suppress(DBAPIError):
+                    self._connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": self._key})
+                self._connection.invalidate()
             self._connection.close()
             self._connection = None
