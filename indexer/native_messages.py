@@ -6,7 +6,6 @@ Whatever is not exactly as expected, a newer version or a wrong value, is left t
 newer and says what is wrong.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from types import UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
@@ -33,7 +32,7 @@ def _type_of(annotation: Any) -> Any:
         if annotation == known:
             return read_as
     if isinstance(annotation, type) and issubclass(annotation, VersionedPayload):
-        return _wrapper_of(annotation, annotation.model_fields)
+        return _wrapper_of(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         return Union[tuple(map(_type_of, arguments))]  # noqa: UP007  # there is no other way at run time
@@ -42,10 +41,10 @@ def _type_of(annotation: Any) -> Any:
     return annotation
 
 
-def _wrapper_of(payload: type[VersionedPayload], fields: Iterable[str]) -> Any:
+def _wrapper_of(payload: type[VersionedPayload]) -> Any:
     """What reads a wrapped payload of exactly its present version; `data` becomes a dict with the names of the wire."""
     hints = get_type_hints(payload, include_extras=True)
-    types = {wire_name(payload, name): _type_of(hints[name]) for name in fields}
+    types = {wire_name(payload, name): _type_of(hints[name]) for name in payload.model_fields}
     new_typed_dict: Any = TypedDict  # a function, which type checkers take for a form of declaration
     return msgspec.defstruct(
         payload.__name__,
@@ -61,6 +60,7 @@ def _wrapper_of(payload: type[VersionedPayload], fields: Iterable[str]) -> Any:
 
 _FIELDS = [name for name in InstancePayload.model_fields if name in INSTANCE_FIELDS]
 _RENAMED = [(wire_name(InstancePayload, name), name) for name in _FIELDS if wire_name(InstancePayload, name) != name]
+_NOT_IN_A_RECORD = [name for name in InstancePayload.model_fields if name not in INSTANCE_FIELDS]
 _TIMES = [name for name in _FIELDS if INSTANCE_FIELDS[name].kind is Kind.TIMESTAMP]
 _PART_LISTS = ("ip_addresses", "block_devices", "keypairs", "shares")
 _POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
@@ -77,7 +77,7 @@ _decode_inner = msgspec.json.Decoder(
         "_Inner",
         [
             *((name, str) for name in ("event_type", "publisher_id", "priority", "timestamp", "message_id")),
-            ("payload", _wrapper_of(InstancePayload, _FIELDS)),
+            ("payload", _wrapper_of(InstancePayload)),
         ],
         gc=False,
     )
@@ -91,6 +91,8 @@ def read_record(body: bytes) -> Record | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     record: dict[str, Any] = inner.payload.data
+    for name in _NOT_IN_A_RECORD:
+        del record[name]
     for sent_as, name in _RENAMED:
         record[name] = record.pop(sent_as)
     for name in _TIMES:
