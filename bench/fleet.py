@@ -18,6 +18,7 @@ _FLAVOR = {
     "disabled": False,
     "is_public": True,
     "extra_specs": {"hw:cpu_policy": "shared", "hw:numa_nodes": "1"},
+    "projects": None,
     "description": None,
 }
 _BEGIN = 1_700_000_000_000_000  # microseconds since the epoch

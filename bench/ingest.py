@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from elasticsearch import Elasticsearch
 
+from bench import bus
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from indexer.backends import open_writer
@@ -40,6 +41,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     url = os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL")
     if url:
         yield _elasticsearch(url, documents, rounds)
+    yield from bus.run(quick)
 
 
 def _sqlite(directory: Path, documents: Sequence[Document], rounds: int) -> Figure:
