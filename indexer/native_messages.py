@@ -16,7 +16,7 @@ from cells.instance_payload import POWER_STATES
 from notifications.envelope import ENVELOPE_VERSION
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.versioned import DATA_KEY, NAME_KEY, NAMESPACE_KEY, VERSION_KEY, VersionedPayload, wire_name
-from notifications.wire_types import PreciseTime, Uuid, WireTime
+from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT, PreciseTime, Uuid, WireTime
 from query.fields import Kind, Record, to_microseconds
 from query.instances import INSTANCE_FIELDS
 
@@ -62,6 +62,7 @@ _FIELDS = [name for name in InstancePayload.model_fields if name in INSTANCE_FIE
 _RENAMED = [(wire_name(InstancePayload, name), name) for name in _FIELDS if wire_name(InstancePayload, name) != name]
 _NOT_IN_A_RECORD = [name for name in InstancePayload.model_fields if name not in INSTANCE_FIELDS]
 _TIMES = [name for name in _FIELDS if INSTANCE_FIELDS[name].kind is Kind.TIMESTAMP]
+_FIRST_TIME, _LAST_TIME = to_microseconds(FIRST_MOMENT), to_microseconds(LAST_MOMENT)
 _PART_LISTS = ("ip_addresses", "block_devices", "keypairs", "shares")
 _POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 
@@ -88,7 +89,7 @@ def read_record(body: bytes) -> Record | None:
     """The complete record in a message of a native cell; None if the message has to be read the general way."""
     try:
         inner: Any = _decode_inner(_decode_outer(body).message)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     record: dict[str, Any] = inner.payload.data
     for name in _NOT_IN_A_RECORD:
@@ -98,7 +99,10 @@ def read_record(body: bytes) -> Record | None:
     for name in _TIMES:
         moment = record[name]
         if moment is not None:
-            record[name] = to_microseconds(moment)
+            time = to_microseconds(moment)
+            if not _FIRST_TIME <= time <= _LAST_TIME:
+                return None
+            record[name] = time
     if record["power_state"] is not None:
         record["power_state"] = _POWER_NUMBERS[record["power_state"]]
     if record["auto_disk_config"] is not None:

@@ -31,6 +31,10 @@ VmState = Literal[
 PowerState = Literal["pending", "running", "paused", "shutdown", "crashed", "suspended"]
 DiskConfig = Literal["AUTO", "MANUAL"]
 
+# With their zones some texts name moments that UTC has no date for: `0001-01-01T00:00:00+14:00`.
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
+
 
 def _seconds(moment: datetime) -> str:
     """Nova's form: whole seconds. A fraction, which Nova never sends, is not dropped."""
@@ -50,12 +54,15 @@ class _WireTime:
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         # The pattern keeps out what pydantic would also read as a time, such as "1700000000".
         text = core_schema.str_schema(strict=True, pattern=r"^\d{4}-\d\d-\d\d[T ]\d\d:")
-        parsed = core_schema.datetime_schema(strict=False, tz_constraint="aware")
+        parsed, given = (
+            core_schema.datetime_schema(strict=strict, tz_constraint="aware", ge=FIRST_MOMENT, le=LAST_MOMENT)
+            for strict in (False, True)
+        )
         return core_schema.union_schema(
-            [core_schema.chain_schema([text, parsed]), core_schema.datetime_schema(strict=True, tz_constraint="aware")],
+            [core_schema.chain_schema([text, parsed]), given],
             mode="left_to_right",
             custom_error_type="wire_time",
-            custom_error_message="a time with its zone is needed",
+            custom_error_message="a time with its zone is needed, in the years 1 to 9999 of UTC",
             serialization=core_schema.plain_serializer_function_ser_schema(
                 self._to_text, return_schema=core_schema.str_schema(), when_used="json-unless-none"
             ),

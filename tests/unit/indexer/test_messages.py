@@ -78,6 +78,24 @@ def _wrong_field() -> bytes:
     return body(payload)
 
 
+@pytest.mark.parametrize("revision", [None, 3])
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_time_that_utc_has_no_date_for_is_refused_by_name(time: str, revision: int | None) -> None:
+    payload = instance_payload()
+    payload["nova_object.data"]["created_at"] = time
+    with pytest.raises(MalformedMessageError, match="created_at"):
+        interpret(body(payload), revision)
+
+
+@pytest.mark.parametrize("revision", [None, 3])
+def test_message_nested_too_deep_is_refused(revision: int | None) -> None:
+    payload = instance_payload(scheduler_hints={"group": "deep"})
+    deep = "[" * 100_000 + "]" * 100_000
+    message = body(payload).replace(rb"\"deep\"", deep.encode())
+    with pytest.raises(MalformedMessageError, match="message"):
+        interpret(message, revision)
+
+
 @pytest.mark.parametrize(
     ("message", "reason", "detail"),
     [
