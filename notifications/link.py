@@ -188,11 +188,18 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
         raise BusError(f"no bus speaks '{scheme}': the address must begin with {', '.join(_SCHEMES)} and ://")
     is_memory = scheme == "memory"
     options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
-    connection = Connection(
-        "memory://localhost" if is_memory else transport_url,
-        transport=MemoryTransport if is_memory else None,
-        connect_timeout=settings.connect_timeout_s,
-        heartbeat=heartbeat_s,
-        transport_options=options,
-    )
+    try:
+        connection = Connection(
+            "memory://localhost" if is_memory else transport_url,
+            transport=MemoryTransport if is_memory else None,
+            connect_timeout=settings.connect_timeout_s,
+            heartbeat=heartbeat_s,
+            transport_options=options,
+        )
+    except (ValueError, TypeError):
+        # What kombu says of it may hold a part of a password: one with a slash in it ends up as the port.
+        raise BusError(
+            f"the address of the bus cannot be read: it must be like {scheme}://user:password@host:5672/vhost, "
+            "with special characters of the password as %XX"
+        ) from None
     return is_memory, connection
