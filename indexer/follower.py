@@ -182,7 +182,9 @@ class CellFollower:
                 raise _StopRequestedError
 
         tracker, batch_size = self._tracker, self._settings.sync_batch_size
-        if tracker.needs_sync and (reaches_back_to_the_beginning(adapter) or is_empty(adapter)):
+        # Only from the very beginning: a change before the watermark may be one that could not be indexed.
+        replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
+        if tracker.needs_sync and (replays_everything or is_empty(adapter)):
             tracker.mark_synced()
         needs_sync = tracker.needs_sync
         while True:

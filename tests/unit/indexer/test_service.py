@@ -139,6 +139,19 @@ def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
     assert stage.saved() == CellProgress(CELL_UUID, 0, 0, is_complete=True)
 
 
+def test_instance_that_could_not_be_indexed_is_not_forgotten_by_a_restart(stage: Stage) -> None:
+    """The changelog reaches back to the beginning, but the watermark has passed what was refused."""
+    stage.cell.create()
+    [uuid] = stage.cell.rows
+    stage.index.refused[uuid] = "the name is too long"
+    with stage.running():
+        wait_until(lambda: (saved := stage.saved()) is not None and saved.watermark == 1)
+    stage.index.refused.clear()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        assert uuid in stage.index.searchable
+
+
 def test_cell_whose_changelog_reaches_back_to_the_beginning_is_caught_up_with(stage: Stage) -> None:
     for _ in range(10):
         stage.cell.create()
