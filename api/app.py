@@ -1,10 +1,11 @@
 """The application: every route of every face, put together from parts that were built elsewhere."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,6 +30,7 @@ class ApiParts:
 
     cells: a `cells.fan_out.CellPool`. mappings: the `cells.fleet.Fleet`.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
+    other_metrics: of parts that run in the same process, shown by /metrics too.
     """
 
     cells: CellReader
@@ -37,6 +39,7 @@ class ApiParts:
     api: ApiSettings = field(default_factory=ApiSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     clock: Clock = system_clock
+    other_metrics: Sequence[CollectorRegistry] = ()
 
 
 def create_app(parts: ApiParts) -> FastAPI:
@@ -51,7 +54,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
     app.add_exception_handler(HTTPException, _answer_http_exception)
-    metrics = ApiMetrics()
+    metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics)
     health = HealthEndpoints(lister, parts.cells, metrics)
     app.add_route("/healthz", health.healthz, methods=["GET"])

@@ -1,6 +1,6 @@
 """What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -13,10 +13,11 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class ApiMetrics:
-    """The metrics of one app."""
+    """The metrics of one app, and those of `others` that run in its process."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: Sequence[CollectorRegistry] = ()) -> None:
         self._registry = CollectorRegistry()
+        self._others = others
         self._list_duration = Histogram(
             "fleetlight_list_duration_seconds",
             "Time from an accepted list request to its page, by where the rows came from.",
@@ -63,4 +64,4 @@ class ApiMetrics:
                 gauge.labels(name).set(value)
 
     def render(self) -> bytes:
-        return generate_latest(self._registry)
+        return b"".join(map(generate_latest, (self._registry, *self._others)))

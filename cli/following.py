@@ -4,7 +4,6 @@ from contextlib import closing
 from threading import Event
 
 import structlog
-from prometheus_client import CollectorRegistry
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
@@ -36,7 +35,7 @@ def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
         engine.dispose()
 
 
-def keep_indexing(settings: Settings, fleet: Fleet, stop: Event) -> None:
+def keep_indexing(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop: Event) -> None:
     """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
     retrying = Retrying(
         retry=retry_if_exception_type(IndexerError),
@@ -46,7 +45,7 @@ def keep_indexing(settings: Settings, fleet: Fleet, stop: Event) -> None:
         before_sleep=_log_failure,
         retry_error_callback=lambda _: None,
     )
-    retrying(run_indexer, settings, fleet, stop)
+    retrying(run_indexer, settings, fleet, metrics, stop)
 
 
 def _log_failure(state: RetryCallState) -> None:
@@ -54,7 +53,7 @@ def _log_failure(state: RetryCallState) -> None:
     _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
 
 
-def run_indexer(settings: Settings, fleet: Fleet, stop: Event) -> None:
+def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop: Event) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
@@ -72,5 +71,5 @@ def run_indexer(settings: Settings, fleet: Fleet, stop: Event) -> None:
             settings=settings.indexer,
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
-            metrics=IndexerMetrics(CollectorRegistry()),
+            metrics=metrics,
         ).run(stop)

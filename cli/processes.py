@@ -8,6 +8,7 @@ from types import FrameType
 
 import structlog
 import typer
+from prometheus_client import CollectorRegistry
 
 from api.identity.none import refuse_open_listening
 from api.server import address_of
@@ -29,6 +30,7 @@ from cli.options import (
 from cli.parts import Part, Run, stop_all
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import load_settings, with_api_options
+from indexer.metrics import IndexerMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +71,8 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     configure_logging(settings.log)
     with open_fleet(settings.fleet) as fleet:
         _refuse_in_process_buses(fleet.cells())
-        _run_until_signal({"indexer": lambda stop: run_indexer(settings, fleet, stop)})
+        metrics = IndexerMetrics(CollectorRegistry())
+        _run_until_signal({"indexer": partial(run_indexer, settings, fleet, metrics)})
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from api.app import ApiParts, create_app
 from api.server import listen, serve
@@ -36,17 +37,28 @@ def listen_as_told(api: ApiSettings) -> socket.socket:
 
 
 def serve_until_stopped(
-    settings: Settings, fleet: Fleet, listener: socket.socket, on_ready: Callable[[Stop], None]
+    settings: Settings,
+    fleet: Fleet,
+    listener: socket.socket,
+    on_ready: Callable[[Stop], None],
+    other_metrics: Sequence[CollectorRegistry] = (),
 ) -> None:
     """Serve the API in this thread, the main one; returns when it has ended cleanly.
 
     on_ready: called once requests are answered, with a function that any thread may call to stop.
+    other_metrics: of what else runs in this process; /metrics shows them.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, fleet, listener, on_ready))
+        runner.run(_serve(settings, fleet, listener, on_ready, other_metrics))
 
 
-async def _serve(settings: Settings, fleet: Fleet, listener: socket.socket, on_ready: Callable[[Stop], None]) -> None:
+async def _serve(
+    settings: Settings,
+    fleet: Fleet,
+    listener: socket.socket,
+    on_ready: Callable[[Stop], None],
+    other_metrics: Sequence[CollectorRegistry],
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,9 +73,16 @@ async def _serve(settings: Settings, fleet: Fleet, listener: socket.socket, on_r
         refresh_interval_s=settings.fleet.cells_refresh_interval_s,
     )
     searcher = open_searcher(settings.index) if settings.search.enabled else None
-    app = create_app(ApiParts(cells=pool, mappings=fleet, searcher=searcher, api=settings.api, search=settings.search))
+    parts = ApiParts(
+        cells=pool,
+        mappings=fleet,
+        searcher=searcher,
+        api=settings.api,
+        search=settings.search,
+        other_metrics=other_metrics,
+    )
     try:
-        await serve(app, listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
+        await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
     finally:
         await pool.close()
         if searcher is not None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import structlog
 import typer
+from prometheus_client import CollectorRegistry
 
 from api.identity.none import refuse_open_listening
 from api.server import address_of
@@ -33,6 +34,7 @@ from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends import open_writer
 from indexer.errors import IndexerError
+from indexer.metrics import IndexerMetrics
 
 _log = structlog.get_logger(__name__)
 
@@ -113,6 +115,7 @@ class _Process:
         self._settings = settings
         self._fleet = fleet
         self._cells = cells
+        self._metrics = CollectorRegistry()
         self._simulating: list[Part] = []
         self._relays: list[Part] = []
         self._indexing: list[Part] = []
@@ -129,7 +132,7 @@ class _Process:
             self._start(stop)
 
         try:
-            serve_until_stopped(self._settings, self._fleet, listener, on_ready)
+            serve_until_stopped(self._settings, self._fleet, listener, on_ready, [self._metrics])
         finally:
             for parts in (self._simulating, self._relays, self._indexing):
                 stop_all(parts)
@@ -139,7 +142,8 @@ class _Process:
 
     def _start(self, stop: Stop) -> None:
         settings = self._settings
-        self._indexing = [Part("indexer", partial(keep_indexing, settings, self._fleet), stop)]
+        indexing = partial(keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics))
+        self._indexing = [Part("indexer", indexing, stop)]
         self._relays = [
             Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
         ]

@@ -223,3 +223,11 @@ def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
         rows, _ = up.listed({})
         assert len(rows) >= 70
     assert up.stop() == 0
+
+
+def test_metrics_show_the_indexer_too(up: Up) -> None:
+    up.start("--cells", "1")
+    wait_until(lambda: "\nfleetlight_indexer_complete{" in up.http.get("/metrics").text, timeout_s=30)
+    names = [line.split()[2] for line in up.http.get("/metrics").text.splitlines() if line.startswith("# TYPE")]
+    assert "fleetlight_list_duration_seconds" in names
+    assert len(names) == len(set(names))
