@@ -7,9 +7,12 @@ CellError
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
 ├── InvalidValueError        a value that the field of an instance cannot hold
+├── InstanceExistsError      an instance with that uuid is there already
 ├── InstanceNotFoundError    no such instance, or it is deleted
 └── InvalidTransitionError   the instance's state does not allow the operation
 """
+
+from collections.abc import Sequence
 
 
 class CellError(Exception):
@@ -66,6 +69,14 @@ class InvalidValueError(CellError):
         super().__init__(f"field '{field}' cannot be {value!r}: expected {expected}")
         self.field = field
         self.value = value
+
+
+class InstanceExistsError(CellError):
+    """One of `uuids` belongs to an instance that is there already, also if it is deleted; none was created."""
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        super().__init__(f"an instance exists already with uuid {' or '.join(uuids)}")
+        self.uuids = tuple(uuids)
 
 
 class InstanceNotFoundError(CellError):

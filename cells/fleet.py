@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, false, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from cells.database import translated_failures, writing
-from cells.errors import CellConflictError, FleetUnreachableError, UnknownCellError
+from cells.errors import CellConflictError, FleetUnreachableError, InstanceExistsError, UnknownCellError
 from cells.model import Cell, CellKind
 from cells.tables import cells as cells_table
 from cells.tables import instance_mappings
@@ -81,24 +82,27 @@ class Fleet:
         raise UnknownCellError(name_or_uuid, tuple(cell.name for cell in cells))
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        """Say where new instances live, all of them or none."""
+        """Say where new instances live, all of them or none; what was said already for the same cell stays.
+
+        Raises InstanceExistsError when one of them lives in another cell.
+        """
         if not mappings:
             return
-        with self._writing() as connection:
-            connection.execute(
-                insert(instance_mappings),
-                [
-                    {
-                        "instance_uuid": mapping.instance_uuid,
-                        "cell_uuid": mapping.cell_uuid,
-                        "project_id": mapping.project_id,
-                        "user_id": mapping.user_id,
-                        "created_at": mapping.created_at,
-                        "queued_for_delete": mapping.queued_for_delete,
-                    }
-                    for mapping in mappings
-                ],
-            )
+        try:
+            self._insert_mappings(mappings)
+        except IntegrityError:
+            known = self._cells_of([mapping.instance_uuid for mapping in mappings])
+            elsewhere = [
+                mapping.instance_uuid
+                for mapping in mappings
+                if known.get(mapping.instance_uuid, mapping.cell_uuid) != mapping.cell_uuid
+            ]
+            if elsewhere:
+                raise InstanceExistsError(elsewhere) from None
+            if not known:
+                raise
+            # Left by a creation that did not get as far as the cell, unless the cell says otherwise.
+            self.add_mappings([mapping for mapping in mappings if mapping.instance_uuid not in known])
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
         with self._reading() as connection:
@@ -107,11 +111,15 @@ class Fleet:
             ).one_or_none()
         return None if row is None else _mapping(row)
 
-    def mark_queued_for_delete(self, instance_uuids: Sequence[str]) -> None:
+    def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str]) -> None:
+        """Of the instances, those that live in this cell are deleted, or about to be."""
         with self._writing() as connection:
             connection.execute(
                 update(instance_mappings)
-                .where(instance_mappings.c.instance_uuid.in_(instance_uuids))
+                .where(
+                    instance_mappings.c.cell_uuid == cell_uuid,
+                    instance_mappings.c.instance_uuid.in_(instance_uuids),
+                )
                 .values(queued_for_delete=True)
             )
 
@@ -132,6 +140,29 @@ class Fleet:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _insert_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                insert(instance_mappings),
+                [
+                    {
+                        "instance_uuid": mapping.instance_uuid,
+                        "cell_uuid": mapping.cell_uuid,
+                        "project_id": mapping.project_id,
+                        "user_id": mapping.user_id,
+                        "created_at": mapping.created_at,
+                        "queued_for_delete": mapping.queued_for_delete,
+                    }
+                    for mapping in mappings
+                ],
+            )
+
+    def _cells_of(self, instance_uuids: Sequence[str]) -> dict[str, str]:
+        columns = instance_mappings.c
+        statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
+        with self._reading() as connection:
+            return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from cells.errors import InvalidValueError
 from notifications.payloads.parts import FlavorPayload
-from query.fields import Kind
+from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
+from query.fields import Kind, to_microseconds
 from query.instances import INSTANCE_FIELDS
 
 _STORED_TYPES: dict[Kind, tuple[type, str]] = {
@@ -18,6 +19,13 @@ _STORED_TYPES: dict[Kind, tuple[type, str]] = {
     Kind.FLOAT: (float, "a number with a point"),
     Kind.TIMESTAMP: (int, "microseconds since the epoch"),
 }
+_INT64 = range(-(2**63), 2**63)
+_RANGES: dict[Kind, range] = {
+    Kind.NUMBER: _INT64,
+    Kind.UNIT: _INT64,
+    Kind.TIMESTAMP: range(to_microseconds(FIRST_MOMENT), to_microseconds(LAST_MOMENT) + 1),
+}
+_UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _EMPTY = dict.fromkeys(INSTANCE_FIELDS)
 _RUNNING = 1
@@ -108,6 +116,11 @@ def check_values(values: Mapping[str, Any]) -> None:
             stored_type, expected = _STORED_TYPES[field.kind]
             if type(value) is not stored_type:
                 raise InvalidValueError(name, value, expected)
+            if field.kind in _RANGES and value not in _RANGES[field.kind]:
+                raise InvalidValueError(name, value, f"{expected}, in the range that can be stored")
+            # Other spellings would be other instances in some places and the same one in others.
+            if name == "uuid" and not _UUID.fullmatch(str(value)):
+                raise InvalidValueError(name, value, "a uuid in lower case, with dashes")
         if not _is_storable(value):
             raise InvalidValueError(name, value, "text without NUL characters and lone surrogates")
 

@@ -4,18 +4,25 @@ Each operation is one transaction: the row is locked, its state is checked, it g
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from cells import outbox
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures, writing
-from cells.errors import CellUnreachableError, InstanceNotFoundError, InvalidTransitionError
+from cells.errors import (
+    CellUnreachableError,
+    InstanceExistsError,
+    InstanceNotFoundError,
+    InvalidTransitionError,
+    InvalidValueError,
+)
 from cells.fleet import Fleet, InstanceMapping
 from cells.model import Cell, InstanceRow
 from cells.new_instance import check_values, completed_flavor, new_record
@@ -60,20 +67,32 @@ class InstanceOperations:
     def create(self, values: Mapping[str, Any]) -> Changed:
         """Create an instance; `values` are fields of its record, the others get Nova's defaults.
 
-        Raises UnknownFieldError (query.errors) and InvalidValueError.
+        Raises what `create_many` raises.
         """
         return self.create_many([values])[0]
 
     def create_many(self, instances_values: Sequence[Mapping[str, Any]]) -> tuple[Changed, ...]:
-        """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time)."""
+        """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time).
+
+        Raises UnknownFieldError (query.errors), InvalidValueError, PayloadError (notifications.errors) and
+        InstanceExistsError.
+        """
         now = self._clock()
         rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]
+        uuids = {row.uuid for row in rows}
+        if len(uuids) < len(rows):
+            raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")
+        # Before anything is written, since it refuses what the contract does not allow.
+        announced = outbox.announcements(self._cell, "instance.create.end", rows, now)
         # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
         # without a mapping could not be found at all.
         self._fleet.add_mappings([_mapping(row, now) for row in rows])
-        with self._failures(), writing(self._engine) as connection:
-            connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
-            outbox.append(connection, self._cell, "instance.create.end", rows, now)
+        try:
+            with self._failures(), writing(self._engine) as connection:
+                connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
+                outbox.append(connection, announced)
+        except IntegrityError as error:
+            raise InstanceExistsError(self._existing(uuids)) from error
         return tuple(Changed(row.uuid, row.revision) for row in rows)
 
     def update(self, uuid: str, values: Mapping[str, Any]) -> Changed:
@@ -149,8 +168,13 @@ class InstanceOperations:
                 "fault": None,
             }
 
-        changed = self._change(uuid, "instance.delete.end", decide)
-        self._fleet.mark_queued_for_delete([uuid])
+        try:
+            changed = self._change(uuid, "instance.delete.end", decide)
+        except InstanceNotFoundError:
+            # An earlier call may have got as far as the cell, and then not to the fleet database.
+            self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
+            raise
+        self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
         return changed
 
     def _change(self, uuid: str, event_type: str, decide: Callable[[Record, int], Mapping[str, Any]]) -> Changed:
@@ -167,8 +191,12 @@ class InstanceOperations:
                 update(instances).where(instances.c.uuid == uuid).values({**values, "revision": revision})
             )
             changed = InstanceRow(self._cell.uuid, revision, record | values)
-            outbox.append(connection, self._cell, event_type, [changed], now)
+            outbox.append(connection, outbox.announcements(self._cell, event_type, [changed], now))
         return Changed(uuid, revision)
+
+    def _existing(self, uuids: Collection[str]) -> list[str]:
+        with self._failures(), self._engine.connect() as connection:
+            return list(connection.scalars(select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))
 
     def _failures(self) -> AbstractContextManager[None]:
         return translated_failures(partial(CellUnreachableError, self._cell.name))

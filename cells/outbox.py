@@ -4,14 +4,16 @@ A change is appended in the transaction that makes it. Its body is final from th
 relay gives out later, travels in a header.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, insert
 
-from cells.clock import Clock, system_clock
-from cells.database import writing
+from cells.clock import system_clock
+from cells.database import translated_failures, writing
+from cells.errors import CellUnreachableError
 from cells.instance_payload import to_payload
 from cells.model import Cell, InstanceRow
 from cells.tables import changes
@@ -28,38 +30,40 @@ _ROUTING_KEY = topology.routing_key(_PRIORITY)
 _NO_REVISION = 0
 
 
-def append(connection: Connection, cell: Cell, event_type: str, rows: Sequence[InstanceRow], committed_at: int) -> None:
-    """Append one change for each of `rows`, as they are after it, to the transaction of `connection`.
+def announcements(
+    cell: Cell, event_type: str, rows: Sequence[InstanceRow], committed_at: int
+) -> list[dict[str, object]]:
+    """Rows of `changes` that announce `rows` as they are now.
 
     committed_at: microseconds since the epoch. Raises PayloadError (notifications.errors).
     """
-    if rows:
-        connection.execute(
-            insert(changes),
-            [
-                {
-                    "instance_uuid": row.uuid,
-                    "revision": row.revision,
-                    "event_type": event_type,
-                    "routing_key": _ROUTING_KEY,
-                    "message": _encode(cell, event_type, to_payload(row.record), committed_at),
-                    "committed_at": committed_at,
-                }
-                for row in rows
-            ],
-        )
+    return [
+        {
+            "instance_uuid": row.uuid,
+            "revision": row.revision,
+            "event_type": event_type,
+            "routing_key": _ROUTING_KEY,
+            "message": _encode(cell, event_type, to_payload(row.record), committed_at),
+            "committed_at": committed_at,
+        }
+        for row in rows
+    ]
 
 
-def append_foreign(
-    engine: Engine, message: bytes, routing_key: str, instance_uuid: str = "", clock: Clock = system_clock
-) -> None:
-    """Put a ready notification of somebody else in the outbox, so that it is durable and the relay publishes it.
+def append(connection: Connection, announced: Sequence[Mapping[str, object]]) -> None:
+    """Append `announcements` to the transaction of `connection`, which makes the changes."""
+    if announced:
+        connection.execute(insert(changes), announced)
+
+
+def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
+    """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
 
     It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
-    Raises EnvelopeError (notifications.errors) when it is no notification.
+    Raises EnvelopeError (notifications.errors) when it is no notification, and CellUnreachableError.
     """
     event_type = decode(message).event_type
-    with writing(engine) as connection:
+    with translated_failures(partial(CellUnreachableError, cell.name)), writing(engine) as connection:
         connection.execute(
             insert(changes).values(
                 instance_uuid=instance_uuid,
@@ -67,7 +71,7 @@ def append_foreign(
                 event_type=event_type,
                 routing_key=routing_key,
                 message=message,
-                committed_at=clock(),
+                committed_at=system_clock(),
             )
         )
 

@@ -151,7 +151,7 @@ def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
     engine = create_database_engine(cell.database_url)
     try:
         for letter in letters:
-            append_foreign(engine, letter.message.body, letter.message.routing_key, letter.instance_uuid)
+            append_foreign(engine, cell, letter.message.body, letter.message.routing_key, letter.instance_uuid)
     finally:
         engine.dispose()
     _print_sent(cell, letters)

@@ -1,15 +1,24 @@
 """An operation and its announcement are one transaction; rows, revisions and messages on both databases."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
 
 from cells.adapters.native import NativeAdapter
-from cells.errors import InstanceNotFoundError, InvalidTransitionError, InvalidValueError
-from cells.fleet import Fleet
+from cells.database import create_database_engine
+from cells.errors import (
+    CellUnreachableError,
+    FleetUnreachableError,
+    InstanceExistsError,
+    InstanceNotFoundError,
+    InvalidTransitionError,
+    InvalidValueError,
+)
+from cells.fleet import Fleet, InstanceMapping
 from cells.instance_payload import from_payload
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, CellKind, InstanceRow
 from cells.operations import Changed, InstanceOperations
 from cells.tables import changes
 from notifications.envelope import decode
@@ -17,6 +26,7 @@ from notifications.errors import PayloadError
 from notifications.payloads.fleetlight import InstancePayload
 from query.errors import UnknownFieldError
 
+UNUSED = "0c3b5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 FLAVOR = {"flavorid": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 10, "ephemeral_gb": 0, "name": "tiny"}
 VALUES: dict[str, Any] = {
     "project_id": "demo",
@@ -191,3 +201,79 @@ def test_many_instances_are_created_in_one_transaction(
     assert [stored(cell, changed.uuid).record["display_name"] for changed in created[:3]] == ["web-0", "web-1", "web-2"]
     assert [record["uuid"] for _, _, record in announced(engine)] == [changed.uuid for changed in created]
     assert fleet.count_mappings(cell.uuid) == len(wanted)
+
+
+def test_uuid_of_another_instance_is_refused_and_nothing_is_created(
+    operations: InstanceOperations, engine: Engine, fleet: Fleet, cell: Cell
+) -> None:
+    taken = operations.create({}).uuid
+    operations.delete(taken)
+    with pytest.raises(InstanceExistsError, match=taken) as refused:
+        operations.create_many([{}, {"uuid": taken}])
+    assert refused.value.uuids == (taken,)
+    elsewhere = InstanceOperations(engine, fleet, fleet.add_cell("two", cell.kind, cell.database_url, "memory://"))
+    with pytest.raises(InstanceExistsError, match=taken):
+        elsewhere.create({"uuid": taken})
+    with pytest.raises(InvalidValueError, match="another one for each"):
+        operations.create_many([{"uuid": UNUSED}, {"uuid": UNUSED}])
+    assert fleet.mapping_of(UNUSED) is None
+
+
+def test_creation_that_did_not_get_as_far_as_the_cell_can_be_repeated(
+    operations: InstanceOperations, engine: Engine, fleet: Fleet, cell: Cell, new_database: Callable[[], str]
+) -> None:
+    empty = create_database_engine(new_database())
+    with pytest.raises(CellUnreachableError):
+        InstanceOperations(empty, fleet, cell).create({"uuid": UNUSED})
+    empty.dispose()
+    assert operations.create_many([{"uuid": UNUSED}, {}])[0].uuid == UNUSED
+    assert stored(cell, UNUSED).revision == 1
+    assert fleet.count_mappings(cell.uuid) == 2
+
+
+def test_instance_that_the_contract_refuses_leaves_no_mapping(operations: InstanceOperations, fleet: Fleet) -> None:
+    with pytest.raises(PayloadError, match="state"):
+        operations.create({"uuid": UNUSED, "vm_state": "sleeping"})
+    assert fleet.mapping_of(UNUSED) is None
+
+
+def test_deletion_that_did_not_get_as_far_as_the_fleet_can_be_repeated(
+    operations: InstanceOperations, engine: Engine, fleet: Fleet, cell: Cell, new_database: Callable[[], str]
+) -> None:
+    uuid = operations.create({}).uuid
+    empty = create_database_engine(new_database())
+    with pytest.raises(FleetUnreachableError):
+        InstanceOperations(engine, Fleet(empty), cell).delete(uuid)
+    empty.dispose()
+    with pytest.raises(InstanceNotFoundError):
+        operations.delete(uuid)
+    mapping = fleet.mapping_of(uuid)
+    assert mapping is not None
+    assert mapping.queued_for_delete
+
+
+def test_unknown_instance_of_this_cell_may_be_one_of_another(operations: InstanceOperations, fleet: Fleet) -> None:
+    other = fleet.add_cell("two", CellKind.NATIVE, "sqlite:///two.db", "memory://")
+    fleet.add_mappings([InstanceMapping(UNUSED, other.uuid, None, None, 1)])
+    with pytest.raises(InstanceNotFoundError):
+        operations.delete(UNUSED)
+    mapping = fleet.mapping_of(UNUSED)
+    assert mapping is not None
+    assert not mapping.queued_for_delete
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("uuid", UNUSED.upper()),
+        ("uuid", UNUSED.replace("-", "")),
+        ("launch_index", 2**63),
+        ("created_at", -(10**17)),
+        ("created_at", 10**18),
+    ],
+)
+def test_value_that_not_everybody_can_hold_is_refused(
+    operations: InstanceOperations, field: str, value: object
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"'{field}'"):
+        operations.create({field: value})

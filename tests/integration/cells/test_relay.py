@@ -255,12 +255,14 @@ def test_changelog_gives_what_was_published_byte_for_byte(
     ]
 
 
-def test_foreign_notification_is_relayed_as_it_is_without_a_revision(engine: Engine, relay: Relay, bus: Bus) -> None:
+def test_foreign_notification_is_relayed_as_it_is_without_a_revision(
+    engine: Engine, cell: Cell, relay: Relay, bus: Bus
+) -> None:
     body = encode(
         Notification("service.update", {}, "nova-compute:h", "INFO", from_microseconds(1), "00000000-0000-4000-8000-0")
     )
-    append_foreign(engine, body, "versioned_notifications.info", "some-uuid")
-    append_foreign(engine, body, "versioned_notifications.error")
+    append_foreign(engine, cell, body, "versioned_notifications.info", "some-uuid")
+    append_foreign(engine, cell, body, "versioned_notifications.error")
     drain(relay)
     about_an_instance, other = bus.changes
     assert about_an_instance.body == other.body == body
@@ -268,7 +270,17 @@ def test_foreign_notification_is_relayed_as_it_is_without_a_revision(engine: Eng
     assert set(other.headers) == {"fleetlight-cell", "fleetlight-sequence"}
     assert other.routing_key == "versioned_notifications.error"
     with pytest.raises(EnvelopeError):
-        append_foreign(engine, b"no notification", "versioned_notifications.info")
+        append_foreign(engine, cell, b"no notification", "versioned_notifications.info")
+
+
+def test_foreign_notification_for_a_cell_without_tables_is_not_sent(
+    cell: Cell, new_database: Callable[[], str]
+) -> None:
+    body = encode(Notification("service.update", {}, "nova-compute:h", "INFO", from_microseconds(1), "an-id"))
+    empty = create_database_engine(new_database())
+    with pytest.raises(CellUnreachableError, match="'one'"):
+        append_foreign(empty, cell, body, "versioned_notifications.info")
+    empty.dispose()
 
 
 def test_relay_reports_a_cell_whose_tables_are_missing(cell: Cell, bus: Bus, new_database: Callable[[], str]) -> None:

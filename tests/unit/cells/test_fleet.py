@@ -36,7 +36,7 @@ def test_unknown_cell_names_the_known_ones(fleet: Fleet, cell: Cell) -> None:
 def test_mappings_of_a_cell_leave_out_what_is_deleted(fleet: Fleet, cell: Cell) -> None:
     mappings = [InstanceMapping(uuid, cell.uuid, f"p{number % 2}", "u", number) for number, uuid in enumerate(UUIDS)]
     fleet.add_mappings(mappings)
-    fleet.mark_queued_for_delete([UUIDS[0]])
+    fleet.mark_queued_for_delete(cell.uuid, [UUIDS[0]])
 
     deleted = fleet.mapping_of(UUIDS[0])
     assert deleted is not None
