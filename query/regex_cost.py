@@ -8,6 +8,10 @@ Source: Glushkov, "The abstract theory of automata", 1961; Rabin and Scott, 1959
 
 from query.regex_syntax import Chars, Choice, Node, Repeat, Sequence
 
+# Finding out must not cost more than what it finds out: a pattern of 80 characters can have millions of links, which
+# took seconds to make. This many take some milliseconds.
+_LINKS_PER_EFFORT = 8
+
 
 def determinization_effort(node: Node, limit: int) -> int | None:
     """The sizes of all state sets, added up; None when they exceed `limit`. The tree has no anchors."""
@@ -36,7 +40,7 @@ def determinization_effort(node: Node, limit: int) -> int | None:
 
 
 class _TooLargeError(Exception):
-    """More positions than the limit."""
+    """More positions, or links between them, than the limit allows."""
 
 
 class _Part:
@@ -57,6 +61,7 @@ class _Positions:
         self.follow: list[int] = []
         self._chars: list[Chars] = []
         self._limit = limit
+        self._links_left = limit * _LINKS_PER_EFFORT
 
     def add(self, node: Node) -> _Part:
         match node:
@@ -108,6 +113,9 @@ class _Positions:
         )
 
     def _link(self, from_positions: int, to_positions: int) -> None:
+        self._links_left -= from_positions.bit_count()
+        if self._links_left < 0:
+            raise _TooLargeError
         for position in _bits(from_positions):
             self.follow[position] |= to_positions
 

@@ -1,4 +1,5 @@
 import sqlite3
+import time
 from collections.abc import Callable
 
 import pytest
@@ -58,7 +59,7 @@ def test_pattern_outside_of_the_subset_is_left_to_another_route(translate: Calla
         translate(pattern)
 
 
-@pytest.mark.parametrize("pattern", [".*a.{20}$", "(a|b)*a[ab]{30}", "x" * 1001, "(a{30}){30}"])
+@pytest.mark.parametrize("pattern", [".*a.{20}$", "(a|b)*a[ab]{30}", "x" * 1001, "(a{30}){30}", "(a?){1000}" * 4])
 def test_pattern_that_elasticsearch_would_refuse_is_not_sent_there(pattern: str) -> None:
     with pytest.raises(NotExpressibleError, match="Elasticsearch"):
         to_lucene(pattern)
@@ -103,3 +104,11 @@ def test_search_means_the_same_in_python_and_sqlite(pattern: str, text: str, is_
 
 def test_hostile_pattern_takes_linear_time() -> None:
     assert compile_pattern("(a*)*b").search("a" * 50_000) is None
+
+
+def test_hostile_pattern_is_found_out_without_the_work_it_would_be() -> None:
+    started_s = time.thread_time()
+    with pytest.raises(NotExpressibleError):
+        to_lucene("(a?){1000}" * 8)
+    # It took 1.4 s to count its two million links, and the API does this in its event loop.
+    assert time.thread_time() - started_s < 0.5
