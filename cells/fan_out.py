@@ -29,6 +29,7 @@ class CellPool:
     list_cells: reads the registry (`Fleet.cells`); called again when the list is older than `refresh_interval_s`.
     open_adapter: `cells.adapters.open_adapter`; raises CellUnreachableError for a cell that cannot be asked at all.
     threads_per_cell: questions that one cell answers at the same time; more wait, inside their deadline.
+    list_timeout_s: how long a caller waits for the registry.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class CellPool:
         *,
         threads_per_cell: int = 3,
         refresh_interval_s: float = 10.0,
+        list_timeout_s: float = 2.0,
     ) -> None:
         self._list_cells = list_cells
         self._open_adapter = open_adapter
@@ -45,17 +47,20 @@ class CellPool:
         self._refresh_interval_s = refresh_interval_s
         self._lines: dict[str, _Line] = {}
         self._refreshed_at = float("-inf")
-        self._refreshing = asyncio.Lock()
+        self._list_timeout_s = list_timeout_s
+        self._refreshing: asyncio.Task[FleetUnreachableError | None] | None = None
 
     async def cells(self) -> tuple[Cell, ...]:
-        """Every cell of the fleet. While the fleet database is away the list is the one read last.
+        """Every cell of the fleet. While the fleet database is away, or hangs, the list is the one read last.
 
         Raises FleetUnreachableError if it was never read.
         """
         if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
-            async with self._refreshing:
-                if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
-                    await self._refresh()
+            failure = await self._refresh_in_time()
+            self._refreshed_at = time.monotonic()
+            if failure is not None and not self._lines:
+                self._refreshed_at = float("-inf")
+                raise failure
         return tuple(line.cell for line in self._lines.values())
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
@@ -82,16 +87,26 @@ class CellPool:
             raise UnknownCellError(cell_uuid, tuple(known.cell.name for known in self._lines.values()))
         return await line.ask(question, timeout_s)
 
-    async def _refresh(self) -> None:
+    async def _refresh_in_time(self) -> FleetUnreachableError | None:
+        """Read the registry, once for all who wait for it; a reading that hangs goes on, and no second one begins."""
+        reading = self._refreshing
+        if reading is None or reading.done():
+            reading = self._refreshing = asyncio.create_task(self._refresh())
+        done, _ = await asyncio.wait({reading}, timeout=self._list_timeout_s)
+        if done:
+            return reading.result()
+        failure = FleetUnreachableError(f"no answer within {self._list_timeout_s:g} s")
+        _log.warning("fan_out.fleet_unreachable", reason=failure.reason)
+        return failure
+
+    async def _refresh(self) -> FleetUnreachableError | None:
         try:
             cells = await asyncio.to_thread(self._list_cells)
         except FleetUnreachableError as error:
-            if not self._lines:
-                raise
             _log.warning("fan_out.fleet_unreachable", reason=error.reason)
-        else:
-            self._use(cells)
-        self._refreshed_at = time.monotonic()
+            return error
+        self._use(cells)
+        return None
 
     def _use(self, cells: Sequence[Cell]) -> None:
         previous, self._lines = self._lines, {}

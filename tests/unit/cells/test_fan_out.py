@@ -224,6 +224,47 @@ def test_list_of_cells_follows_the_registry_and_survives_its_absence(fleet: Flee
     asyncio.run(scenario())
 
 
+def test_registry_that_hangs_costs_a_moment_and_is_not_asked_twice(fleet: Fleet) -> None:
+    gate = threading.Event()
+
+    def list_cells() -> Sequence[Cell]:
+        cells = fleet.list_cells()
+        if fleet.listed > 1:
+            gate.wait(10)
+        return cells
+
+    async def scenario() -> None:
+        pool = CellPool(list_cells, fleet.open_adapter, refresh_interval_s=0, list_timeout_s=SOON_S)
+        known = await pool.cells()
+        fleet.cells = [ONE]
+        for _ in range(3):
+            assert await pool.cells() == known
+        assert fleet.listed == 2
+        gate.set()
+        assert await pool.cells() == (ONE,)
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_registry_that_hangs_from_the_beginning_is_reported(fleet: Fleet) -> None:
+    gate = threading.Event()
+
+    def list_cells() -> Sequence[Cell]:
+        gate.wait(10)
+        return fleet.list_cells()
+
+    async def scenario() -> None:
+        pool = CellPool(list_cells, fleet.open_adapter, list_timeout_s=SOON_S)
+        with pytest.raises(FleetUnreachableError, match="no answer within"):
+            await pool.cells()
+        gate.set()
+        assert await pool.cells() == (ONE, TWO)
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
 def test_registry_is_not_read_for_every_question(fleet: Fleet) -> None:
     async def scenario() -> None:
         pool = new_pool(fleet)
