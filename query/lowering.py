@@ -81,14 +81,15 @@ def beyond(order: SortOrder, position: Sequence[Any]) -> Filter:
     """The rows after a position, as a lowered tree: the lexicographic chain, where a null is lower than every value.
 
     position: stored values of the order's keys.
+    The chain is written out flat, (a) or (tie a, b) or (tie a, tie b, c): nested in itself it would be as deep as there
+    are keys, and thirty keys overflow SQLite's parser stack.
     """
-    key, *other_keys = order.keys
-    value, *other_values = position
-    after = _after(key, value)
-    if not other_keys:
-        return after
-    tie: Filter = IsNull(key.field) if value is None else Eq(key.field, value)
-    return any_of(after, all_of(tie, beyond(SortOrder(tuple(other_keys)), other_values)))
+    ties: list[Filter] = []
+    chain: list[Filter] = []
+    for key, value in zip(order.keys, position, strict=True):
+        chain.append(all_of(*ties, _after(key, value)))
+        ties.append(IsNull(key.field) if value is None else Eq(key.field, value))
+    return any_of(*chain)
 
 
 def not_before(key: SortKey, value: Any) -> Filter:

@@ -33,6 +33,9 @@ _DIGITS = re.compile(r"[0-9]+")
 _YEAR = re.compile(r"[0-9]{4}")
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _ADMIN_ONLY = None
+# Four times what a server can have. Each is a condition of its own, and a store that refuses a statement for its size
+# (SQLite does from a thousand conditions on) looks like one that is away.
+_MAX_TAGS = 200
 
 
 class Kind(StrEnum):
@@ -85,8 +88,14 @@ def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Fi
     return build
 
 
-def _tags(combine: Callable[..., Filter], leaf: Callable[[str, str], Filter]) -> Callable[[str], Filter]:
-    return lambda value: combine(*(leaf("tags", tag) for tag in value.split(",")))
+def _tags(name: str, since: int, combine: Callable[..., Filter], leaf: Callable[[str, str], Filter]) -> Parameter:
+    def build(value: str) -> Filter:
+        tags = dict.fromkeys(value.split(","))
+        if len(tags) > _MAX_TAGS:
+            raise ParameterError(name, value, f"Must not name more than {_MAX_TAGS} tags.")
+        return combine(*(leaf("tags", tag) for tag in tags))
+
+    return Parameter(name, Kind.PATTERN, since=since, public_since=since, build=build)
 
 
 def _no_effect(_value: str) -> Filter:
@@ -141,10 +150,10 @@ _COLUMNS = (
     Parameter("uuid", Kind.TEXT, build=_exact("uuid")),
 )
 _TAGS = (
-    Parameter("tags", Kind.PATTERN, since=26, public_since=26, build=_tags(all_of, Has)),
-    Parameter("tags-any", Kind.PATTERN, since=26, public_since=26, build=_tags(any_of, Has)),
-    Parameter("not-tags", Kind.PATTERN, since=26, public_since=26, build=_tags(any_of, Lacks)),
-    Parameter("not-tags-any", Kind.PATTERN, since=26, public_since=26, build=_tags(all_of, Lacks)),
+    _tags("tags", 26, all_of, Has),
+    _tags("tags-any", 26, any_of, Has),
+    _tags("not-tags", 26, any_of, Lacks),
+    _tags("not-tags-any", 26, all_of, Lacks),
 )
 _NOT_SUPPORTED = (
     Parameter("auto_disk_config", Kind.PATTERN, is_supported=False),
@@ -184,6 +193,19 @@ def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
         if not PARAMETERS[name].is_supported:
             raise BadRequestError(f"Filtering by '{name}' is not supported yet")
     return QueryString(kept)
+
+
+def known(query: QueryString, minor: int) -> QueryString:
+    """What the link to the next page repeats: the names that exist at microversion 2.`minor`, counting or not."""
+    return QueryString(
+        [
+            (name, value)
+            for name, value in query.pairs
+            if name in FORBIDDEN
+            or name.startswith("_")
+            or ((parameter := PARAMETERS.get(name)) is not None and minor >= parameter.since)
+        ]
+    )
 
 
 def strict_bool(name: str, value: str) -> bool:

@@ -1,9 +1,9 @@
 """The handlers of `GET /servers`, `/servers/detail` and `/servers/{id}`."""
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from api.compute import down_cells
 from api.compute.endpoint import ComputeRequest
 from api.compute.filters import build_filter, is_for_all_tenants
 from api.compute.links import Links
-from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept
+from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.proof import proof_headers, wanted_consistency
 from api.compute.query_string import QueryString
 from api.compute.sorting import build_order
@@ -23,11 +23,11 @@ from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, Serv
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.list_instances import InstanceLister
-from api.listing.sources import CellReader
+from api.listing.sources import CellReader, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fleet import InstanceMapping
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, CellKind, InstanceRow
 from indexer.documents import to_document
 from indexer.view import ItemTemplate
 from query.page import PageRequest
@@ -62,7 +62,7 @@ class _Listing:
 
 
 class ServerHandlers:
-    """max_limit: the largest page. timeout_s: what the cell of one server may cost a request."""
+    """max_limit: the largest page. timeout_s: what the cell of one server, or the fleet database, may cost."""
 
     def __init__(
         self,
@@ -99,18 +99,18 @@ class ServerHandlers:
         if request.minor >= _NO_PARAMETERS_ON_SHOW_SINCE and request.query.pairs:
             unexpected = request.query.pairs[0][0]
             raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
-        mapping = await asyncio.to_thread(self._mappings.mapping_of, server_id) if _is_uuid_like(server_id) else None
+        mapping = await self._mapping_of(server_id) if _is_uuid_like(server_id) else None
         if mapping is None or not _may_see(request.caller, mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
-        cell = next((cell for cell in await self._reader.cells() if cell.uuid == mapping.cell_uuid), None)
+        cells = {cell.uuid: cell for cell in await self._reader.cells()}
+        cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
             row = await self._reader.find(mapping.cell_uuid, server_id, self._timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return _show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
-        answers = [] if cell is None else [CellAnswer(cell, Route.LIVE, is_complete=True)]
-        return _server_response(request, _show_item(request, row), answers)
+        return _server_response(request, _show_item(request, row), cell, Route.LIVE)
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
@@ -126,19 +126,22 @@ class ServerHandlers:
         if limit:
             page = await self._lister.list_page(PageRequest(wanted, order, limit, after), template, consistency)
         self._metrics.count_list(page, time.perf_counter() - started)
-        items = page.items
+        items, last_uuid = page.items, page.last_uuid
         if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
             mappings = await self._mappings_of(page.skipped_cells, request.caller, query, limit - len(items))
             items = [*([listing.minimal_item(mapping, request.links)] for mapping in mappings), *items]
+            last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
         end = b"]}"
-        if items and len(items) == limit and page.last_uuid is not None:
-            href = f"{request.links.versioned}/{listing.path}?{query.with_marker(page.last_uuid, REPEATABLE)}"
+        if len(items) == limit and last_uuid is not None:
+            repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)
+            href = f"{request.links.versioned}/{listing.path}?{repeated}"
             end = b'],"servers_links":' + msgspec.json.encode([{"rel": "next", "href": href}]) + b"}"
         body = _joined(b'{"servers":[', items, end)
         return Response(body, media_type=_JSON, headers=proof_headers(page, caller))
 
     def _limit(self, query: QueryString) -> int:
-        digits = query.last("limit")
+        text = query.last("limit")
+        digits = None if text is None else text.lstrip("0") or "0"
         if digits is None or len(digits) > _MAX_LIMIT_DIGITS:
             return self._max_limit
         return min(int(digits), self._max_limit)
@@ -147,6 +150,9 @@ class ServerHandlers:
         if not _is_uuid_like(marker):
             raise MarkerNotFoundError(marker)
         return await self._lister.position_of(marker, order, consistency)
+
+    async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
+        return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)
 
     async def _mappings_of(
         self, cells: Sequence[Cell], caller: Caller, query: QueryString, limit: int
@@ -158,9 +164,10 @@ class ServerHandlers:
         mappings: list[InstanceMapping] = []
         for cell in cells:
             try:
-                mappings += await asyncio.to_thread(
+                wanted = partial(
                     self._mappings.mappings_of_cell, cell.uuid, project_id=project_id, limit=limit - len(mappings)
                 )
+                mappings += await ask_fleet(wanted, self._timeout_s)
             except FleetUnreachableError as error:
                 # The answer says already that it is not complete.
                 _log.warning("mappings_unreachable", reason=error.reason)
@@ -195,17 +202,23 @@ def _show_item(request: ComputeRequest, row: InstanceRow) -> bytes:
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
 
 
-def _show_down(request: ComputeRequest, mapping: InstanceMapping, cell: Cell | None, error: Exception) -> Response:
+def _show_down(request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception) -> Response:
     if request.minor < _MINIMAL_ITEMS_SINCE:
         raise CellDownError(mapping.cell_uuid) from error
     if mapping.queued_for_delete:
         raise ServerNotFoundError(mapping.instance_uuid)
-    answers = [] if cell is None else [CellAnswer(cell, Route.SKIPPED, is_complete=False)]
-    return _server_response(request, down_cells.shown_item(mapping, request.links, request.minor), answers)
+    item = down_cells.shown_item(mapping, request.links, request.minor)
+    return _server_response(request, item, cell, Route.SKIPPED)
 
 
-def _server_response(request: ComputeRequest, item: bytes, answers: Sequence[CellAnswer]) -> Response:
-    headers = proof_headers(Page(((item,),), None, answers), request.caller)
+def _unlisted(uuid: str) -> Cell:
+    """A cell that was registered after the list of cells was read: nothing but its uuid is known."""
+    return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
+
+
+def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
+    answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
+    headers = proof_headers(Page(((item,),), None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
 
 

@@ -3,21 +3,24 @@
 All of them deliver rows under the same order, filtered by the same tree (DESIGN, "One merge, many sources").
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from math import ceil, sqrt
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from api.listing.merge_sort import Row, Source
-from cells.errors import CellUnreachableError, UnknownCellError
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, InstanceRow
 from indexer.backends.base import IndexSearcher
 from indexer.documents import to_document
 from indexer.view import ItemTemplate
 from query.page import PageRequest
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -145,6 +148,14 @@ class CellSource:
             raise CellUnreachableError(self.cell_uuid, "its time for this request is used up")
         rows = await self._reader.read_page(self.cell_uuid, request, left_s)
         return [LiveRow(row, request.order.values(row.record)) for row in rows]
+
+
+async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
+    """The answer of the fleet database to a `question` that blocks; raises FleetUnreachableError, also in time."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(question), timeout_s)
+    except TimeoutError:
+        raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
 
 
 def live_batch_size(limit: int, cells: int) -> int:

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.compute.parameters import PARAMETERS
+from api.compute.sorting import SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -85,6 +86,8 @@ def test_largest_page_is_max_limit(fleet: ComputeFleet) -> None:
     api = fleet.api(max_limit=2)
     assert len(api.ids("/v2.1/servers")) == 2
     assert len(api.ids("/v2.1/servers?limit=99999999999999999999999999")) == 2
+    assert len(api.ids("/v2.1/servers?limit=00000000000000000000000001")) == 1
+    assert api.ids("/v2.1/servers?limit=00000000000000000000000000") == []
     assert [len(page.json()["servers"]) for page in api.walk("/v2.1/servers")] == [2, 2, 1]
 
 
@@ -103,6 +106,41 @@ def test_links_keep_several_sort_keys_in_order(fleet: ComputeFleet, headers: dic
     ]
     assert paged == whole
     assert len(set(whole)) == 7
+
+
+@pytest.mark.parametrize("headers", [{}, STRONG], ids=["index", "cells"])
+def test_pages_in_the_order_of_every_key_follow_each_other(fleet: ComputeFleet, headers: dict[str, str]) -> None:
+    fleet.fill(7, host="h", launched_at=None)
+    api = fleet.api()
+    keys = sorted({*SORTED, "locked"} - {"uuid"})
+    query = "&".join(f"sort_key={key}&sort_dir={'asc' if n % 2 else 'desc'}" for n, key in enumerate(keys))
+    whole = api.ids(f"/v2.1/servers?{query}", headers, microversion("latest"))
+    paged = []
+    for page in api.walk(f"/v2.1/servers?{query}&limit=2", headers, microversion("latest")):
+        assert page.headers["Fleetlight-Complete"] == "true"
+        paged += [server["id"] for server in page.json()["servers"]]
+    assert len(whole) == 7
+    assert paged == whole
+    assert not api.lister.safe_connect.is_tripped
+
+
+@pytest.mark.parametrize("name", ["tags", "tags-any", "not-tags", "not-tags-any"])
+def test_no_number_of_tags_takes_the_index_from_everybody(filled_api: Api, name: str) -> None:
+    def status(count: int) -> int:
+        tags = ",".join(map(str, range(count)))
+        return filled_api.get(f"/v2.1/servers?{name}={tags}", MEMBER, microversion("2.26")).status_code
+
+    assert status(200) == 200
+    assert status(201) == 400
+    assert status(3000) == 400
+    assert not filled_api.lister.safe_connect.is_tripped
+
+
+def test_link_repeats_what_does_not_count_for_the_caller_but_nothing_unknown(filled_api: Api) -> None:
+    response = filled_api.get("/v2.1/servers?limit=1&host=x&_y=1&foo=1&tags=a", MEMBER)
+    href = response.json()["servers_links"][0]["href"]
+    marker = response.json()["servers"][0]["id"]
+    assert href.partition("?")[2] == f"_y=1&host=x&limit=1&marker={marker}"
 
 
 @pytest.mark.parametrize(
