@@ -10,7 +10,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.listing.list_instances import InstanceLister
+from api.listing.list_instances import NOBODY, InstanceLister
 from api.listing.sources import CellReader
 from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
@@ -19,8 +19,6 @@ from indexer.errors import IndexerError
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0
-# A uuid that no instance has: asking for it costs a cell next to nothing.
-_NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
 class HealthEndpoints:
@@ -83,7 +81,7 @@ class HealthEndpoints:
 
     async def _is_up(self, cell: Cell) -> bool:
         try:
-            await self._reader.find(cell.uuid, _NOBODY, _PROBE_TIMEOUT_S)
+            await self._reader.find(cell.uuid, NOBODY, _PROBE_TIMEOUT_S)
         except (CellUnreachableError, UnknownCellError):
             return False
         return True

@@ -29,7 +29,8 @@ class CellAnswer:
     """What one cell contributed.
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
-    is_complete: every row that the cell has for this request, as of that age, was there for the merge.
+    is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
+        more than `search.staleness_limit_s`.
     """
 
     cell: Cell

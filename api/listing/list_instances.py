@@ -1,6 +1,5 @@
 """The decision: which sources answer a request. Everything that lists instances comes through here."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -14,7 +13,7 @@ from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.merge_sort import Row, Source, merge_sorted
 from api.listing.progress import ProgressCache
 from api.listing.safe_connect import SafeConnect
-from api.listing.sources import CellReader, CellSource, index_source, live_batch_size
+from api.listing.sources import CellReader, CellSource, ask_fleet, index_source, live_batch_size
 from api.settings import SearchSettings
 from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, UnknownCellError
@@ -30,6 +29,8 @@ from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
 
+# A uuid that no instance has: asking for it costs next to nothing.
+NOBODY = "00000000-0000-0000-0000-000000000000"
 CellFailure = CellUnreachableError | UnknownCellError
 ProgressByCell = Mapping[str, CellProgress]
 
@@ -57,8 +58,7 @@ class InstanceLister:
         self._clock = clock
         self._index = searcher if settings.enabled else None
         self._progress = None if self._index is None else ProgressCache(self._index)
-        probe = _nothing_to_probe if self._index is None else self._index.progress
-        self.safe_connect = SafeConnect(probe, settings.retry_after_s)
+        self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
 
     async def list_page(self, request: PageRequest, template: ItemTemplate, consistency: Consistency) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
@@ -150,8 +150,16 @@ class InstanceLister:
             case _, Consistency.ANY:
                 return True
             case _, Consistency.BOUNDED:
-                return progress.is_complete and self.age_s(progress) <= self._settings.staleness_limit_s
+                return progress.is_complete and self._is_fresh(progress)
         return False
+
+    def _is_fresh(self, progress: CellProgress) -> bool:
+        """Whether the index is known to be complete up to about now.
+
+        A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
+        """
+        behind_s = (self._clock() - progress.fresh_as_of) / 1e6
+        return abs(behind_s) <= self._settings.staleness_limit_s
 
     def _live_source(
         self, cell: Cell, request: PageRequest, template: ItemTemplate, cell_count: int, progress: ProgressByCell
@@ -175,16 +183,17 @@ class InstanceLister:
             return CellAnswer(cell, Route.SKIPPED, is_complete=False)
         age_s = self.age_s(progress)
         if source is None:
-            return CellAnswer(cell, Route.INDEX, progress.is_complete, progress.watermark, age_s)
+            is_complete = progress.is_complete and self._is_fresh(progress)
+            return CellAnswer(cell, Route.INDEX, is_complete, progress.watermark, age_s)
         return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
 
     async def _find(self, uuid: str, consistency: Consistency) -> Record | None:
-        progress = await self._usable_progress()
+        progress = {} if consistency is Consistency.STRONG else await self._usable_progress()
         cells = await self._reader.cells()
         indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
         if len(indexed) == len(cells) and (record := await self._find_in_index(uuid)) is not None:
             return record
-        mapping = await asyncio.to_thread(self._find_mapping, uuid)
+        mapping = await ask_fleet(partial(self._find_mapping, uuid), self._settings.cell_timeout_s)
         if mapping is None:
             # The mapping may have been purged with the instance, while the index still knows the deleted row.
             return await self._find_in_index(uuid)
@@ -214,6 +223,8 @@ class InstanceLister:
             self.safe_connect.trip(error)
             return None
 
-
-async def _nothing_to_probe() -> None:
-    return None
+    async def _probe(self) -> None:
+        """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
+        if self._index is not None:
+            await self._index.progress()
+            await self._index.find(NOBODY)

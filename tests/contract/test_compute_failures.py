@@ -3,10 +3,13 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
+from cells.fleet import InstanceMapping
+from cells.model import CellKind
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -79,6 +82,31 @@ def test_stale_incomplete_and_unknown_cells_are_asked_live(fleet: ComputeFleet) 
     as_it_is = api.get("/v2.1/servers", ANY)
     assert [server["id"] for server in as_it_is.json()["servers"]] == [late, *uuids]
     assert as_it_is.headers["Fleetlight-Complete"] == "false"
+
+
+def test_index_that_lags_is_never_called_complete(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    fleet.index(age_s=60)
+    late = fleet.create("east")
+    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers", ANY)
+    assert late not in [server["id"] for server in response.json()["servers"]]
+    assert response.headers["Fleetlight-Complete"] == "false"
+
+
+def test_cell_whose_clock_is_ahead_is_not_fresh_for_ever(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    fleet.index("east", age_s=-600)
+    late = fleet.create("east")
+    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers")
+    assert late in [server["id"] for server in response.json()["servers"]]
+    assert "east=live" in response.headers["Fleetlight-Route"]
+
+
+def test_cells_alone_are_asked_for_a_page_of_strong_consistency(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(3)
+    api = fleet.api()
+    assert api.ids(f"/v2.1/servers?marker={uuids[0]}", STRONG) == uuids[1:]
+    assert fleet.searcher.asked == 0
 
 
 @pytest.mark.parametrize("route", ["index", "cells", "without index"])
@@ -185,6 +213,29 @@ def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_
     assert api.ids("/v2.1/servers?name=web", latest) == known
     assert api.ids("/v2.1/servers?limit=9", latest) == known
     assert api.get("/v2.1/servers", latest).headers["Fleetlight-Complete"] == "false"
+
+
+def test_page_of_minimal_items_alone_links_on_and_does_not_end_in_silence(fleet: ComputeFleet) -> None:
+    uuids = [fleet.create("east") for _ in range(3)]
+    api = fleet.api(enabled=False, max_limit=2, pool=BrokenCells(fleet, failing_after={"east": 0}))
+    page = api.get("/v2.1/servers", microversion("2.69")).json()
+    assert [server["id"] for server in page["servers"]] == sorted(uuids)[:2]
+    href = page["servers_links"][0]["href"]
+    assert href.endswith(f"?marker={page['servers'][1]['id']}")
+    # The contract has no items of cells that are down behind a marker.
+    assert api.get(href, microversion("2.69")).status_code == 500
+
+
+def test_one_server_of_a_cell_that_is_not_listed_yet_is_not_complete(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    api.ids("/v2.1/servers")
+    new = fleet.fleet.add_cell("west", CellKind.NATIVE, "sqlite:///west.db", "memory://")
+    uuid = str(uuid4())
+    fleet.fleet.add_mappings([InstanceMapping(uuid, new.uuid, "demo", "ada", 0)])
+    response = api.get(f"/v2.1/servers/{uuid}", microversion("2.69"))
+    assert response.json()["server"]["status"] == "UNKNOWN"
+    assert response.headers["Fleetlight-Complete"] == "false"
+    assert response.headers["Fleetlight-Route"].endswith(f"{new.uuid}=skipped")
 
 
 def test_one_server_of_a_cell_that_is_down(fleet: ComputeFleet) -> None:
