@@ -74,6 +74,8 @@ def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[Non
         raise unreachable(lines[0] if lines else type(error.orig).__name__) from error
     except PoolTimeoutError as error:
         raise unreachable("every connection to its database is in use") from error
+    except OSError as error:  # of the lock beside a SQLite file
+        raise unreachable(str(error)) from error
 
 
 def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:

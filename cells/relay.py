@@ -27,7 +27,7 @@ from cells.outbox import heartbeat_message, to_message
 from cells.settings import RelaySettings
 from cells.tables import cell_state, changes
 from notifications.bus import Message
-from notifications.errors import BusUnavailableError
+from notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ _MICROSECONDS_PER_HOUR = 3_600_000_000
 
 class Publishes(Protocol):
     def publish(self, messages: Sequence[Message]) -> None:
-        """Return when the bus has confirmed all `messages`; raises BusUnavailableError, then none or some arrived."""
+        """Return when the bus has confirmed all `messages`; raises BusError, then none or some arrived."""
         ...
 
 
@@ -74,9 +74,12 @@ class Relay:
         return self._is_active
 
     def run(self, stop: Event) -> None:
-        """Relay until `stop` is set; waits, longer and longer, while the bus or the database is away."""
+        """Relay until `stop` is set; waits, longer and longer, while the bus or the database cannot be used.
+
+        Also for what a person has to put right, such as a wrong address: cells of one process do not share their fate.
+        """
         retrying = Retrying(
-            retry=retry_if_exception_type((BusUnavailableError, CellUnreachableError)),
+            retry=retry_if_exception_type((BusError, CellUnreachableError)),
             wait=wait_random_exponential(multiplier=0.2, max=self._settings.retry_wait_max_s),
             sleep=sleep_using_event(stop),
             stop=stop_when_event_set(stop),
@@ -93,7 +96,7 @@ class Relay:
     def run_once(self) -> int:
         """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
 
-        Returns 0 when another relay is active. Raises BusUnavailableError or CellUnreachableError.
+        Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
         """
         with translated_failures(partial(CellUnreachableError, self._cell.name)):
             was_active, self._is_active = self._is_active, self._lock.acquire()

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -22,7 +23,7 @@ from cells.settings import RelaySettings
 from cells.tables import changes
 from notifications.bus import Message
 from notifications.envelope import Notification, decode, encode
-from notifications.errors import BusUnavailableError, EnvelopeError
+from notifications.errors import BusError, BusUnavailableError, EnvelopeError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
 from query.fields import from_microseconds, to_microseconds
 from tests.support.waiting import wait_until
@@ -38,11 +39,14 @@ class Bus:
     messages: list[Message] = field(default_factory=list)
     is_away: bool = False
     arriving_before_failure: int = 0
+    failure: BusError = field(default_factory=lambda: BusUnavailableError("amqp://bus", "connection reset"))
+    failures: int = 0
 
     def publish(self, messages: Sequence[Message]) -> None:
         if self.is_away:
             self.messages.extend(messages[: self.arriving_before_failure])
-            raise BusUnavailableError("amqp://bus", "connection reset")
+            self.failures += 1
+            raise self.failure
         self.messages.extend(messages)
 
     @property
@@ -156,6 +160,23 @@ def test_relay_waits_for_a_bus_that_is_away_and_stops_when_told(
     thread.join(timeout=10)
     assert not thread.is_alive()
     assert not relay.is_active
+
+
+def test_relay_waits_until_a_bus_that_cannot_be_used_is_put_right(
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus
+) -> None:
+    operations.create({})
+    bus.failure = BusError("a queue exists with other arguments")
+    bus.is_away = True
+    stop = threading.Event()
+    thread = threading.Thread(target=new_relay().run, args=(stop,))
+    thread.start()
+    wait_until(lambda: bus.failures >= 2)
+    bus.is_away = False
+    wait_until(lambda: bus.sequences == [1])
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
@@ -281,6 +302,14 @@ def test_foreign_notification_for_a_cell_without_tables_is_not_sent(
     with pytest.raises(CellUnreachableError, match="'one'"):
         append_foreign(empty, cell, body, "versioned_notifications.info")
     empty.dispose()
+
+
+def test_relay_reports_a_cell_whose_folder_is_missing(cell: Cell, bus: Bus, tmp_path: Path) -> None:
+    nowhere = create_database_engine(f"sqlite:///{tmp_path}/unmounted/cell.db")
+    relay = Relay(nowhere, cell, bus, SETTINGS)
+    with pytest.raises(CellUnreachableError, match=r"'one'.*unmounted"):
+        relay.run_once()
+    nowhere.dispose()
 
 
 def test_relay_reports_a_cell_whose_tables_are_missing(cell: Cell, bus: Bus, new_database: Callable[[], str]) -> None:
