@@ -50,10 +50,14 @@ class DataFolder:
     def locked(self) -> Iterator[None]:
         """Keep every other process out; the system frees the lock when the process ends, however it ends.
 
-        Raises CommandError, naming the process, when another one holds it.
+        Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
         # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file.
-        with (self.path / "lock").open("a+", encoding="ascii") as file:
+        try:
+            opened = (self.path / "lock").open("a+", encoding="ascii")
+        except OSError as error:
+            raise CommandError(f"cannot write to the data folder {self.path}: {error.strerror}") from error
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

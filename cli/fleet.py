@@ -11,16 +11,18 @@ from cells.settings import FleetSettings
 from cli.errors import CommandError
 
 IN_PROCESS_BUS = "memory://"
+# In the words of SQLite and PostgreSQL.
+_NO_DATABASE_YET = ("no such table", "unable to open database file", "does not exist")
 
 
 @contextmanager
 def open_fleet(settings: FleetSettings) -> Iterator[Fleet]:
-    """The fleet registry, closed at the end. Raises DatabaseUrlError."""
-    fleet = Fleet(create_database_engine(settings.database_url.get_secret_value()))
+    """The fleet registry, closed at the end. Raises DatabaseUrlError, CommandError when there is no database yet."""
+    fleet = Fleet(create_database_engine(settings.database_url.get_secret_value(), must_exist=True))
     try:
         yield fleet
     except FleetUnreachableError as error:
-        if "no such table" in error.reason or "does not exist" in error.reason:
+        if any(sign in error.reason for sign in _NO_DATABASE_YET):
             raise CommandError(f"{error}; `fleetlight database upgrade` makes a new database ready") from error
         raise
     finally:

@@ -1,58 +1,15 @@
-"""The `fleetlight` command: its groups, and how every command ends when something is wrong."""
+"""Where the `fleetlight` command begins: before anything is imported that takes a moment."""
 
-from typing import Any
+import sys
 
-import typer
-from sqlalchemy.exc import SQLAlchemyError
-from typer.core import TyperGroup
-
-from api.errors import InsecureListeningError
-from cells.errors import CellError
-from cli import cell, database, index, notifications, processes, up
-from cli.errors import CommandError, ConfigurationError
-from cli.options import examples
-from cli.output import print_error
-from indexer.errors import IndexerError
-from notifications.errors import NotificationError
-from query.errors import QueryError
-
-_FAILURES = (CellError, IndexerError, NotificationError, QueryError, SQLAlchemyError, OSError)
-
-
-class _Fleetlight(TyperGroup):
-    """Ends every command with one sentence instead of a traceback, and an exit code that scripts can trust."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CommandError as error:
-            print_error(str(error))
-            raise typer.Exit(error.exit_code) from error
-        except InsecureListeningError as error:
-            print_error(str(error))
-            raise typer.Exit(ConfigurationError.exit_code) from error
-        except _FAILURES as error:
-            print_error(str(error))
-            raise typer.Exit(1) from error
-
-
-app = typer.Typer(
-    name="fleetlight",
-    cls=_Fleetlight,
-    help="One list of everything that runs, over many cells.",
-    epilog=examples("fleetlight up --simulate", "fleetlight index status"),
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-up.register(app)
-processes.register(app)
-app.add_typer(index.app, name="index")
-app.add_typer(notifications.app, name="notifications")
-app.add_typer(cell.app, name="cell")
-app.add_typer(database.app, name="database")
+_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 def main() -> None:
     """Run the command line; ends the process."""
-    app()
+    try:
+        from cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

@@ -1,5 +1,8 @@
 """Options that many commands share, and the examples at the end of each `--help`."""
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,3 +48,15 @@ InsecureOption = Annotated[
 def examples(*commands: str) -> str:
     """The text below the options of a command: one example a line."""
     return "\n\n".join(("Examples:", *(f"$ {command}" for command in commands)))
+
+
+def program() -> str:
+    """This program, as it can be called from the working directory: for commands that are there to be pasted."""
+    called = Path(sys.argv[0]).absolute()
+    if called.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m cli"
+    found = shutil.which(called.name)
+    if found is not None and Path(found).absolute() == called:
+        return called.name
+    here = Path.cwd()
+    return shlex.quote(str(called.relative_to(here) if called.is_relative_to(here) else called))

@@ -1,5 +1,6 @@
 """`fleetlight up`: everything in one process, without any server."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -17,7 +18,7 @@ from cells.fleet import Fleet
 from cells.simulator import Simulator
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
-from cli.errors import CommandError
+from cli.errors import CommandError, ConfigurationError
 from cli.following import keep_indexing, run_relay
 from cli.logging import configure_logging
 from cli.options import (
@@ -27,6 +28,7 @@ from cli.options import (
     InsecureOption,
     PortOption,
     examples,
+    program,
 )
 from cli.output import print_notice, print_result
 from cli.parts import Part, stop_all
@@ -37,6 +39,9 @@ from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 
 _log = structlog.get_logger(__name__)
+
+_INSTANCES = 200
+_RATE = 5.0
 
 
 def register(app: typer.Typer) -> None:
@@ -62,10 +67,14 @@ def up(
     ] = DEFAULT_DATA_DIR,
     cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
     simulate: Annotated[bool, typer.Option("--simulate", help="Fill the cells and keep them busy.")] = False,
-    instances: Annotated[int, typer.Option(min=0, help="With --simulate: instances to keep, over all cells.")] = 200,
+    instances: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"With --simulate: instances to keep, over all cells; {_INSTANCES} unless given."),
+    ] = None,
     rate: Annotated[
-        float, typer.Option(min=0, max=1000, help="With --simulate: changes per second; 0 for none.")
-    ] = 5.0,
+        float | None,
+        typer.Option(min=0, max=1000, help=f"With --simulate: changes per second, 0 for none; {_RATE:g} unless given."),
+    ] = None,
     host: HostOption = None,
     port: PortOption = None,
     auth: AuthOption = None,
@@ -76,6 +85,8 @@ def up(
 
     Stop it at any moment and start it again: nothing is lost and nothing is doubled.
     """
+    if not simulate and (instances is not None or rate is not None):
+        raise ConfigurationError("--instances and --rate say what to simulate: add --simulate")
     folder = DataFolder(data_dir)
     settings = with_api_options(load_embedded_settings(config, folder), host, port, auth)
     refuse_open_listening(settings.api.host, insecure=insecure)
@@ -90,8 +101,12 @@ def up(
         process = _Process(settings, fleet, embedded)
         if simulate:
             simulated = [cell.simulated(fleet) for cell in embedded]
-            process.simulator = Simulator(simulated, instance_count=instances, rate=rate)
-        process.run(listener, folder)
+            process.simulator = Simulator(
+                simulated,
+                instance_count=_INSTANCES if instances is None else instances,
+                rate=_RATE if rate is None else rate,
+            )
+        process.run(listener, folder, _status_command(folder, config))
     if process.has_failed:
         raise CommandError("a part of the process failed; the log says why")
     _log.info("stopped")
@@ -124,11 +139,11 @@ class _Process:
     def has_failed(self) -> bool:
         return any(part.has_failed for part in (*self._simulating, *self._relays, *self._indexing))
 
-    def run(self, listener: socket, folder: DataFolder) -> None:
+    def run(self, listener: socket, folder: DataFolder, status_command: str) -> None:
         """Returns when everything has ended, in the order of the data: what comes first stops first."""
 
         def on_ready(stop: Stop) -> None:
-            _print_banner(address_of(listener), folder)
+            _print_banner(address_of(listener), folder, status_command)
             self._start(stop)
 
         try:
@@ -151,15 +166,24 @@ class _Process:
             self._simulating = [Part("simulator", self.simulator.run, stop)]
 
 
-def _print_banner(address: str, folder: DataFolder) -> None:
-    option = "" if folder.path == DataFolder(DEFAULT_DATA_DIR).path else f" --data-dir {folder.path}"
+def _status_command(folder: DataFolder, config: Path | None) -> str:
+    """`fleetlight index status` for this fleet; quoted for a shell."""
+    words = []
+    if folder.path != DataFolder(DEFAULT_DATA_DIR).path:
+        words += ["--data-dir", str(folder.path)]
+    if config is not None:
+        words += ["--config", str(config)]
+    return " ".join((program(), "index", "status", *map(shlex.quote, words)))
+
+
+def _print_banner(address: str, folder: DataFolder, status_command: str) -> None:
     lines = (
         "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
         "",
         f"  curl -s '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
         f"  curl -si '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
-        f"  fleetlight index status{option}",
+        f"  {status_command}",
         "",
         "Stop it with Ctrl-C.",
         "",

@@ -1,6 +1,7 @@
 """`fleetlight up` as users run it: a process of its own, killed and started again."""
 
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -231,3 +232,16 @@ def test_metrics_show_the_indexer_too(up: Up) -> None:
     names = [line.split()[2] for line in up.http.get("/metrics").text.splitlines() if line.startswith("# TYPE")]
     assert "fleetlight_list_duration_seconds" in names
     assert len(names) == len(set(names))
+
+
+def test_the_command_that_the_banner_names_can_be_pasted(up: Up, tmp_path: Path) -> None:
+    config = tmp_path / "my settings.toml"
+    config.write_text("[search]\nstaleness_limit_s = 30\n", encoding="utf-8")
+    up.start("--cells", "1", "--config", str(config))
+    named = next(line for line in up.log.splitlines() if " index status" in line)
+
+    def works() -> bool:
+        result = subprocess.run(shlex.split(named), capture_output=True, text=True, timeout=60, check=False)
+        return result.returncode == 0 and "cell1" in result.stdout
+
+    wait_until(works, timeout_s=30)

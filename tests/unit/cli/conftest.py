@@ -9,7 +9,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from cli.app import app
 
 Run = Callable[..., Result]
 

@@ -217,3 +217,19 @@ def test_moved_data_folder_still_works(run: Run, cells: Sequence[Cell], empty_pl
     assert [cell["database_url"] for cell in listed] == [
         f"sqlite:///{empty_place}/moved/cells/{name}.db" for name in ("cell1", "cell2")
     ]
+
+
+def test_options_of_the_simulation_need_it(run: Run) -> None:
+    result = run("up", "--rate", "3")
+    assert result.exit_code == 2
+    assert "add --simulate" in result.stderr
+
+
+def test_a_fleet_database_that_is_not_there_is_not_made_by_looking(
+    run: Run, empty_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", f"sqlite:///{empty_place}/none.db")
+    result = run("cell", "list")
+    assert result.exit_code == 1
+    assert "`fleetlight database upgrade` makes a new database ready" in result.stderr
+    assert not (empty_place / "none.db").exists()

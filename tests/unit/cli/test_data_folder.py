@@ -31,3 +31,12 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CommandError, match="cannot create the data folder"):
         DataFolder(tmp_path / "file" / "data").create()
+
+
+def test_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with (
+        pytest.raises(CommandError, match=rf"cannot write to the data folder {tmp_path}: "),
+        DataFolder(tmp_path).locked(),
+    ):
+        pass

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from cli.main import app
+from cli.app import app
 from tests.unit.cli.conftest import Run
 
 

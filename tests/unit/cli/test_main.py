@@ -1,0 +1,71 @@
+"""How the program begins, ends, and says what went wrong."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+from sqlalchemy.exc import OperationalError
+from typer.testing import CliRunner
+
+import cli.app
+import cli.main
+from cli.options import program
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_shows_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cli.app, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def failing_with(error: Exception) -> Callable[[], Any]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            OperationalError("INSERT INTO x", {}, sqlite3.OperationalError("database or disk is full")),
+            "error: a database failed: database or disk is full\n",
+        ),
+        (PermissionError(13, "Permission denied", "/data/lock"), "error: /data/lock: Permission denied\n"),
+        (OSError("no file in particular"), "error: no file in particular\n"),
+    ],
+)
+def test_failures_are_told_in_words(error: Exception, text: str) -> None:
+    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app.command("fail")(failing_with(error))
+    app.command("other")(failing_with(error))
+    result = CliRunner().invoke(app, ["fail"])
+    assert (result.exit_code, result.stderr) == (1, text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "on_path", "expected"),
+    [
+        ("/usr/bin/fleetlight", "/usr/bin/fleetlight", "fleetlight"),
+        ("{cwd}/.venv/bin/fleetlight", None, ".venv/bin/fleetlight"),
+        ("{cwd}/.venv/bin/fleetlight", "/usr/bin/fleetlight", ".venv/bin/fleetlight"),
+        ("/opt/fleet light/bin/fleetlight", None, "'/opt/fleet light/bin/fleetlight'"),
+        ("/opt/checkout/cli/__main__.py", None, "python -m cli"),
+    ],
+)
+def test_the_program_is_named_so_that_it_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, empty_place: object, argv: str, on_path: str | None, expected: str
+) -> None:
+    monkeypatch.setattr("sys.argv", [argv.format(cwd=empty_place)])
+    monkeypatch.setattr("sys.executable", "python")
+    monkeypatch.setattr("shutil.which", lambda _: on_path)
+    assert program() == expected
