@@ -5,13 +5,16 @@ A section belongs to the package that reads it (its `settings.py`). What is look
 can also be given as `<key>_file`, the path of a file that holds the value: the way for secrets.
 """
 
+import json
+import os
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -32,6 +35,17 @@ from notifications.settings import BusSettings
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"
 _FILE_SUFFIX = "_file"
+# Variables that are no keys: options of commands, and what the tests and docker-compose.yml read.
+_OTHER_VARIABLES = {
+    "FLEETLIGHT_CONFIG",
+    "FLEETLIGHT_DATA_DIR",
+    "FLEETLIGHT_SAMPLES",
+    "FLEETLIGHT_ELASTICSEARCH_PORT",
+    "FLEETLIGHT_POSTGRESQL_PORT",
+    "FLEETLIGHT_RABBITMQ_PORT",
+}
+_LIST = """a list, as in ["one", "two"]"""
+_TEST_PREFIX = _PREFIX + "TEST_"
 
 Sections = dict[str, Any]
 
@@ -132,12 +146,54 @@ def _merged(defaults: Sections, configured: Sections) -> Sections:
 
 
 def _has_fleet_database(file_sections: Sections) -> bool:
-    try:
-        from_environment = EnvSettingsSource(Settings)()
-    except SettingsError as error:
-        raise ConfigurationError(f"configuration: {error}") from error
-    configured = file_sections.get("fleet", {}).keys() | from_environment.get("fleet", {}).keys()
+    configured = file_sections.get("fleet", {}).keys() | _from_environment().get("fleet", {}).keys()
     return not configured.isdisjoint({"database_url", "database_url" + _FILE_SUFFIX})
+
+
+def _from_environment() -> Sections:
+    """The sections in the environment. Raises ConfigurationError when a variable names none, or cannot be read."""
+    problems = []
+    for variable in sorted(name.upper() for name in os.environ if name.upper().startswith(_PREFIX)):
+        section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
+        if variable in _OTHER_VARIABLES or variable.startswith(_TEST_PREFIX) or section in Settings.model_fields:
+            continue
+        close = get_close_matches(section, Settings.model_fields, n=1)
+        hint = f"; did you mean '{_variable(close[0], key)}'?" if close else _hint(section, Settings.model_fields)
+        problems.append(f"configuration: there is no section '{section}' ({variable}){hint}")
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    try:
+        return EnvSettingsSource(Settings)()
+    except SettingsError as error:
+        raise ConfigurationError(_malformed_variables() or f"configuration: {error}") from error
+
+
+def _malformed_variables() -> str:
+    """What to say of variables that have to be JSON and are not; pydantic names only their section."""
+    problems = []
+    for variable, value in sorted((name.upper(), value) for name, value in os.environ.items()):
+        section, _, key = variable.removeprefix(_PREFIX).lower().partition("_")
+        if variable.startswith(_PREFIX) and section in Settings.model_fields and _is_list(section, key):
+            try:
+                json.loads(value)
+            except ValueError:
+                shown = mask_url_passwords(repr(value))
+                problems.append(f"configuration: {section}.{key} ({variable}) is {shown}: must be {_LIST}")
+    return "\n".join(problems)
+
+
+def _is_list(section: str, key: str) -> bool:
+    known = _keys(section)
+    return key in known and get_origin(known[key].annotation) is tuple
+
+
+def _keys(section: str) -> dict[str, FieldInfo]:
+    model = Settings.model_fields[section].annotation
+    return model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
+
+
+def _variable(section: str, key: str) -> str:
+    return _PREFIX + "_".join(filter(None, (section, key))).upper()
 
 
 def _file_sections(config: Path | None) -> Sections:
@@ -165,8 +221,7 @@ def _with_value_files(name: str, section: Any) -> Any:
     """`section` with each `<key>_file` replaced by what the file holds, without the line break at its end."""
     if not isinstance(section, dict):
         return section
-    model = Settings.model_fields[name].annotation
-    known = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
+    known = _keys(name)
     values = dict(section)
     for file_key in section.keys() - known:
         key = file_key.removesuffix(_FILE_SUFFIX)
@@ -196,15 +251,14 @@ def _problem(details: ErrorDetails) -> str:
     section, *rest = (str(part) for part in details["loc"])
     key = rest[0] if rest else ""
     name = ".".join((section, *rest))
-    variable = _PREFIX + "_".join(filter(None, (section, key))).upper()
+    variable = _variable(section, key)
     if details["type"] == "extra_forbidden":
-        model = Settings.model_fields[section].annotation
-        known = model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
-        return f"configuration: there is no key {name} ({variable}){_hint(key, known)}"
+        return f"configuration: there is no key {name} ({variable}){_hint(key, _keys(section))}"
     if details["type"] == "missing":
         return f"configuration: {name} ({variable}) is needed and not set"
     value = "(not shown)" if is_secret_name(key) else mask_url_passwords(repr(details["input"]))
-    return f"configuration: {name} ({variable}) is {value}: {details['msg']}"
+    allowed = f"must be {_LIST}" if details["type"] == "tuple_type" else details["msg"].removeprefix("Value error, ")
+    return f"configuration: {name} ({variable}) is {value}: {allowed}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -94,6 +94,40 @@ def test_wrong_key_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) 
         load_settings(write_config(FLEET), None)
 
 
+def test_section_in_the_environment_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_SERCH_ENABLED", "1")
+    monkeypatch.setenv("FLEETLIGHT_VERBOSE", "1")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(write_config(FLEET), None)
+    assert str(caught.value).splitlines() == [
+        "configuration: there is no section 'serch' (FLEETLIGHT_SERCH_ENABLED); "
+        "did you mean 'FLEETLIGHT_SEARCH_ENABLED'?",
+        "configuration: there is no section 'verbose' (FLEETLIGHT_VERBOSE); "
+        "known: api, bus, fleet, index, indexer, log, relay, search",
+    ]
+
+
+def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FLEETLIGHT_SAMPLES", "FLEETLIGHT_TEST_AMQP_URL", "FLEETLIGHT_RABBITMQ_PORT", "FLEETLIGHT_CONFIG"):
+        monkeypatch.setenv(name, "something")
+    assert load_settings(write_config(FLEET), None).log.level == "info"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [('[index]\nurls = "http://u:pw@one:9200"\n', {}), ("", {"FLEETLIGHT_INDEX_URLS": "http://u:pw@one:9200"})],
+)
+def test_a_list_is_asked_for_where_one_is_needed(
+    monkeypatch: pytest.MonkeyPatch, text: str, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert error_of(FLEET + text) == (
+        "configuration: index.urls (FLEETLIGHT_INDEX_URLS) is 'http://u:***@one:9200': "
+        """must be a list, as in ["one", "two"]"""
+    )
+
+
 def test_errors_show_no_secret() -> None:
     message = error_of(FLEET + '[index]\nusername = "api"\npassword = 5\n')
     assert "index.password" in message
