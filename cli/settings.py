@@ -256,6 +256,9 @@ def _problem(details: ErrorDetails) -> str:
         return f"configuration: there is no key {name} ({variable}){_hint(key, _keys(section))}"
     if details["type"] == "missing":
         return f"configuration: {name} ({variable}) is needed and not set"
+    if not key and isinstance(details["input"], dict):
+        # About several keys of the section, whose values may be secret.
+        return f"configuration: {name}: {details['msg'].removeprefix('Value error, ')}"
     value = "(not shown)" if is_secret_name(key) else mask_url_passwords(repr(details["input"]))
     allowed = f"must be {_LIST}" if details["type"] == "tuple_type" else details["msg"].removeprefix("Value error, ")
     return f"configuration: {name} ({variable}) is {value}: {allowed}"

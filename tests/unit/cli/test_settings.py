@@ -133,6 +133,9 @@ def test_errors_show_no_secret() -> None:
     assert "index.password" in message
     assert "is 5" not in message
 
+    message = error_of(FLEET + '[index]\npassword = "s3cret"\n')
+    assert message == "configuration: index: username and password belong together: set both or neither"
+
 
 def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read the configuration nowhere\.toml: No such file"):
