@@ -3,6 +3,7 @@
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
+│   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
 """
 
@@ -19,6 +20,14 @@ class IndexUnavailableError(IndexerError):
 
 class IndexRequestError(IndexerError):
     """The index backend refused the request, and would again."""
+
+
+class IndexReplacedError(IndexRequestError):
+    """Somebody has removed the index `name` and made another one: what was written before is not in it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"index {name} has been replaced while it was written to: it is filled again from the start")
+        self.name = name
 
 
 class DeadLetterReason(StrEnum):

@@ -14,7 +14,7 @@ from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.consumer import Receives
-from indexer.errors import IndexerError, IndexUnavailableError
+from indexer.errors import IndexerError, IndexReplacedError, IndexUnavailableError
 from indexer.follower import CellFollower, CellHealth
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
@@ -67,7 +67,8 @@ class IndexerService:
     def run(self, stop: Event) -> None:
         """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
 
-        Raises IndexRequestError when the index cannot be prepared.
+        Raises IndexRequestError when the index cannot be prepared, and IndexReplacedError when another one took its
+        place: nothing that the followers know is true of that one, so all has to start again.
         """
         if not self._prepare(stop):
             return
@@ -157,6 +158,8 @@ class IndexerService:
             changed = [cell for cell in progress if self._saved.get(cell.cell_uuid) != cell]
             if changed:
                 self._writer.save_progress(changed)
+        except IndexReplacedError:
+            raise
         except IndexerError as error:
             self._index_failed(error)
             return

@@ -100,7 +100,12 @@ class IndexWriter(Protocol):
         """The documents there are among `ids`, in one request, whether searchable yet or not."""
         ...
 
-    def save_progress(self, progress: Sequence[CellProgress]) -> None: ...
+    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        """Save how far cells are followed.
+
+        Raises IndexReplacedError when the index is no longer the one that `prepare` saw.
+        """
+        ...
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""

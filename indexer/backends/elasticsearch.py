@@ -24,6 +24,7 @@ from indexer.backends.elasticsearch_documents import (
     MAX_CELLS,
     Bulk,
     BulkOutcome,
+    check_progress_saved,
     from_found,
     from_progress_hits,
     outcome,
@@ -32,7 +33,7 @@ from indexer.backends.elasticsearch_documents import (
     to_progress_bulk,
 )
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import MAPPING_VERSION, index_settings, instance_mapping, progress_mapping, progress_settings
 from query.errors import NotExpressibleError
 from query.fields import Record
@@ -68,6 +69,7 @@ class ElasticsearchWriter:
         self._settings = settings
         self._names = _Names.of(settings.prefix)
         self._client = open_client(settings)
+        self._prepared: Mapping[str, Any] = {}
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
@@ -85,6 +87,7 @@ class ElasticsearchWriter:
                 mappings=instance_mapping(),
                 aliases={self._names.read: {}, self._names.write: {"is_write_index": True}},
             )
+        self._prepared = self._identity()
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
@@ -113,14 +116,12 @@ class ElasticsearchWriter:
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
-        if progress:
-            send(
-                self._client,
-                "POST",
-                f"/{self._names.progress}/_bulk?refresh=true",
-                to_progress_bulk(progress),
-                content_type=NDJSON,
-            )
+        if not progress:
+            return
+        if self._identity() != self._prepared:
+            raise IndexReplacedError(self._names.write)
+        path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
+        check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
@@ -171,6 +172,11 @@ class ElasticsearchWriter:
             f"/{self._names.progress}/_delete_by_query?refresh=true&conflicts=proceed",
             {"query": {"match_all": {}}},
         )
+
+    def _identity(self) -> Mapping[str, Any]:
+        """What tells the physical index from a later one that has its name."""
+        found: Mapping[str, Any] = _decode(send(self._client, "GET", f"/{self._names.write}/_settings/index.uuid"))
+        return found
 
     def _create(self, name: str, **body: Any) -> None:
         """Create an index unless it is there; returns when it can be used."""

@@ -149,6 +149,15 @@ def to_progress_bulk(progress: Iterable[CellProgress]) -> bytes:
     return b"\n".join([*lines, b""])
 
 
+def check_progress_saved(answer: bytes) -> None:
+    """Raises IndexUnavailableError or IndexRequestError when the server did not save what `to_progress_bulk` says."""
+    for item in _decoded(_BULK_ANSWER, answer).items:
+        status, cause = item.index.status, item.index.error or Cause()
+        if status not in _CREATED_OR_UPDATED:
+            failure = IndexUnavailableError if is_passing(status) else IndexRequestError
+            raise failure(f"the progress could not be saved: status {status}, {cause}")
+
+
 def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
     """Progress by cell uuid out of the answer of a search."""
     return {

@@ -15,7 +15,7 @@ from elasticsearch import Elasticsearch
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, Document, IndexedRow, IndexSearcher, IndexWriter, WriteResult
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.view import PIECE_NAMES
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
@@ -398,4 +398,39 @@ def test_index_that_was_removed_by_hand_is_made_anew_without_its_progress(
     writer.prepare()
     assert writer.load_progress() == {}
     assert writer.write([make_document(1)]) == WriteResult(1, 0)
+    writer.close()
+
+
+@pytest.mark.elasticsearch
+def test_progress_is_not_saved_for_an_index_that_another_process_made_anew(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    progress = CellProgress("c0", 2, 3, is_complete=True)
+    writer, other = open_writer(settings), open_writer(settings)
+    writer.prepare()
+    writer.save_progress([progress])
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.delete(index=list(client.indices.get_alias(name=f"{elasticsearch_prefix}-instances").body))
+    with pytest.raises(IndexUnavailableError):
+        writer.save_progress([progress])
+    other.prepare()
+    with pytest.raises(IndexReplacedError):
+        writer.save_progress([progress])
+    assert other.load_progress() == {}
+    writer.prepare()
+    writer.save_progress([progress])
+    assert other.load_progress() == {"c0": progress}
+    writer.close()
+    other.close()
+
+
+@pytest.mark.elasticsearch
+def test_progress_that_the_server_does_not_take_is_an_error(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
+    writer.prepare()
+    with Elasticsearch(elasticsearch_url) as client:
+        client.indices.put_settings(index=f"{elasticsearch_prefix}-progress", settings={"index.blocks.write": True})
+    with pytest.raises(IndexRequestError, match="progress could not be saved: status 403"):
+        writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
     writer.close()

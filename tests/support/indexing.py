@@ -14,7 +14,7 @@ from cells.model import Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
 from notifications.envelope import Notification, encode
 from notifications.errors import BusUnavailableError
@@ -41,10 +41,18 @@ class MemoryIndex:
     failures: int = 0
     refused: dict[str, str] = field(default_factory=dict)
     before_write: Callable[[], object] | None = None
+    is_replaced: bool = False
     _lock: Any = field(default_factory=Lock)
 
     def prepare(self) -> None:
         self._maybe_fail()
+        self.is_replaced = False
+
+    def replace(self) -> None:
+        """Somebody removes the index and makes an empty one."""
+        with self._lock:
+            self.documents, self.searchable, self.saved = {}, {}, {}
+            self.is_replaced = True
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         if self.before_write is not None:
@@ -76,6 +84,8 @@ class MemoryIndex:
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         with self._lock:
             self._maybe_fail()
+            if self.is_replaced:
+                raise IndexReplacedError("memory")
             self.saved |= {cell.cell_uuid: cell for cell in progress}
 
     def load_progress(self) -> Mapping[str, CellProgress]:

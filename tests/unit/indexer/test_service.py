@@ -12,7 +12,7 @@ from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.consumer import Receives
-from indexer.errors import IndexRequestError
+from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
@@ -131,6 +131,25 @@ def test_saved_watermark_never_promises_what_a_search_cannot_find(stage: Stage) 
                 promised = {change.instance_uuid for change in stage.cell.changes[: saved.watermark]}
                 assert promised <= stage.index.searchable.keys()
         wait_until(stage.is_followed_to_the_end)
+
+
+def test_progress_of_a_replaced_index_is_not_saved_in_the_new_one(stage: Stage) -> None:
+    """Nothing that the followers know is true of it, so the indexer starts again."""
+
+    def follow_while_the_index_is_replaced() -> None:
+        with stage.running():
+            stage.bus.waiting.append(stage.cell.create())
+            wait_until(stage.is_followed_to_the_end)
+            stage.index.replace()
+            stage.bus.waiting.append(stage.cell.create())
+            wait_until(lambda: stage.bus.acknowledged == 2)
+
+    with pytest.raises(IndexReplacedError):
+        follow_while_the_index_is_replaced()
+    assert not stage.index.saved
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        assert stage.index.searchable.keys() == stage.cell.rows.keys()
 
 
 def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
