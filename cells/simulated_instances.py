@@ -10,6 +10,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 HOSTS_PER_CELL = 8
+LONGEST_LAUNCH_US = 40_000_000
 DEMO_PROJECT = "demo"
 
 _PROJECTS = {DEMO_PROJECT: 60, "analytics": 15, "billing": 12, "research": 8, "platform": 5}
@@ -49,7 +50,7 @@ def new_instance(random: Random, cell_name: str, created_at: int) -> dict[str, A
     flavor_number, flavor = _flavor(random)
     key_name = f"{project}-ops" if random.random() < 0.8 else None
     user = f"{project}-{random.choice(('alice', 'bob', 'carol', 'ci'))}"
-    launched_at = created_at + random.randrange(2_000_000, 40_000_000)
+    launched_at = created_at + random.randrange(2_000_000, LONGEST_LAUNCH_US)
     return {
         "created_at": created_at,
         "launched_at": launched_at,

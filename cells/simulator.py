@@ -13,7 +13,7 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine, select
-from tenacity import Retrying, retry_if_exception_type
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
@@ -25,6 +25,7 @@ from cells.model import Cell
 from cells.operations import InstanceOperations
 from cells.simulated_instances import (
     HOSTS_PER_CELL,
+    LONGEST_LAUNCH_US,
     host_name,
     new_instance,
     new_metadata,
@@ -107,6 +108,7 @@ class Simulator:
             wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_S),
             sleep=sleep_using_event(stop),
             stop=stop_when_event_set(stop),
+            before_sleep=_log_waiting,
             retry_error_callback=lambda _: None,
         )
         retrying(self.fill, stop)
@@ -130,6 +132,8 @@ class Simulator:
             cell = min(self._cells, key=lambda candidate: len(candidate.live))
             share = -(-missing // len(self._cells))
             self._create(cell, min(share, _BATCH_SIZE), oldest_us=_OLDEST_US)
+        if stop.is_set():
+            return
         _log.info("simulator.filled", created=self.live_count - before, instances=self.live_count)
 
     def step(self) -> None:
@@ -151,9 +155,10 @@ class Simulator:
         self._try(cell, lambda uuid, live: self._delete(cell, uuid))
 
     def _create(self, cell: SimulatedCell, count: int, oldest_us: int) -> None:
-        now = self._clock()
+        # So that none was launched in the future.
+        newest = self._clock() - LONGEST_LAUNCH_US
         values = [
-            new_instance(self._random, cell.cell.name, now - self._random.randrange(oldest_us + 1))
+            new_instance(self._random, cell.cell.name, newest - self._random.randrange(oldest_us + 1))
             for _ in range(count)
         ]
         for changed, given in zip(cell.operations.create_many(values), values, strict=True):
@@ -192,3 +197,8 @@ class Simulator:
                 live.host = host
             case _:
                 operations.update(uuid, {"metadata": new_metadata(self._random)})
+
+
+def _log_waiting(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.warning("simulator.waiting", attempt=state.attempt_number, reason=str(error))

@@ -116,3 +116,14 @@ def test_run_waits_while_a_cell_is_away(simulated: SimulatedCell, engine: Engine
     flaky = Flaky(simulated.cell, simulated.engine, simulated.operations)
     Simulator([flaky], instance_count=3, rate=0).run(Event())
     assert count_live(engine) == 3
+
+
+def test_nothing_happens_in_the_future(simulated: SimulatedCell, engine: Engine) -> None:
+    now = 1_700_000_000_000_000
+    simulator = Simulator([simulated], instance_count=5, rate=100, seed=4, clock=lambda: now)
+    simulator.fill(Event())
+    for _ in range(50):
+        simulator.step()
+    with engine.connect() as connection:
+        launched = connection.execute(select(instances.c.launched_at)).scalars().all()
+    assert max(launched) <= now
