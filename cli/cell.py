@@ -2,7 +2,7 @@
 
 import typer
 
-from cli.fleet import open_fleet
+from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_table
@@ -24,7 +24,7 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
                 "transport_url": mask_url_passwords(cell.transport_url),
                 "disabled": cell.disabled,
             }
-            for cell in fleet.cells()
+            for cell in sorted_by_name(fleet.cells())
         ]
     if json:
         print_json(cells)

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from cells.database import create_database_engine
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
-from cli.fleet import open_fleet
+from cli.fleet import open_fleet, sorted_by_name
 from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.settings import load_settings
@@ -23,7 +23,7 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     _upgrade(settings.fleet.database_url.get_secret_value(), upgrade_fleet)
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet:
-        for cell in fleet.cells():
+        for cell in sorted_by_name(fleet.cells()):
             if cell.kind is CellKind.NATIVE:
                 _upgrade(cell.database_url, upgrade_cell)
                 print_result(f"cell {cell.name}: up to date")

@@ -1,6 +1,7 @@
 """How commands get at the fleet that the configuration names."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cells.database import create_database_engine
@@ -36,7 +37,16 @@ def chosen_cells(fleet: Fleet, name: str | None) -> Sequence[Cell]:
     """
     if name is not None:
         return (fleet.cell(name),)
-    return tuple(cell for cell in fleet.cells() if not cell.disabled)
+    return tuple(cell for cell in sorted_by_name(fleet.cells()) if not cell.disabled)
+
+
+def sorted_by_name(cells: Iterable[Cell]) -> Sequence[Cell]:
+    """In the order in which people count: cell2 before cell10."""
+
+    def key(cell: Cell) -> list[tuple[str, int]]:
+        return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", cell.name)]
+
+    return sorted(cells, key=key)
 
 
 def is_in_process(cell: Cell) -> bool:

@@ -18,7 +18,7 @@ from cells.model import Cell
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_error, print_json, print_result, print_table
+from cli.output import print_error, print_json, print_notice, print_result, print_table
 from cli.settings import load_settings
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
@@ -41,7 +41,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
-        cells = [cell for cell in fleet.cells() if not cell.disabled]
+        cells = chosen_cells(fleet, None)
     statuses = read_status(
         cells,
         asyncio.run(_progress(settings.index)),
@@ -58,6 +58,13 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     for each in statuses:
         if each.problem:
             print_error(each.problem)
+    stale = [each.cell for each in statuses if each.health is IndexHealth.STALE]
+    if stale:
+        indexer = "fleetlight up" if all(map(is_in_process, stale)) else "fleetlight indexer"
+        print_notice(
+            f"stale: nothing has said for {settings.search.staleness_limit_s:g} s that the index has every change; "
+            f"does `{indexer}` run?"
+        )
     if any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 

@@ -233,3 +233,23 @@ def test_a_fleet_database_that_is_not_there_is_not_made_by_looking(
     assert result.exit_code == 1
     assert "`fleetlight database upgrade` makes a new database ready" in result.stderr
     assert not (empty_place / "none.db").exists()
+
+
+def test_cells_are_in_the_order_in_which_people_count(run: Run, empty_place: Path) -> None:
+    folder = DataFolder(empty_place / "fleetlight-data")
+    folder.create()
+    fleet = set_up_fleet(folder)
+    for cell in set_up_cells(folder, fleet, 11):
+        cell.engine.dispose()
+    fleet.close()
+    result = run("cell", "list", "--json")
+    assert [cell["name"] for cell in json.loads(result.stdout)] == [f"cell{number}" for number in range(1, 12)]
+
+
+def test_status_of_a_fleet_that_does_not_run_says_so(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    config = Path("strict.toml")
+    config.write_text("[search]\nstaleness_limit_s = 1e-9\n", encoding="utf-8")
+    result = run("index", "status", "--config", config)
+    assert result.exit_code == 1
+    assert "does `fleetlight up` run?" in result.stderr
