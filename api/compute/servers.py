@@ -22,7 +22,7 @@ from api.compute.sorting import build_order
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Consistency, Page, Route
-from api.listing.list_instances import InstanceLister
+from api.listing.list_instances import CellFailure, InstanceLister
 from api.listing.sources import CellReader, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
@@ -121,10 +121,12 @@ class ServerHandlers:
         consistency = wanted_consistency(request.http.headers)
         started = time.perf_counter()
         marker = query.last("marker")
-        after = None if marker is None else await self._position_of(marker, order, consistency)
+        down: dict[str, CellFailure] = {}
+        after = None if marker is None else await self._position_of(marker, order, consistency, down)
         page = Page((), None, ())
         if limit:
-            page = await self._lister.list_page(PageRequest(wanted, order, limit, after), template, consistency)
+            wanted_page = PageRequest(wanted, order, limit, after)
+            page = await self._lister.list_page(wanted_page, template, consistency, down=down)
         self._metrics.count_list(page, time.perf_counter() - started)
         items, last_uuid = page.items, page.last_uuid
         if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
@@ -146,10 +148,12 @@ class ServerHandlers:
             return self._max_limit
         return min(int(digits), self._max_limit)
 
-    async def _position_of(self, marker: str, order: SortOrder, consistency: Consistency) -> tuple[Any, ...]:
+    async def _position_of(
+        self, marker: str, order: SortOrder, consistency: Consistency, down: dict[str, CellFailure]
+    ) -> tuple[Any, ...]:
         if not _is_uuid_like(marker):
             raise MarkerNotFoundError(marker)
-        return await self._lister.position_of(marker, order, consistency)
+        return await self._lister.position_of(marker, order, consistency, down=down)
 
     async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
         return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)

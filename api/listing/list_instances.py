@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -60,15 +61,22 @@ class InstanceLister:
         self._progress = None if self._index is None else ProgressCache(self._index)
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
 
-    async def list_page(self, request: PageRequest, template: ItemTemplate, consistency: Consistency) -> Page:
+    async def list_page(
+        self,
+        request: PageRequest,
+        template: ItemTemplate,
+        consistency: Consistency,
+        *,
+        down: Mapping[str, CellFailure] = MappingProxyType({}),
+    ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
+        down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
         cells = await self._reader.cells()
-        down: dict[str, CellFailure] = {}
-        collect = partial(self._collect, request, template, consistency, cells=cells, down=down)
+        collect = partial(self._collect, request, template, consistency, cells=cells, down=dict(down))
         if consistency is not Consistency.STRONG:
             try:
                 if (progress := await self.progress()) is not None:
@@ -79,13 +87,21 @@ class InstanceLister:
                 _log.debug("index_cannot_express", what=error.what)
         return await collect(progress={})
 
-    async def position_of(self, marker: str, order: SortOrder, consistency: Consistency) -> tuple[Any, ...]:
+    async def position_of(
+        self,
+        marker: str,
+        order: SortOrder,
+        consistency: Consistency,
+        *,
+        down: dict[str, CellFailure] | None = None,
+    ) -> tuple[Any, ...]:
         """The values of the order's keys at the instance `marker`, deleted or not.
 
+        down: gets the cell that was asked, by its uuid, when it failed.
         They come from where the rows of its cell come from, since an index that lags may know other values.
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
-        record = await self._find(marker, consistency)
+        record = await self._find(marker, consistency, {} if down is None else down)
         if record is None:
             raise MarkerNotFoundError(marker)
         return order.values(record)
@@ -187,7 +203,7 @@ class InstanceLister:
             return CellAnswer(cell, Route.INDEX, is_complete, progress.watermark, age_s)
         return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
 
-    async def _find(self, uuid: str, consistency: Consistency) -> Record | None:
+    async def _find(self, uuid: str, consistency: Consistency, down: dict[str, CellFailure]) -> Record | None:
         progress = {} if consistency is Consistency.STRONG else await self._usable_progress()
         cells = await self._reader.cells()
         indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
@@ -202,6 +218,7 @@ class InstanceLister:
         try:
             row = await self._reader.find(mapping.cell_uuid, uuid, self._settings.cell_timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
+            down[mapping.cell_uuid] = error
             if (record := await self._find_in_index(uuid)) is not None:
                 return record
             raise CellDownError(mapping.cell_uuid) from error

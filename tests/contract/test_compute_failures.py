@@ -192,6 +192,17 @@ def test_hanging_cell_delays_a_page_by_its_deadline_once(fleet: ComputeFleet, en
     assert deadline_s <= took_s < 2 * deadline_s
 
 
+def test_hanging_cell_of_the_marker_delays_a_page_by_its_deadline_once(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=60)
+    deadline_s = 0.5
+    api = fleet.api(staleness_limit_s=30, cell_timeout_s=deadline_s, pool=BrokenCells(fleet, hanging=["south"]))
+    marker = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "south")
+    started = time.monotonic()
+    assert api.ids(f"/v2.1/servers?marker={marker}") == uuids[uuids.index(marker) + 1 :]
+    assert deadline_s <= time.monotonic() - started < 2 * deadline_s
+
+
 def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_wants_them(fleet: ComputeFleet) -> None:
     uuids = fleet.fill(3)
     others = fleet.create("east", project_id="other")

@@ -129,3 +129,24 @@ def test_cell_that_is_down_comes_from_the_index_with_its_age(stale: list[str]) -
     assert page.cells[1].age_s is not None
     assert page.cells[1].age_s > 1000
     assert not page.is_complete
+
+
+def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances() -> None:
+    class Emptied(Index):
+        asked = 0
+
+        async def find(self, uuid: str) -> Record | None:
+            self.asked += 1
+            raise IndexUnavailableError("no such index")
+
+    async def run() -> None:
+        index = Emptied(IndexUnavailableError("no such index"))
+        lister = InstanceLister(Cells(), lambda uuid: None, index, SearchSettings(enabled=True, retry_after_s=0.001))
+        await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
+        async with asyncio.timeout(10):
+            while index.asked < 3:
+                assert lister.safe_connect.is_tripped
+                await asyncio.sleep(0.001)
+        lister.close()
+
+    asyncio.run(run())
