@@ -32,7 +32,7 @@ class Batch:
             case ForeignChange():
                 self.changes += 1
                 self._foreign.setdefault(meaning.uuid, []).append(meaning)
-                return meaning.uuid
+                return None if meaning.uuid in self._native else meaning.uuid
             case Heartbeat():
                 # One that was put on this bus by hand may be of another cell, of which it says nothing here.
                 if meaning.cell_uuid == self._cell_uuid:

@@ -143,6 +143,15 @@ def test_cell_is_not_complete_until_the_instance_of_a_malformed_change_could_be_
     assert stage.tracker.snapshot().is_complete
 
 
+def test_rejected_change_of_the_cell_is_not_mistaken_for_a_notification_of_its_instance(stage: Stage) -> None:
+    change = stage.cell.create()
+    uuid = str(change.headers["fleetlight-resource"])
+    stage.index.refused[uuid] = "the name is too long"
+    stage.consume(change, foreign(change))
+    assert [message for message, _, _ in stage.bus.buried] == [change]
+    assert not stage.tracker.snapshot().is_complete
+
+
 def test_rejected_document_goes_to_the_dead_letters_and_the_cell_is_not_complete(stage: Stage) -> None:
     bad, good = stage.cell.create(), stage.cell.create()
     uuid = str(bad.headers["fleetlight-resource"])
