@@ -8,6 +8,9 @@ from typing import Protocol
 from query.fields import Record
 from query.page import PageRequest
 
+NO_REVISION = 0
+"""The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
+
 
 class CellKind(StrEnum):
     """What a cell is (DESIGN, "Words")."""
@@ -59,7 +62,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: 0 for a notification of somebody else that this cell only passed on (cells.outbox.append_foreign).
+    revision: NO_REVISION for a notification of somebody else (cells.outbox.append_foreign).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 
@@ -96,6 +99,10 @@ class ChangelogAdapter(CellAdapter, Protocol):
 
     def oldest_kept_sequence(self) -> int:
         """The lowest sequence that `changes_after` can still return; published_sequence() + 1 when none is kept."""
+        ...
+
+    def first_foreign_sequence(self, after: int) -> int | None:
+        """The lowest kept sequence higher than `after` of a notification that is about no row (Change.revision)."""
         ...
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:

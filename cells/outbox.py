@@ -15,7 +15,7 @@ from cells.clock import system_clock
 from cells.database import translated_failures, writing
 from cells.errors import CellUnreachableError
 from cells.instance_payload import to_payload
-from cells.model import Cell, InstanceRow
+from cells.model import NO_REVISION, Cell, InstanceRow
 from cells.tables import changes
 from notifications import topology
 from notifications.bus import Headers, Message
@@ -27,7 +27,6 @@ from query.fields import from_microseconds
 HEARTBEAT_EVENT = "cell.heartbeat"
 _PRIORITY = "INFO"
 _ROUTING_KEY = topology.routing_key(_PRIORITY)
-_NO_REVISION = 0
 
 
 def announcements(
@@ -67,7 +66,7 @@ def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str,
         connection.execute(
             insert(changes).values(
                 instance_uuid=instance_uuid,
-                revision=_NO_REVISION,
+                revision=NO_REVISION,
                 event_type=event_type,
                 routing_key=routing_key,
                 message=message,
@@ -79,7 +78,7 @@ def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str,
 def to_message(cell: Cell, row: Row[Any]) -> Message:
     """The message of a numbered row of `changes`."""
     headers: Headers = {topology.CELL_HEADER: cell.uuid, topology.SEQUENCE_HEADER: row.sequence}
-    if row.revision != _NO_REVISION:
+    if row.revision != NO_REVISION:
         headers[topology.REVISION_HEADER] = row.revision
     if row.instance_uuid:
         headers[topology.RESOURCE_HEADER] = row.instance_uuid

@@ -33,15 +33,21 @@ def sync_cell(
     writer: WritesDocuments,
     *,
     batch_size: int,
+    watermark: int = 0,
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> SyncResult:
     """Write every row of the cell, deleted ones too; repeating it changes nothing.
 
+    watermark: every change up to this sequence is in the index already.
     on_progress: called after each batch with the number of rows so far.
     Raises CellUnreachableError, and what the writer raises; what was written until then stays and does no harm.
     """
     # Read first: whatever is announced while the rows are read has a higher sequence.
     sequence = adapter.published_sequence()
+    foreign = adapter.first_foreign_sequence(watermark)
+    if foreign is not None:
+        # It is in no row, only in the changelog, which has to be read from there.
+        sequence = min(sequence, foreign - 1)
     rows = 0
     rejected: list[Rejection] = []
     request = PageRequest(EVERYTHING, _BY_UUID, batch_size)
@@ -73,10 +79,11 @@ def sync_and_record(
 
     The cell is complete afterwards unless a row was rejected. Raises what `sync_cell` raises.
     """
-    result = sync_cell(adapter, writer, batch_size=batch_size, on_progress=on_progress)
-    writer.make_searchable()
     cell_uuid = adapter.cell.uuid
     saved = writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
+    result = sync_cell(adapter, writer, batch_size=batch_size, watermark=saved.watermark, on_progress=on_progress)
+    writer.make_searchable()
+    saved = writer.load_progress().get(cell_uuid, saved)
     writer.save_progress(
         [
             CellProgress(

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, and_, func, select
 
 from cells.database import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
-from cells.model import Cell, Change, InstanceRow
+from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.tables import cell_state, changes, instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
@@ -73,6 +73,12 @@ class NativeAdapter:
         statement = select(func.coalesce(oldest, cell_state.c.last_sequence + 1)).select_from(cell_state)
         with self._reading() as connection:
             return int(connection.execute(statement).scalar_one())
+
+    def first_foreign_sequence(self, after: int) -> int | None:
+        foreign = and_(changes.c.sequence > after, changes.c.revision == NO_REVISION)
+        with self._reading() as connection:
+            first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(foreign))
+            return first
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
         wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message")

@@ -10,7 +10,7 @@ from uuid import uuid4
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.instance_payload import to_payload
-from cells.model import Cell, CellKind, Change, InstanceRow
+from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult
@@ -198,9 +198,10 @@ class MemoryCell:
     def message_of(self, change: Change) -> Message:
         headers: dict[str, int | str] = {
             SEQUENCE_HEADER: change.sequence,
-            REVISION_HEADER: change.revision,
             RESOURCE_HEADER: change.instance_uuid,
         }
+        if change.revision != NO_REVISION:
+            headers[REVISION_HEADER] = change.revision
         return Message(change.message, change.routing_key, headers)
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
@@ -229,6 +230,13 @@ class MemoryCell:
         self._require_cell()
         return self.changes[0].sequence if self.changes else self.last_sequence + 1
 
+    def first_foreign_sequence(self, after: int) -> int | None:
+        self._require_cell()
+        return min(
+            (change.sequence for change in self.changes if change.sequence > after and not change.revision),
+            default=None,
+        )
+
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
         self._require_cell()
         return [change for change in self.changes if change.sequence > sequence][:limit]
@@ -238,6 +246,13 @@ class MemoryCell:
 
     def versions(self) -> dict[str, int]:
         return {uuid: row.revision for uuid, row in self.rows.items()}
+
+    def pass_on(self, message: Message, instance_uuid: str) -> Message:
+        """A notification of somebody else goes through this cell's outbox."""
+        self.last_sequence += 1
+        change = Change(self.last_sequence, instance_uuid, NO_REVISION, ROUTING_KEY, message.body)
+        self.changes.append(change)
+        return self.message_of(change)
 
     def _change(self, row: InstanceRow) -> Message:
         self.rows[row.uuid] = row

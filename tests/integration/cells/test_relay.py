@@ -285,6 +285,9 @@ def test_foreign_notification_is_relayed_as_it_is_without_a_revision(
     append_foreign(engine, cell, body, "versioned_notifications.info", "some-uuid")
     append_foreign(engine, cell, body, "versioned_notifications.error")
     drain(relay)
+    adapter = NativeAdapter(cell)
+    assert [adapter.first_foreign_sequence(after) for after in range(3)] == [1, 2, None]
+    adapter.close()
     about_an_instance, other = bus.changes
     assert about_an_instance.body == other.body == body
     assert about_an_instance.headers["fleetlight-resource"] == "some-uuid"

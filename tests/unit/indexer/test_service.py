@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
+from indexer.bulk_sync import sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
@@ -150,6 +151,25 @@ def test_progress_of_a_replaced_index_is_not_saved_in_the_new_one(stage: Stage) 
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
         assert stage.index.searchable.keys() == stage.cell.rows.keys()
+
+
+def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) -> None:
+    elsewhere = MemoryCell(OTHER_UUID)
+    notification = elsewhere.create(display_name="foreign")
+    [foreign] = elsewhere.rows
+    for _ in range(5):
+        stage.cell.create()
+    stage.cell.prune(2)
+    stage.cell.pass_on(notification, foreign)
+    stage.cell.create()
+    sync_and_record(stage.cell, stage.index, batch_size=3)
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
+    stage.index.replace()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
 
 
 def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
