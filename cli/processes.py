@@ -17,6 +17,7 @@ from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.following import run_indexer, run_relay
 from cli.logging import configure_logging
+from cli.monitoring import monitored
 from cli.options import (
     AuthOption,
     CellOption,
@@ -71,8 +72,10 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     configure_logging(settings.log)
     with open_fleet(settings.fleet) as fleet:
         _refuse_in_process_buses(fleet.cells())
-        metrics = IndexerMetrics(CollectorRegistry())
-        _run_until_signal({"indexer": partial(run_indexer, settings, fleet, metrics)})
+        registry = CollectorRegistry()
+        metrics = IndexerMetrics(registry)
+        with monitored(settings.monitoring, registry):
+            _run_until_signal({"indexer": partial(run_indexer, settings, fleet, metrics)})
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
@@ -85,7 +88,8 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     if not native:
         raise ConfigurationError("there is no native cell to relay" + (f": '{cell}' is not one" if cell else ""))
     _refuse_in_process_buses(native)
-    _run_until_signal({f"relay-{each.name}": partial(run_relay, settings, each) for each in native})
+    with monitored(settings.monitoring, CollectorRegistry()):
+        _run_until_signal({f"relay-{each.name}": partial(run_relay, settings, each) for each in native})
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

@@ -29,6 +29,7 @@ from cells.settings import FleetSettings, RelaySettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
+from cli.monitoring import MonitoringSettings
 from indexer.settings import IndexerSettings, IndexSettings
 from notifications.settings import BusSettings
 
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     search: SearchSettings = Field(default_factory=SearchSettings)
     api: ApiSettings = Field(default_factory=ApiSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
 
     @classmethod
     def settings_customise_sources(

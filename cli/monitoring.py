@@ -1,0 +1,83 @@
+"""`/metrics` and `/healthz` of processes that serve nothing else."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from pydantic import BaseModel, ConfigDict, Field
+
+from cli.errors import CommandError
+
+_log = structlog.get_logger(__name__)
+
+
+class MonitoringSettings(BaseModel):
+    """Section `monitoring`: where `fleetlight indexer` and `fleetlight relay` serve `/metrics` and `/healthz`.
+
+    port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
+    environment of each.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=None, ge=0, le=65535)
+
+
+@contextmanager
+def monitored(settings: MonitoringSettings, registry: CollectorRegistry) -> Iterator[None]:
+    """Serve the metrics in `registry`, and those of the process, from a thread of its own.
+
+    Raises CommandError when the address cannot be had.
+    """
+    if settings.port is None:
+        yield
+        return
+    ProcessCollector(registry=registry)
+    try:
+        server = make_server(settings.host, settings.port, _application(registry), _Server, _SilentHandler)
+    except OSError as error:
+        raise CommandError(
+            f"cannot serve metrics on {settings.host}:{settings.port}: {(error.strerror or str(error)).lower()}; "
+            "choose another monitoring.port (FLEETLIGHT_MONITORING_PORT)"
+        ) from error
+    with server:
+        thread = threading.Thread(target=server.serve_forever, name="monitoring")
+        thread.start()
+        _log.info("monitoring.ready", address=f"http://{settings.host}:{server.server_port}")
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
+    metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
+
+    def application(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        match environment["PATH_INFO"]:
+            case "/metrics":
+                return metrics(environment, start_response)
+            case "/healthz":
+                start_response("200 OK", [("Content-Type", "application/json")])
+                return [b'{"status":"ok"}']
+            case _:
+                start_response("404 Not Found", [("Content-Type", "text/plain")])
+                return [b"/metrics and /healthz are here\n"]
+
+    return application
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True  # a client that reads slowly does not keep the process
+
+
+class _SilentHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """A request every few seconds is no event."""

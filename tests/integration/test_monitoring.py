@@ -1,0 +1,39 @@
+"""The small server of processes that have no API."""
+
+import socket
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from cli.errors import CommandError
+from cli.monitoring import MonitoringSettings, monitored
+from tests.integration.test_up import free_port
+
+
+def test_metrics_and_health_are_served_while_it_runs() -> None:
+    registry = CollectorRegistry()
+    Gauge("fleetlight_example", "An example", registry=registry).set(7)
+    port = free_port()
+    with monitored(MonitoringSettings(port=port), registry), httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+        assert "\nfleetlight_example 7.0\n" in http.get("/metrics").text
+        assert http.get("/healthz").json() == {"status": "ok"}
+        assert http.get("/").status_code == 404
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_taken_port_is_a_clear_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(CommandError, match=rf"cannot serve metrics on 127.0.0.1:{port}: address already in use"),
+            monitored(MonitoringSettings(port=port), CollectorRegistry()),
+        ):
+            pass
+
+
+def test_nothing_is_served_unless_a_port_is_set() -> None:
+    registry = CollectorRegistry()
+    with monitored(MonitoringSettings(), registry):
+        assert list(registry.collect()) == []
