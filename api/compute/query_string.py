@@ -37,9 +37,6 @@ class QueryString:
     def all(self, name: str) -> list[str]:
         return [value for known, value in self.pairs if known == name]
 
-    def without(self, names: frozenset[str] | set[str]) -> "QueryString":
-        return QueryString([(name, value) for name, value in self.pairs if name not in names])
-
     def with_marker(self, marker: str, repeatable: frozenset[str]) -> str:
         """The query string of the next page: sorted by name, what may be repeated in its order, the rest once."""
         kept = [(name, value) for name in sorted(self._last()) for value in self._kept(name, repeatable)]

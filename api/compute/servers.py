@@ -127,7 +127,7 @@ class ServerHandlers:
         if limit:
             wanted_page = PageRequest(wanted, order, limit, after)
             page = await self._lister.list_page(wanted_page, template, consistency, down=down)
-        self._metrics.count_list(page, time.perf_counter() - started)
+            self._metrics.count_list(page, time.perf_counter() - started)
         items, last_uuid = page.items, page.last_uuid
         if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
             mappings = await self._mappings_of(page.skipped_cells, request.caller, query, limit - len(items))
