@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from elastic_transport import Serializer, TransportError
+from elastic_transport import ApiResponse, Serializer, TransportError
 from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
 
 from indexer.backends.settings import IndexSettings
@@ -76,15 +76,13 @@ def open_async_client(settings: IndexSettings) -> AsyncElasticsearch:
 def send(client: Elasticsearch, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
     with _translated(f"{method} {path}"):
-        answer = client.perform_request(method, path, headers=_headers(content_type), body=body)
-        return bytes(answer.body)
+        return _body(client.perform_request(method, path, headers=_headers(content_type), body=body))
 
 
 async def send_async(client: AsyncElasticsearch, method: str, path: str, body: object = None) -> bytes:
     """As `send`, without blocking."""
     with _translated(f"{method} {path}"):
-        answer = await client.perform_request(method, path, headers=_headers(JSON), body=body)
-        return bytes(answer.body)
+        return _body(await client.perform_request(method, path, headers=_headers(JSON), body=body))
 
 
 def is_passing(status: int) -> bool:
@@ -95,6 +93,13 @@ def is_passing(status: int) -> bool:
 def is_missing_index(cause: Cause) -> bool:
     """Whether the index is not there (yet, or because someone removed it), unlike a document that is not."""
     return cause.type == _MISSING_INDEX
+
+
+def _body(answer: ApiResponse[Any]) -> bytes:
+    """What the serializer left as it was; an answer of another type, say a proxy's page, is text by now."""
+    if not isinstance(answer.body, bytes):
+        raise TransportError(f"the answer is not JSON: {str(answer.body)[:200]!r}")
+    return answer.body
 
 
 def _headers(content_type: str) -> Mapping[str, str]:
@@ -139,5 +144,5 @@ def _translated(request: str) -> Iterator[None]:
 def _cause(body: object) -> Cause:
     try:
         return _decode_refusal(body if isinstance(body, bytes) else b"").error
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return Cause(reason=str(body)[:200])

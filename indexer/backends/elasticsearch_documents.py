@@ -204,7 +204,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
