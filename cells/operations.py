@@ -27,6 +27,7 @@ from cells.fleet import Fleet, InstanceMapping
 from cells.model import Cell, InstanceRow
 from cells.new_instance import check_values, completed_flavor, new_record
 from cells.tables import instances
+from notifications import event_types
 from query.errors import UnknownFieldError
 from query.fields import Record
 
@@ -83,7 +84,7 @@ class InstanceOperations:
         if len(uuids) < len(rows):
             raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")
         # Before anything is written, since it refuses what the contract does not allow.
-        announced = outbox.announcements(self._cell, "instance.create.end", rows, now)
+        announced = outbox.announcements(self._cell, event_types.INSTANCE_CREATE_END, rows, now)
         # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
         # without a mapping could not be found at all.
         self._fleet.add_mappings([_mapping(row, now) for row in rows])
@@ -104,7 +105,7 @@ class InstanceOperations:
             if name not in UPDATABLE_FIELDS:
                 raise UnknownFieldError(name, "update", UPDATABLE_FIELDS)
         check_values(values)
-        return self._change(uuid, "instance.update", lambda record, now: values)
+        return self._change(uuid, event_types.INSTANCE_UPDATE, lambda record, now: values)
 
     def lock(self, uuid: str, *, locked_by: str = "owner", reason: str | None = None) -> Changed:
         """locked_by: "owner" or "admin"."""
@@ -120,14 +121,14 @@ class InstanceOperations:
             _require_state(record, "start", "stopped")
             return {"vm_state": "active", "power_state": _RUNNING, "launched_at": record["launched_at"] or now}
 
-        return self._change(uuid, "instance.power_on.end", decide)
+        return self._change(uuid, event_types.INSTANCE_POWER_ON_END, decide)
 
     def stop(self, uuid: str) -> Changed:
         def decide(record: Record, now: int) -> Mapping[str, Any]:
             _require_state(record, "stop", "active", "error")
             return {"vm_state": "stopped", "power_state": _SHUT_DOWN}
 
-        return self._change(uuid, "instance.power_off.end", decide)
+        return self._change(uuid, event_types.INSTANCE_POWER_OFF_END, decide)
 
     def move(self, uuid: str, host: str, node: str | None = None) -> Changed:
         """Live-migrate to another host of the same cell; the node is called like the host unless given."""
@@ -136,7 +137,7 @@ class InstanceOperations:
             _require_state(record, "os-migrateLive", "active", "paused")
             return {"host": host, "node": node or host}
 
-        return self._change(uuid, "instance.live_migration_post_dest.end", decide)
+        return self._change(uuid, event_types.INSTANCE_LIVE_MIGRATION_POST_DEST_END, decide)
 
     def resize(self, uuid: str, flavor: Mapping[str, Any], flavor_number: int | None = None) -> Changed:
         """Give the instance another `flavor` (fields of Nova's FlavorPayload) in place.
@@ -169,7 +170,7 @@ class InstanceOperations:
             }
 
         try:
-            changed = self._change(uuid, "instance.delete.end", decide)
+            changed = self._change(uuid, event_types.INSTANCE_DELETE_END, decide)
         except InstanceNotFoundError:
             # An earlier call may have got as far as the cell, and then not to the fleet database.
             self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
