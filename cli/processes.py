@@ -15,7 +15,7 @@ from api.server import address_of
 from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
-from cli.following import run_indexer, run_relay
+from cli.following import run_indexer
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import (
@@ -29,6 +29,7 @@ from cli.options import (
     examples,
 )
 from cli.parts import Part, Run, stop_all
+from cli.relaying import run_relays
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import load_settings, with_api_options
 from indexer.metrics import IndexerMetrics
@@ -79,17 +80,26 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Publish the changes of native cells on their buses. Several may run: one is active per cell."""
+    """Publish the changes of native cells on their buses, also of cells that are added later.
+
+    Several may run: one is active per cell.
+    """
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
     with open_fleet(settings.fleet) as fleet:
-        cells = chosen_cells(fleet, cell)
-    native = [each for each in cells if each.kind is CellKind.NATIVE]
-    if not native:
-        raise ConfigurationError("there is no native cell to relay" + (f": '{cell}' is not one" if cell else ""))
-    _refuse_in_process_buses(native)
-    with monitored(settings.monitoring, CollectorRegistry()):
-        _run_until_signal({f"relay-{each.name}": partial(run_relay, settings, each) for each in native})
+
+        def native_cells() -> Sequence[Cell]:
+            return [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
+
+        def relayed_cells() -> Sequence[Cell]:
+            return [each for each in native_cells() if not is_in_process(each)]
+
+        native = native_cells()
+        if not native:
+            raise ConfigurationError("there is no native cell to relay" + (f": '{cell}' is not one" if cell else ""))
+        _refuse_in_process_buses(native)
+        with monitored(settings.monitoring, CollectorRegistry()):
+            _run_until_signal({"relays": partial(run_relays, settings, relayed_cells)})
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

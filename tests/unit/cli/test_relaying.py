@@ -1,0 +1,139 @@
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+
+from cells.database import create_database_engine
+from cells.errors import FleetUnreachableError
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cells.settings import FleetSettings, RelaySettings
+from cli import relaying
+from cli.parts import Part
+from cli.relaying import run_relays
+from cli.settings import Settings
+from notifications.bus import Receiver
+from tests.support.waiting import wait_until
+
+SETTINGS = Settings(
+    fleet=FleetSettings(cells_refresh_interval_s=0.01), relay=RelaySettings(poll_interval_s=0.01, retry_wait_max_s=0.05)
+)
+
+
+class World:
+    """Cells in files, and which of them are chosen."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.chosen: list[Cell] = []
+        self.fleet_is_away = False
+        self.looks = 0
+
+    def new_cell(self, name: str) -> Cell:
+        cell = Cell(str(uuid4()), name, CellKind.NATIVE, f"sqlite:///{self._folder}/{name}.db", "memory://")
+        with self._operations(cell) as operations:
+            operations.create({})
+        return cell
+
+    def change(self, cell: Cell) -> None:
+        with self._operations(cell) as operations:
+            operations.create({})
+
+    def choose(self) -> list[Cell]:
+        self.looks += 1
+        if self.fleet_is_away:
+            raise FleetUnreachableError("it is away")
+        return list(self.chosen)
+
+    @contextmanager
+    def _operations(self, cell: Cell) -> Iterator[InstanceOperations]:
+        engine = create_database_engine(cell.database_url)
+        upgrade_cell(engine)
+        fleet_engine = create_database_engine(f"sqlite:///{self._folder}/fleet.db")
+        upgrade_fleet(fleet_engine)
+        fleet = Fleet(fleet_engine)
+        added = fleet.add_cell(cell.name, cell.kind, cell.database_url, cell.transport_url, uuid=cell.uuid)
+        yield InstanceOperations(engine, fleet, added)
+        fleet.close()
+        engine.dispose()
+
+
+def changes_arrive(cell: Cell, count: int) -> bool:
+    """Whether `count` changes of the cell come through its bus."""
+    arrived = 0
+    with closing(Receiver(cell.transport_url, cell.uuid, 100)) as receiver:
+
+        def all_there() -> bool:
+            nonlocal arrived
+            deliveries = receiver.receive(100, 1_000_000, 0.05)
+            arrived += sum("fleetlight-sequence" in delivery.headers for delivery in deliveries)
+            receiver.ack(deliveries)
+            return arrived >= count
+
+        wait_until(all_there)
+    return True
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@contextmanager
+def relays_running(world: World) -> Iterator[Part]:
+    part = Part("relays", partial(run_relays, SETTINGS, world.choose), lambda: None)
+    yield part
+    part.stop()
+
+
+def test_cell_that_is_registered_later_is_relayed(world: World) -> None:
+    first, second = world.new_cell("one"), world.new_cell("two")
+    world.chosen = [first]
+    with relays_running(world):
+        assert changes_arrive(first, 1)
+        world.chosen.append(second)
+        assert changes_arrive(second, 1)
+        world.chosen = [second]
+        looks = world.looks
+        wait_until(lambda: world.looks > looks + 2)
+        world.change(second)
+        assert changes_arrive(second, 1)
+
+
+def test_cell_with_an_address_that_cannot_be_used_waits_for_a_better_one(world: World) -> None:
+    first, second = world.new_cell("one"), world.new_cell("two")
+    world.chosen = [replace(second, database_url="mysql://nowhere"), first]
+    with relays_running(world) as relays:
+        assert changes_arrive(first, 1)
+        world.chosen = [second, first]
+        assert changes_arrive(second, 1)
+    assert not relays.has_failed
+
+
+def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
+    first = world.new_cell("one")
+    world.chosen = [first]
+    with relays_running(world):
+        assert changes_arrive(first, 1)
+        world.fleet_is_away = True
+        looks = world.looks
+        wait_until(lambda: world.looks > looks + 1)
+        world.change(first)
+        assert changes_arrive(first, 1)
+
+
+def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_settings: Settings, _cell: Cell, _stop: Event) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(relaying, "run_relay", fail)
+    world.chosen = [world.new_cell("one")]
+    with relays_running(world) as relays:
+        wait_until(lambda: relays.has_failed)
