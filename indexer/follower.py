@@ -209,12 +209,22 @@ class CellFollower:
                 on_batch=between_batches,
             ):
                 break
-            needs_sync = True
+            needs_sync = not self._learns_from_others(adapter)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
         tracker.forget_hole()
         self._publish_progress()
         self._activity = Activity.FOLLOWING
+
+    def _learns_from_others(self, adapter: ChangelogAdapter) -> bool:
+        """Whether another indexer, while this one stood by, has got further than the changelog reaches back."""
+        saved = self._writer.load_progress().get(self.cell.uuid)
+        if saved is None or not saved.is_complete or self._tracker.needs_sync:
+            return False
+        if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():
+            return False
+        self._tracker.advance_to(saved.watermark)
+        return True
 
     def _publish_progress(self) -> None:
         self._highest_known = self._tracker.highest_known

@@ -172,6 +172,21 @@ def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) 
         assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
 
 
+def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(stage: Stage) -> None:
+    stage.cell.create()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        for _ in range(5):
+            stage.cell.create()
+        sync_and_record(stage.cell, stage.index, batch_size=3)  # as the one that was active would leave it
+        stage.cell.prune(5)
+        pages_read = stage.cell.pages_read
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+    assert stage.cell.pages_read == pages_read
+    assert versions(stage.index) == stage.cell.versions()
+
+
 def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
