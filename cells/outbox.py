@@ -20,11 +20,11 @@ from cells.tables import changes
 from notifications import topology
 from notifications.bus import Headers, Message
 from notifications.envelope import Notification, decode, encode
+from notifications.event_types import CELL_HEARTBEAT
 from notifications.payloads.fleetlight import CellHeartbeatPayload
 from notifications.versioned import VersionedPayload
 from query.fields import from_microseconds
 
-HEARTBEAT_EVENT = "cell.heartbeat"
 _PRIORITY = "INFO"
 _ROUTING_KEY = topology.routing_key(_PRIORITY)
 
@@ -89,7 +89,7 @@ def heartbeat_message(cell: Cell, sequence: int, at: int) -> Message:
     """The message that says: whatever was committed before `at` has a number up to `sequence`."""
     payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
     return Message(
-        body=_encode(cell, HEARTBEAT_EVENT, payload, at),
+        body=_encode(cell, CELL_HEARTBEAT, payload, at),
         routing_key=_ROUTING_KEY,
         headers={topology.CELL_HEADER: cell.uuid},
     )
