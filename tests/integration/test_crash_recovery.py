@@ -25,6 +25,7 @@ from cells.operations import InstanceOperations
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
 from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexUnavailableError
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -180,15 +181,16 @@ def test_index_equals_cells_after_relay_and_indexer_were_killed_at_random(
     for daemon in daemons:
         daemon.start()
     pause = threading.Event()
+    writer = open_writer(world.index)
     with running_load(world, seed):
+        # A process takes seconds to start on a busy machine: without this, all that is killed may be beginnings.
+        wait_until(lambda: _is_followed(world, writer), timeout_s=90)
         for _ in range(_KILLS):
             # The point of the kill is what is random here; nothing is waited for.
             pause.wait(generator.uniform(0.5, 4))
             daemon = generator.choice(daemons)
             daemon.kill()
             daemon.start()
-
-    writer = open_writer(world.index)
 
     def index_equals_cells() -> bool:
         indexed, true = indexed_and_true(world, writer)
@@ -199,6 +201,14 @@ def test_index_equals_cells_after_relay_and_indexer_were_killed_at_random(
     wait_until(lambda: _watermarks(writer) == _published(world), timeout_s=30)
     assert [daemon.terminate() for daemon in daemons] == [0, 0]
     writer.close()
+
+
+def _is_followed(world: World, writer: IndexWriter) -> bool:
+    """Whether changes of every cell have come into the index."""
+    try:
+        return len([watermark for watermark in _watermarks(writer).values() if watermark]) == len(world.cells)
+    except IndexUnavailableError:
+        return False  # it is not prepared yet
 
 
 def _watermarks(writer: IndexWriter) -> dict[str, int]:
