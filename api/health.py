@@ -53,17 +53,19 @@ class HealthEndpoints:
     async def metrics(self, _request: Request) -> Response:
         """Everything that is measured, for Prometheus."""
         try:
+            names = {cell.uuid: cell.name for cell in await self._reader.cells()}
+        except FleetUnreachableError:
+            names = {}
+        try:
             progress = await self._lister.progress() or {}
-            names = {cell.uuid: cell.name for cell in await self._reader.cells()} if progress else {}
         except IndexerError as error:
             self._lister.safe_connect.trip(error)
-            progress, names = {}, {}
-        except FleetUnreachableError:
-            progress, names = {}, {}
-        known = {names[uuid]: cell for uuid, cell in progress.items() if uuid in names}
+            progress = {}
+        known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
+        self._metrics.show_cells(names)
         self._metrics.show_progress(
-            {name: cell.watermark for name, cell in known.items()},
-            {name: self._lister.age_s(cell) for name, cell in known.items()},
+            {uuid: cell.watermark for uuid, cell in known.items()},
+            {uuid: self._lister.age_s(cell) for uuid, cell in known.items()},
         )
         self._metrics.show_safe_connect(is_tripped=self._lister.safe_connect.is_tripped)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)

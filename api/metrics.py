@@ -41,6 +41,12 @@ class ApiMetrics:
             ["cell"],
             registry=self._registry,
         )
+        self._cell_info = Gauge(
+            "fleetlight_cell_info",
+            "1 for each cell: its uuid, by which metrics call it, and its name.",
+            ["cell", "name"],
+            registry=self._registry,
+        )
         self._age = Gauge(
             "fleetlight_api_index_age_seconds",
             "Age of what the index has of a cell.",
@@ -56,12 +62,18 @@ class ApiMetrics:
     def show_safe_connect(self, *, is_tripped: bool) -> None:
         self._index_avoided.set(is_tripped)
 
+    def show_cells(self, names: Mapping[str, str]) -> None:
+        """The name of each cell by its uuid; cells that are not named any more disappear."""
+        self._cell_info.clear()
+        for uuid, name in names.items():
+            self._cell_info.labels(uuid, name).set(1)
+
     def show_progress(self, watermarks: Mapping[str, int], ages_s: Mapping[str, float]) -> None:
-        """Watermark and age of the index by name of the cell; cells that are not named any more disappear."""
+        """Watermark and age of the index by uuid of the cell; cells that are not among them any more disappear."""
         for gauge, values in ((self._watermark, watermarks), (self._age, ages_s)):
             gauge.clear()
-            for name, value in values.items():
-                gauge.labels(name).set(value)
+            for uuid, value in values.items():
+                gauge.labels(uuid).set(value)
 
     def render(self) -> bytes:
         return b"".join(map(generate_latest, (self._registry, *self._others)))

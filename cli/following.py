@@ -1,5 +1,6 @@
 """What follows the cells, as long as a process wants it to: the relay of a cell, and the indexer."""
 
+import gc
 from contextlib import closing
 from threading import Event
 
@@ -62,6 +63,9 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
     def open_receiver(cell: Cell) -> Receiver:
         return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus)
 
+    # What is loaded by now stays. Looking through it in each collection costs half as much as the messages do.
+    gc.collect()
+    gc.freeze()
     with closing(open_writer(settings.index)) as writer:
         IndexerService(
             cells=fleet.cells,

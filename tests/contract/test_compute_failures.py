@@ -301,7 +301,9 @@ def test_metrics_tell_routes_and_how_far_the_index_is(fleet: ComputeFleet) -> No
     metrics = api.get("/metrics").text
     assert 'fleetlight_list_duration_seconds_count{route="index"} 1.0' in metrics
     assert 'fleetlight_list_duration_seconds_count{route="cells"} 1.0' in metrics
-    assert 'fleetlight_api_index_watermark{cell="north"} 1.0' in metrics
+    north = fleet.cells["north"].uuid
+    assert f'fleetlight_cell_info{{cell="{north}",name="north"}} 1.0' in metrics
+    assert f'fleetlight_api_index_watermark{{cell="{north}"}} 1.0' in metrics
     assert "fleetlight_safe_connect_tripped 0.0" in metrics
 
 
