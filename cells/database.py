@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from cells.digests import register_digest
 from cells.errors import DatabaseUrlError
 from query.sqlite_functions import register_functions
 
@@ -102,6 +103,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
     register_functions(connection)
+    register_digest(connection)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -1,10 +1,11 @@
 """The words of the cells as values: a cell, a row of it, a change, and what every kind of cell can be asked."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from cells.digests import RangeDigest
 from query.fields import Record
 from query.page import PageRequest
 
@@ -107,4 +108,20 @@ class ChangelogAdapter(CellAdapter, Protocol):
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
         """At most `limit` changes with a higher sequence than `sequence`, in order."""
+        ...
+
+    def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
+        """Those of `uuids` that have a committed change without a sequence: nobody can know of it yet."""
+        ...
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        """Digests of the rows whose uuid begins with one of `prefixes`, by its first `length` characters.
+
+        length: of the prefixes, which are equally long, and one or two more. The database computes: no row is read. A
+        shorter key is a whole uuid; what is empty is left out.
+        """
+        ...
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        """The revision by uuid of the rows whose uuid begins with one of `prefixes`."""
         ...

@@ -1,6 +1,6 @@
 """Reading a native cell: its own database, SQLite or PostgreSQL."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, func, select
 
 from cells.database import create_database_engine, translated_failures
+from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.errors import CellUnreachableError
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.tables import cell_state, changes, instances
@@ -90,6 +91,23 @@ class NativeAdapter:
         )
         with self._reading() as connection:
             return [Change(*row) for row in connection.execute(statement)]
+
+    def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
+        statement = select(changes.c.instance_uuid).where(
+            changes.c.sequence.is_(None), changes.c.instance_uuid.in_(uuids)
+        )
+        with self._reading() as connection:
+            return set(connection.execute(statement).scalars())
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect)
+        with self._reading() as connection:
+            return to_digests(row for row in connection.execute(statement))
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        statement = select(instances.c.uuid, instances.c.revision).where(within(instances.c.uuid, prefixes))
+        with self._reading() as connection:
+            return {row.uuid: row.revision for row in connection.execute(statement)}
 
     def close(self) -> None:
         self._engine.dispose()

@@ -5,14 +5,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, event, text, update
 
 from cells.adapters import open_adapter, open_changelog_adapter
 from cells.adapters.native import NativeAdapter
-from cells.database import create_database_engine
+from cells.database import create_database_engine, writing
+from cells.digests import digests_of
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind
 from cells.operations import InstanceOperations
+from cells.tables import changes
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds
 from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
@@ -155,6 +157,34 @@ def test_find_knows_deleted_instances_and_no_others(
     assert row is not None
     assert (row.record, row.revision) == (deleted, 2)
     assert adapter.find("no-such") is None
+
+
+def test_digests_and_revisions_are_those_of_the_rows(adapter: NativeAdapter, records: list[Record]) -> None:
+    revisions = {record["uuid"]: 2 if record["deleted"] else 1 for record in records}
+    one, other = sorted(revisions)[0][:1], sorted(revisions)[-1][:2]
+    for prefixes, length in (([""], 1), ([""], 3), ([one, other], 2), ([one], 2), ([other], 36)):
+        assert adapter.digests(prefixes, length) == digests_of(revisions, prefixes, length)
+        within = {uuid: revision for uuid, revision in revisions.items() if uuid.startswith(tuple(prefixes))}
+        assert adapter.revisions(prefixes) == within
+    assert adapter.digests(["none"], 5) == adapter.revisions(["none"]) == {}
+
+
+def test_uuids_in_unusual_forms_are_in_the_digests_too(adapter: NativeAdapter, operations: InstanceOperations) -> None:
+    revisions = dict.fromkeys(("A" * 32, f"{'ab' * 4}-{'aB' * 12}", f"{'ab' * 4}-ABAB-{'ab' * 10}"), 1)
+    operations.create_many([{"uuid": uuid} for uuid in revisions])
+    for prefixes, length in (([""], 1), (["A", "a"], 2), (["abababab"], 10), (["A" * 32], 33)):
+        assert adapter.digests(prefixes, length) == digests_of(revisions, prefixes, length)
+
+
+def test_change_has_no_number_before_the_relay_gives_one(
+    adapter: NativeAdapter, operations: InstanceOperations, engine: Engine
+) -> None:
+    one, two = (changed.uuid for changed in operations.create_many([{}, {}]))
+    assert adapter.unnumbered([one, "no-such"]) == {one}
+    with writing(engine) as connection:
+        connection.execute(update(changes).where(changes.c.instance_uuid == one).values(sequence=1))
+    assert adapter.unnumbered([one, two]) == {two}
+    assert adapter.unnumbered([]) == set()
 
 
 def test_empty_changelog_begins_behind_its_end(adapter: NativeAdapter, engine: Engine) -> None:

@@ -1,0 +1,112 @@
+"""Digests of ranges of instances: two stores agree about a range if they have the same digest of it.
+
+Each pair of uuid and revision gives two numbers, taken from its SHA-256; the digest of a range is their sums, so it
+does not depend on an order, and every store can add up by itself: PostgreSQL, SQLite and Elasticsearch, whose sums are
+doubles. A range is all uuids that begin with some text. Numbers of 28 bits keep the sums exact (below 2^53) up to 33
+million rows in a range, and two different ranges have equal digests once in 2^56.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, cast, func, literal_column, or_, select, true
+from sqlalchemy.dialects.postgresql import BIT
+
+_BITS = 28
+_MASK = (1 << _BITS) - 1
+_HEX_DIGITS = _BITS // 4
+_BYTES = 2 * _BITS // 8
+_SQLITE_AGGREGATE = "fleetlight_digest"
+_LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDigest:
+    """count: rows of the range. high, low: sums of what `row_digest` gives for each of them."""
+
+    count: int
+    high: int
+    low: int
+
+
+def row_digest(uuid: str, revision: int) -> tuple[int, int]:
+    """The two numbers of one revision of an instance, each below 2^28."""
+    number = int.from_bytes(hashlib.sha256(f"{uuid}:{revision}".encode()).digest()[:_BYTES])
+    return number >> _BITS, number & _MASK
+
+
+def register_digest(connection: sqlite3.Connection) -> None:
+    """Let SQLite compute what `select_digests` asks for; PostgreSQL needs nothing."""
+    # Typed as if it could take one value only.
+    connection.create_aggregate(_SQLITE_AGGREGATE, 2, _SqliteDigest)  # type: ignore[arg-type]
+
+
+def select_digests(
+    uuid: ColumnElement[Any],
+    revision: ColumnElement[Any],
+    prefixes: Sequence[str],
+    length: int,
+    dialect: Literal["sqlite", "postgresql"],
+) -> Select[Any]:
+    """A statement for `to_digests`: a row for each beginning of `length` characters among uuids in `prefixes`."""
+    # In the text of the statement, since PostgreSQL does not know that two parameters are equal.
+    beginning = func.substr(uuid, 1, literal_column(str(int(length))))
+    sums: list[ColumnElement[Any]]
+    if dialect == "sqlite":
+        sums = [getattr(func, _SQLITE_AGGREGATE)(uuid, revision)]
+    else:
+        text = func.convert_to(uuid + ":" + cast(revision, Text), "UTF8")
+        digits = func.encode(func.sha256(text), "hex")
+        sums = [_sum_of_digits(digits, start) for start in (1, 1 + _HEX_DIGITS)]
+    return select(beginning, func.count(), *sums).where(within(uuid, prefixes)).group_by(beginning)
+
+
+def to_digests(rows: Iterable[Sequence[Any]]) -> dict[str, RangeDigest]:
+    """Digests by the beginning of the uuid, from the rows of `select_digests`."""
+    digests = {}
+    for beginning, count, *sums in rows:
+        high, low = sums[0].split() if len(sums) == 1 else sums
+        digests[str(beginning)] = RangeDigest(count, int(high), int(low))
+    return digests
+
+
+def within(uuid: ColumnElement[Any], prefixes: Sequence[str]) -> ColumnElement[bool]:
+    """Whether a uuid begins with one of `prefixes`, as ranges, so that an index of the uuids serves it."""
+    if "" in prefixes:
+        return true()
+    return or_(*(and_(uuid >= prefix, uuid < prefix + _LAST_CHARACTER) for prefix in prefixes))
+
+
+def digests_of(revisions: Mapping[str, int], prefixes: Sequence[str], length: int) -> dict[str, RangeDigest]:
+    """What a store with these `revisions` (by uuid) has to answer: the meaning of the above, in plain Python."""
+    digests: dict[str, RangeDigest] = {}
+    for uuid, revision in revisions.items():
+        if uuid.startswith(tuple(prefixes)):
+            known = digests.get(uuid[:length], RangeDigest(0, 0, 0))
+            high, low = row_digest(uuid, revision)
+            digests[uuid[:length]] = RangeDigest(known.count + 1, known.high + high, known.low + low)
+    return digests
+
+
+def _sum_of_digits(digits: ColumnElement[Any], start: int) -> ColumnElement[Any]:
+    """PostgreSQL reads hexadecimal digits as a string of bits, and that as a number."""
+    bits = cast(literal_column("'x'", Text) + func.substr(digits, start, _HEX_DIGITS), BIT(_BITS))
+    return func.sum(cast(bits, BigInteger))
+
+
+class _SqliteDigest:
+    """The sums of a range, as a text of two numbers: a function of SQLite returns one value."""
+
+    def __init__(self) -> None:
+        self._high = self._low = 0
+
+    def step(self, uuid: str, revision: int) -> None:
+        high, low = row_digest(uuid, revision)
+        self._high += high
+        self._low += low
+
+    def finalize(self) -> str:
+        return f"{self._high} {self._low}"
