@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.backends.base import Document
+from indexer.backends.base import OLDEST_TIME_VERSION, Document
 from indexer.view import render_view
 from notifications.event_types import INSTANCE_DELETE_END
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS
-
-OLDEST_TIME_VERSION = 1_000_000_000_000_000
-"""A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
 
 _NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
 _UNKNOWN: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}

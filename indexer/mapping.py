@@ -1,7 +1,8 @@
 """The Elasticsearch mapping of an instance document, derived from the field definitions; pure.
 
 A document holds the fields of a record under their own names (nulls left out), the cell, two numbers made of the uuid,
-and the stored view. The mapping is strict: a document with a field that is not defined here is rejected, by name.
+the version and its digest (cells.digests), and the stored view. The mapping is strict: a document with a field that is
+not defined here is rejected, by name.
 
 Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 bytes gets the document rejected.
 Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
@@ -14,7 +15,13 @@ from query.fields import Field, Kind
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS
 
-MAPPING_VERSION = 1
+MAPPING_VERSION = 2
+"""Kept in the index, which a program with a lower number refuses to write to.
+
+1  first version
+2  + version, digest_high, digest_low: documents can be compared with their cell
+"""
+VERSION, DIGEST_HIGH, DIGEST_LOW = DIGEST_FIELDS = ("version", "digest_high", "digest_low")
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 
@@ -39,6 +46,8 @@ def instance_mapping() -> dict[str, Any]:
             **{field.name: _field_mapping(field) for field in INSTANCE_FIELDS.values()},
             "cell_uuid": {"type": "keyword"},
             **{part: {"type": "long"} for part in UUID_PARTS},
+            VERSION: {"type": "long"},
+            **{part: {"type": "long", "index": False} for part in (DIGEST_HIGH, DIGEST_LOW)},
             "view": _NOT_INDEXED,
         },
     }

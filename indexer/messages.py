@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from cells.instance_payload import from_payload
-from indexer.documents import OLDEST_TIME_VERSION, ForeignChange, NativeChange
+from indexer.backends.base import OLDEST_TIME_VERSION
+from indexer.documents import ForeignChange, NativeChange
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.native_messages import read_record
 from notifications.envelope import Notification, decode

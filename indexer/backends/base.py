@@ -11,9 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cells.digests import RangeDigest
 from indexer.view import ItemTemplate, View
 from query.fields import Record
 from query.page import PageRequest
+
+OLDEST_TIME_VERSION = 1_000_000_000_000_000
+"""A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,33 @@ class IndexWriter(Protocol):
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         """The documents there are among `ids`, in one request, whether searchable yet or not."""
+        ...
+
+    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
+
+        They are computed by the store, and keyed as in cells.model.ChangelogAdapter, with versions for revisions.
+        Documents that come from notifications without a revision are left out here and in `revisions`.
+        """
+        ...
+
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+        """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
+        ...
+
+    def count_foreign(self, cell_uuid: str) -> int:
+        """How many searchable documents of the cell come from notifications without a revision."""
+        ...
+
+    def add_missing_digests(self, cell_uuid: str) -> int:
+        """Complete documents that a version before digests wrote; returns how many. Their contents stay the same."""
+        ...
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        """Remove documents, by uuid, each only if it is not newer than its version here.
+
+        Afterwards a document of any version can be written in their place.
+        """
         ...
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:

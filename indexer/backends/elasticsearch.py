@@ -3,6 +3,7 @@
 Nothing is searchable before the indexer says so (`make_searchable`), and no request is retried here.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from cells.digests import RangeDigest
+from indexer.backends import elasticsearch_digests as compared
 from indexer.backends.base import CellProgress, Document, IndexedRow, WriteResult
 from indexer.backends.elasticsearch_client import (
     NDJSON,
@@ -21,9 +24,11 @@ from indexer.backends.elasticsearch_client import (
     send_async,
 )
 from indexer.backends.elasticsearch_documents import (
+    BULK_MAX_DOCUMENTS,
     MAX_CELLS,
     Bulk,
     BulkOutcome,
+    VersionType,
     check_progress_saved,
     from_found,
     from_progress_hits,
@@ -45,6 +50,8 @@ from query.to_dsl import search_after, sort, to_dsl
 _BULKS_IN_FLIGHT = 2
 # index.max_result_window of Elasticsearch.
 _MAX_ROWS = 10_000
+# How exact the clock is that the server measures the age of a tombstone with: it ticks every 200 ms.
+_TOMBSTONE_CLOCK_S = 0.5
 _ALL_PROGRESS = {"size": MAX_CELLS}
 _decode = msgspec.json.Decoder().decode
 
@@ -95,7 +102,10 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same before IndexUnavailableError is
         raised: writing everything again later finds the rest stale, which is harmless.
         """
-        bulks, rejected = to_bulks(documents)
+        return self._write(documents, "external")
+
+    def _write(self, documents: Sequence[Document], version_type: VersionType) -> WriteResult:
+        bulks, rejected = to_bulks(documents, version_type=version_type)
         outcomes = [self._send_bulk(bulks[0])] if len(bulks) == 1 else list(self._threads.map(self._send_bulk, bulks))
         for result in outcomes:
             if result.failure is not None:
@@ -114,6 +124,45 @@ class ElasticsearchWriter:
         answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
         return {document.id: document for document in from_found(answer)}
 
+    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        return compared.from_digests(self._search(compared.digests_body(cell_uuid, prefixes, length)))
+
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+        return compared.from_hits(self._search(compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS)))
+
+    def count_foreign(self, cell_uuid: str) -> int:
+        path = f"/{self._names.write}/_count"
+        return compared.from_count(send(self._client, "POST", path, compared.foreign_body(cell_uuid)))
+
+    def add_missing_digests(self, cell_uuid: str) -> int:
+        """Write documents once more under their own version; one that changes meanwhile is newer, with its digest."""
+        completed, after = 0, ""
+        while found := compared.from_hits(
+            self._search(compared.without_digest_body(cell_uuid, after, BULK_MAX_DOCUMENTS))
+        ):
+            completed += self._write(list(self.read(found).values()), "external_gte").applied
+            after = max(found)
+        if completed:
+            self.make_searchable()
+        return completed
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        """The server remembers the version of a deleted document for `index.gc_deletes`, and would refuse an older one.
+
+        So for this moment it is told to forget at once. Nothing else deletes documents of instances.
+        """
+        if not versions:
+            return
+        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
+        self._keep_tombstones("0s")
+        try:
+            body = compared.to_removal_bulk(versions)
+            compared.check_removal(send(self._client, "POST", path, body, content_type=NDJSON))
+            time.sleep(_TOMBSTONE_CLOCK_S)
+            self.make_searchable()
+        finally:
+            self._keep_tombstones(None)
+
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
         if not progress:
@@ -129,6 +178,14 @@ class ElasticsearchWriter:
     def close(self) -> None:
         self._threads.shutdown()
         self._client.close()
+
+    def _search(self, body: Mapping[str, Any]) -> bytes:
+        # What a shard does not answer must not pass for a difference, nor for none.
+        return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
+
+    def _keep_tombstones(self, how_long: str | None) -> None:
+        """None: as long as the server does unless told otherwise."""
+        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index.gc_deletes": how_long})
 
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.

@@ -1,18 +1,20 @@
 """What is sent to and read from Elasticsearch, as bytes; pure.
 
-A document of the index is the record without its nulls, the cell, the uuid as two numbers, and the view: each piece an
-object of its own, so that it can be cut out of an answer without being parsed.
+A document of the index is the record without its nulls, the cell, the uuid as two numbers, its version and digest, and
+the view: each piece an object of its own, so that it can be cut out of an answer without being parsed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection
 from indexer.backends.elasticsearch_client import Cause, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.mapping import DIGEST_FIELDS
 from indexer.view import PIECE_NAMES
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
@@ -21,6 +23,8 @@ from query.to_dsl import UUID_PARTS, uuid_parts
 BULK_MAX_DOCUMENTS = 500
 BULK_MAX_BYTES = 5_000_000
 MAX_CELLS = 10_000
+
+VersionType = Literal["external", "external_gte"]
 
 _CREATED_OR_UPDATED = (200, 201)
 _CONFLICT = 409
@@ -98,8 +102,13 @@ _PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
-def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]]:
-    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all."""
+def to_bulks(
+    documents: Iterable[Document], *, version_type: VersionType = "external"
+) -> tuple[list[Bulk], list[Rejection]]:
+    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all.
+
+    version_type: of Elasticsearch; with "external_gte" a document also replaces one of the same version.
+    """
     bulks: list[Bulk] = []
     rejected: list[Rejection] = []
     kept: list[Document] = []
@@ -107,7 +116,7 @@ def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]
     size = 0
     for document in documents:
         try:
-            line = _bulk_line(document)
+            line = _bulk_line(document, version_type)
         except (ValueError, OverflowError) as error:
             rejected.append(Rejection(document, str(error)))
             continue
@@ -208,16 +217,18 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
-def _bulk_line(document: Document) -> bytes:
+def _bulk_line(document: Document, version_type: VersionType) -> bytes:
     """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
     record = document.record
     values = {name: value for name, value in record.items() if value is not None}
     values["cell_uuid"] = document.cell_uuid
     values.update(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True))
+    values.update(zip(DIGEST_FIELDS, (document.version, *row_digest(document.id, document.version)), strict=True))
     view = b"},".join([head + piece for head, piece in zip(_PIECE_HEADS, document.view, strict=True)])
-    return b'{"index":{"_id":"%b","version":%d,"version_type":"external"}}\n%b,"view":{%b}}}\n' % (
+    return b'{"index":{"_id":"%b","version":%d,"version_type":"%b"}}\n%b,"view":{%b}}}\n' % (
         document.id.encode(),
         document.version,
+        version_type.encode(),
         _encode(values)[:-1],
         view,
     )

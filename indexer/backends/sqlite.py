@@ -13,7 +13,9 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import TypeVar
 
+from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult
+from indexer.backends.sqlite_digests import count_foreign, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
     SCHEMA_VERSION,
     creation_statements,
@@ -63,6 +65,7 @@ class SqliteWriter:
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
+            register_digest(self._connection)
 
     def prepare(self) -> None:
         with self._turn, _translated(self._path):
@@ -102,6 +105,26 @@ class SqliteWriter:
                 rows = self._connection.execute(f"SELECT * FROM documents WHERE uuid IN ({marks})", batch)  # noqa: S608
                 found.update((document.id, document) for document in map(document_of, rows))
         return found
+
+    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        with self._turn, _translated(self._path):
+            return read_digests(self._connection, cell_uuid, prefixes, length)
+
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+        with self._turn, _translated(self._path):
+            return read_revisions(self._connection, cell_uuid, prefixes)
+
+    def count_foreign(self, cell_uuid: str) -> int:
+        with self._turn, _translated(self._path):
+            return count_foreign(self._connection, cell_uuid)
+
+    def add_missing_digests(self, cell_uuid: str) -> int:
+        """Nothing to do: a digest is computed from the row when it is asked for, so files of any age have it."""
+        return 0
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        with self._transaction():
+            self._connection.executemany("DELETE FROM documents WHERE uuid = ? AND version <= ?", versions.items())
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         with self._transaction():

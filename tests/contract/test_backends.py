@@ -2,20 +2,33 @@
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from elasticsearch import Elasticsearch
 
+from cells.digests import digests_of
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, Document, IndexedRow, IndexSearcher, IndexWriter, WriteResult
+from indexer.backends.base import (
+    OLDEST_TIME_VERSION,
+    CellProgress,
+    Document,
+    IndexedRow,
+    IndexSearcher,
+    IndexWriter,
+    WriteResult,
+)
+from indexer.backends.elasticsearch_documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.mapping import DIGEST_FIELDS, MAPPING_VERSION, instance_mapping
 from indexer.view import PIECE_NAMES
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
@@ -196,6 +209,57 @@ def test_progress_is_kept(index: Index) -> None:
     expected = {"c0": first, "c1": CellProgress("c1", 3, 4, is_complete=True)}
     assert index.writer.load_progress() == expected
     assert index.progress() == expected
+
+
+def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) -> None:
+    generator = random.Random(5)
+    uuids = [str(UUID(int=generator.getrandbits(128), version=4)) for _ in range(300)]
+    versions = {uuid: generator.choice([1, 2, 2**31, OLDEST_TIME_VERSION - 1]) for uuid in uuids}
+    index.write(
+        *(make_document(uuid=uuid, version=version) for uuid, version in versions.items()),
+        make_document(1, cell_uuid="c1"),
+        make_document(uuid=str(uuid4()), version=OLDEST_TIME_VERSION),
+    )
+    prefix, other = uuids[0][:2], uuids[1][:1]
+    for prefixes, length in (([""], 1), ([""], 2), ([prefix, other], 3), ([prefix[:1]], 3), ([uuids[0][:8]], 10)):
+        expected = digests_of(versions, prefixes, length)
+        assert index.writer.digests("c0", prefixes, length) == expected
+        within = {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
+        assert index.writer.revisions("c0", prefixes) == within
+    assert index.writer.digests("c2", [""], 1) == index.writer.revisions("c2", [""]) == {}
+    assert index.writer.digests("c0", ["no uuid begins like this"], 25) == {}
+
+
+def test_sums_of_many_large_numbers_are_exact(index: Index) -> None:
+    versions = {make_uuid(number): number for number in range(1, 3000)}
+    index.write(*(make_document(number, version=number) for number in range(1, 3000)))
+    assert index.writer.digests("c0", [""], 1) == digests_of(versions, [""], 1)
+
+
+def test_foreign_documents_are_counted_apart(index: Index) -> None:
+    index.write(
+        make_document(1),
+        make_document(2, version=OLDEST_TIME_VERSION),
+        make_document(3, version=CREATED_AT),
+        make_document(4, version=CREATED_AT, cell_uuid="c1"),
+    )
+    assert index.writer.count_foreign("c0") == 2
+    assert index.writer.count_foreign("c2") == 0
+
+
+def test_removed_document_makes_place_for_any_version_and_a_newer_one_stays(index: Index) -> None:
+    index.write(make_document(1, version=5), make_document(2, version=5), make_document(3, version=5))
+    index.writer.remove({make_uuid(1): 5, make_uuid(2): 4, make_uuid(4): 1})
+    index.writer.make_searchable()
+    assert sorted(index.uuids()) == [make_uuid(2), make_uuid(3)]
+    assert index.write(make_document(1, version=3), make_document(3, version=3)) == WriteResult(1, 1)
+    assert index.writer.read([make_uuid(1)])[make_uuid(1)].version == 3
+    index.writer.remove({})
+
+
+def test_index_with_all_its_digests_needs_none(index: Index) -> None:
+    index.write(make_document(1))
+    assert index.writer.add_missing_digests("c0") == 0
 
 
 def test_prepare_twice_keeps_what_is_there(index: Index, settings: IndexSettings) -> None:
@@ -433,4 +497,34 @@ def test_progress_that_the_server_does_not_take_is_an_error(elasticsearch_url: s
         client.indices.put_settings(index=f"{elasticsearch_prefix}-progress", settings={"index.blocks.write": True})
     with pytest.raises(IndexRequestError, match="progress could not be saved: status 403"):
         writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
+    writer.close()
+
+
+@pytest.mark.elasticsearch
+def test_index_of_the_mapping_before_digests_is_extended_and_its_documents_get_them(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    writer = open_writer(settings)
+    name = f"{elasticsearch_prefix}-instances"
+    versions = {make_uuid(number): number for number in range(1, 1200)}
+    (bulk, *more), _ = to_bulks([make_document(number, version=number) for number in range(1, 1200)])
+    lines = [json.loads(line) for part in (bulk, *more) for line in part.body.splitlines()]
+    mapping = instance_mapping()
+    mapping["_meta"]["mapping_version"] = 1
+    for field in DIGEST_FIELDS:
+        del mapping["properties"][field]
+        for line in lines:
+            line.pop(field, None)
+    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+        client.indices.create(index=f"{name}-v1", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
+        client.bulk(index=name, operations=lines, refresh=True)
+        writer.prepare()
+        (extended,) = client.indices.get_mapping(index=name).body.values()
+    assert extended["mappings"]["_meta"]["mapping_version"] == MAPPING_VERSION
+    assert writer.digests("c0", [""], 1) == {}
+    assert writer.add_missing_digests("c1") == 0
+    assert writer.add_missing_digests("c0") == len(versions)
+    assert writer.digests("c0", [""], 1) == digests_of(versions, [""], 1)
+    assert writer.add_missing_digests("c0") == 0
     writer.close()

@@ -8,12 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 from cells.clock import system_clock
+from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError
 from cells.instance_payload import to_payload
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
-from indexer.backends.base import CellProgress, Document, Rejection, WriteResult
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult
 from indexer.errors import IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
 from notifications.envelope import Notification, encode
@@ -80,6 +81,33 @@ class MemoryIndex:
             self._maybe_fail()
             self.reads.append(set(ids))
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
+
+    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        self._maybe_fail()
+        return digests_of(self._native(cell_uuid), prefixes, length)
+
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+        versions = self._native(cell_uuid)
+        return {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
+
+    def count_foreign(self, cell_uuid: str) -> int:
+        own = [document for document in self.searchable.values() if document.cell_uuid == cell_uuid]
+        return len(own) - len(self._native(cell_uuid))
+
+    def add_missing_digests(self, cell_uuid: str) -> int:
+        return 0
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        for uuid, version in versions.items():
+            if uuid in self.documents and self.documents[uuid].version <= version:
+                del self.documents[uuid]
+
+    def _native(self, cell_uuid: str) -> dict[str, int]:
+        return {
+            uuid: document.version
+            for uuid, document in self.searchable.items()
+            if document.cell_uuid == cell_uuid and document.version < OLDEST_TIME_VERSION
+        }
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         with self._lock:
@@ -169,6 +197,7 @@ class MemoryCell:
         self.last_sequence = 0
         self.is_away = False
         self.pages_read = 0
+        self.without_number: set[str] = set()
 
     def create(self, **values: Any) -> Message:
         record = new_record(values, NOW)
@@ -240,6 +269,18 @@ class MemoryCell:
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
         self._require_cell()
         return [change for change in self.changes if change.sequence > sequence][:limit]
+
+    def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
+        self._require_cell()
+        return self.without_number.intersection(uuids)
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        self._require_cell()
+        return digests_of(self.versions(), prefixes, length)
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        self._require_cell()
+        return {uuid: revision for uuid, revision in self.versions().items() if uuid.startswith(tuple(prefixes))}
 
     def close(self) -> None:
         """Nothing to let go of."""

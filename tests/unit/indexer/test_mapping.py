@@ -19,7 +19,7 @@ PROPERTIES = instance_mapping()["properties"]
 
 
 def test_every_field_has_a_mapping_and_nothing_else_has() -> None:
-    own = {"cell_uuid", "uuid_high", "uuid_low", "view"}
+    own = {"cell_uuid", "uuid_high", "uuid_low", "version", "digest_high", "digest_low", "view"}
     assert set(PROPERTIES) == set(INSTANCE_FIELDS) | own
 
 

@@ -1,0 +1,80 @@
+"""Whatever the differences of index and cell: verify finds each of them, invents none, and repair mends them all."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cells.model import InstanceRow
+from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
+from indexer.backends.sqlite import SqliteWriter
+from indexer.documents import to_document
+from indexer.verify import DifferenceKind, verify_cell
+from tests.support.documents import make_record
+from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex
+
+# Random ones, and ones with long common beginnings.
+UUIDS = st.one_of(st.uuids().map(str), st.integers(0, 300).map(lambda number: str(UUID(int=number))))
+REVISIONS = st.integers(1, 4)
+FOREIGN = st.just(OLDEST_TIME_VERSION)
+INSTANCES = st.dictionaries(UUIDS, st.tuples(st.none() | REVISIONS, st.none() | REVISIONS | FOREIGN), max_size=60)
+
+
+def expected_kind(revision: int | None, version: int | None) -> DifferenceKind | None:
+    match revision, version:
+        case None, None:
+            return None
+        case None, int(found):
+            return DifferenceKind.ONLY_IN_INDEX if found < OLDEST_TIME_VERSION else None
+        case int(), None:
+            return DifferenceKind.MISSING
+        case int(have), int(found):
+            return None if have == found else DifferenceKind.OLDER if found < have else DifferenceKind.NEWER
+    raise AssertionError((revision, version))
+
+
+def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None]]) -> None:
+    cell = MemoryCell()
+    for uuid, (revision, version) in instances.items():
+        record: dict[str, Any] = make_record(uuid=uuid)
+        if revision is not None:
+            cell.rows[uuid] = InstanceRow(CELL_UUID, revision, record)
+        if version is not None:
+            writer.write([to_document(CELL_UUID, version, record)])
+    writer.make_searchable()
+    wanted = {uuid: kind for uuid, versions in instances.items() if (kind := expected_kind(*versions)) is not None}
+    is_foreign = {uuid for uuid, (_, version) in instances.items() if version == OLDEST_TIME_VERSION}
+
+    found = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
+    assert {difference.uuid: difference.kind for difference in found.differences} == wanted
+    assert found.remaining == found.differences
+    assert found.foreign == len(is_foreign)
+    assert found.has_caught_up
+
+    repaired = verify_cell(cell, writer, repair=True, catch_up_timeout_s=0)
+    assert {difference.uuid: difference.kind for difference in repaired.differences} == wanted
+    assert repaired.remaining == ()
+    again = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
+    assert (again.differences, again.rows_read) == ((), 0)
+    assert again.rows == again.documents == len(cell.rows)
+    assert again.foreign == len(is_foreign - cell.rows.keys())
+
+
+@given(INSTANCES)
+def test_differences_are_found_exactly_and_mended(instances: dict[str, tuple[int | None, int | None]]) -> None:
+    check(MemoryIndex(), instances)
+
+
+@settings(max_examples=15)
+@given(INSTANCES)
+def test_differences_of_the_sqlite_index_are_found_exactly_and_mended(
+    instances: dict[str, tuple[int | None, int | None]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        writer = SqliteWriter(Path(folder) / "index.db")
+        writer.prepare()
+        check(writer, instances)
+        writer.close()
