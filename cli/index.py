@@ -1,4 +1,4 @@
-"""`fleetlight index`: what the search index knows, and filling it from the cells."""
+"""`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import Fleet
 from cells.model import Cell
 from cli.errors import CommandError, ConfigurationError
@@ -20,6 +20,7 @@ from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_error, print_json, print_notice, print_result, print_table
 from cli.settings import load_settings
+from cli.verification import print_problems, print_verified, print_verified_json, verify_cells
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.bulk_sync import RESOURCE_TYPES, SyncResult
@@ -28,7 +29,9 @@ from indexer.status import CellStatus, IndexHealth, read_status
 from notifications.bus import dead_letters
 from notifications.settings import BusSettings
 
-app = typer.Typer(help="The search index: how far it is, and filling it.", no_args_is_help=True)
+app = typer.Typer(
+    help="The search index: how far it is, filling it, and comparing it with the cells.", no_args_is_help=True
+)
 
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
@@ -111,6 +114,38 @@ def sync(
                 failed.append(target.name)
     if failed:
         raise CommandError(f"not synced completely: {', '.join(failed)}")
+
+
+@app.command(epilog=examples("fleetlight index verify", "fleetlight index verify --repair --cell cell2"))
+def verify(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make the index equal to the cells where it differs.")
+    ] = False,
+    cell: CellOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare the index with the cells. Safe while changes arrive: what is only not indexed yet is no difference.
+
+    Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
+    """
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet, closing(open_writer(settings.index)) as writer:
+        try:
+            cells = chosen_cells(fleet, cell)
+        except UnknownCellError as error:
+            # Exit code 1 says that something differs.
+            raise ConfigurationError(str(error)) from error
+        writer.prepare()
+        verified = verify_cells(cells, writer, repair=repair)
+    if json:
+        print_verified_json(verified)
+    else:
+        print_verified(verified)
+    print_problems(verified)
+    if not all(each.agrees for each in verified):
+        raise typer.Exit(1)
 
 
 async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:

@@ -226,7 +226,8 @@ def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) ->
         assert index.writer.digests("c0", prefixes, length) == expected
         within = {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
         assert index.writer.revisions("c0", prefixes) == within
-    assert index.writer.digests("c2", [""], 1) == index.writer.revisions("c2", [""]) == {}
+    assert index.writer.digests("c2", [""], 1) == {}
+    assert index.writer.revisions("c2", [""]) == {}
     assert index.writer.digests("c0", ["no uuid begins like this"], 25) == {}
 
 

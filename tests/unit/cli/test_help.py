@@ -30,6 +30,7 @@ def test_the_commands_are_known() -> None:
         "relay",
         "index sync",
         "index status",
+        "index verify",
         "notifications check",
         "notifications emit",
         "notifications schemas",

@@ -1,0 +1,159 @@
+"""`fleetlight index verify`: what it says, and what its exit code says."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import verification
+from cli.data_folder import DataFolder
+from cli.embedded import set_up_cells, set_up_fleet
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from indexer.backends.base import OLDEST_TIME_VERSION
+from indexer.verify import Difference, DifferenceKind, Verification
+from tests.support.documents import make_document, make_uuid
+from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def nobody_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "_CATCH_UP_TIMEOUT_S", 0)
+
+
+@pytest.fixture
+def cell_uuids(empty_place: Path, run: Run) -> list[str]:
+    """Two cells with two instances each, all of them in the index."""
+    folder = DataFolder(empty_place / "fleetlight-data")
+    folder.create()
+    fleet = set_up_fleet(folder)
+    uuids = []
+    for embedded in set_up_cells(folder, fleet, 2):
+        embedded.simulated(fleet).operations.create_many([{}, {}])
+        embedded.engine.dispose()
+        uuids.append(embedded.cell.uuid)
+    fleet.close()
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    return uuids
+
+
+def change_index(*removed: str, cell_uuid: str) -> None:
+    """Remove these documents, and write one that no cell has, and one of a foreign notification."""
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+        writer.remove(dict.fromkeys(removed, 1))
+        writer.write(
+            [
+                make_document(1, cell_uuid=cell_uuid, version=3),
+                make_document(2, cell_uuid=cell_uuid, version=OLDEST_TIME_VERSION),
+            ]
+        )
+
+
+def instance_of(cell_uuid: str) -> str:
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+        return min(writer.revisions(cell_uuid, [""]))
+
+
+def verified(run: Run, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    result = run("index", "verify", "--json", *arguments)
+    return result.exit_code, {cell["cell"]: cell for cell in json.loads(result.stdout)}
+
+
+def test_cells_that_agree_have_exit_code_0(run: Run, cell_uuids: list[str]) -> None:
+    result = run("index", "verify")
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()[2:4]] == [
+        ["cell1", "yes", "2", "2", "0", "0", "0"],
+        ["cell2", "yes", "2", "2", "0", "0", "0"],
+    ]
+    assert result.stderr == ""
+
+
+def test_differences_are_listed_and_have_exit_code_1(run: Run, cell_uuids: list[str]) -> None:
+    missing = instance_of(cell_uuids[1])
+    change_index(missing, cell_uuid=cell_uuids[1])
+    result = run("index", "verify")
+    assert result.exit_code == 1
+    assert [line.split() for line in result.stdout.splitlines()[2:4]] == [
+        ["cell1", "yes", "2", "2", "0", "0", "0"],
+        ["cell2", "no", "2", "2", "1", "2", "0"],
+    ]
+    assert f"cell2: {missing} missing in the index (cell: revision 1, index: not there)" in result.stdout
+    assert f"cell2: {make_uuid(1)} only in the index (cell: not there, index: version 3)" in result.stdout
+    assert "cell2: the index did not catch up" in result.stderr
+    assert run("index", "verify", "--cell", "cell1").exit_code == 0
+
+
+def test_differences_are_repaired_and_then_they_agree(run: Run, cell_uuids: list[str]) -> None:
+    missing = instance_of(cell_uuids[0])
+    change_index(missing, cell_uuid=cell_uuids[0])
+    code, before = verified(run)
+    assert code == 1
+    assert (before["cell1"]["agrees"], before["cell2"]["agrees"]) == (False, True)
+    assert before["cell1"]["differences"] == sorted(
+        (
+            {
+                "uuid": uuid,
+                "kind": kind,
+                "revision": revision,
+                "version": version,
+                "is_repaired": False,
+                "problem": None,
+            }
+            for uuid, kind, revision, version in (
+                (missing, "missing in the index", 1, None),
+                (make_uuid(1), "only in the index", None, 3),
+            )
+        ),
+        key=lambda difference: str(difference["uuid"]),
+    )
+    result = run("index", "verify", "--repair")
+    assert result.exit_code == 0
+    assert "; repaired" in result.stdout
+    code, after = verified(run)
+    assert (code, after["cell1"]["differences"]) == (0, [])
+    assert {key: after["cell1"][key] for key in ("instances", "indexed", "foreign", "rows_read")} == {
+        "instances": 2,
+        "indexed": 2,
+        "foreign": 1,
+        "rows_read": 0,
+    }
+
+
+def test_cell_that_is_away_is_unknown_and_the_others_are_verified(
+    run: Run, cell_uuids: list[str], empty_place: Path
+) -> None:
+    for path in (empty_place / "fleetlight-data").glob("**/cell1*.db*"):
+        path.unlink()
+    result = run("index", "verify")
+    assert result.exit_code == 1
+    assert [line.split()[:2] for line in result.stdout.splitlines()[2:4]] == [["cell1", "unknown"], ["cell2", "yes"]]
+    assert "cell 'cell1' cannot be reached" in result.stderr
+    code, cells = verified(run)
+    assert code == 1
+    assert "cannot be reached" in cells["cell1"]["problem"]
+
+
+def test_unknown_cell_is_wrong_usage(run: Run, cell_uuids: list[str]) -> None:
+    result = run("index", "verify", "--cell", "cell9")
+    assert result.exit_code == 2
+    assert "known: cell1, cell2" in result.stderr
+
+
+def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come_first(
+    run: Run, cell_uuids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mended = [Difference(make_uuid(number), DifferenceKind.OLDER, 2, 1, True) for number in range(30)]
+    left = Difference("the-one-left", DifferenceKind.MISSING, 1, None, False, "it is too long")
+    outcome = Verification(31, 30, 0, (*mended, left), 90, True)
+    monkeypatch.setattr(verification, "verify_cell", lambda *_, **__: outcome)
+    result = run("index", "verify", "--repair", "--cell", "cell1")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert "the-one-left missing in the index" in lines[3]
+    assert lines[3].endswith("not repaired: it is too long")
+    assert lines[-1] == "cell1: and 11 more (--json lists them all)"

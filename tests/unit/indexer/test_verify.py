@@ -1,0 +1,217 @@
+"""What verify makes of a cell and an index that change while it looks."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import pytest
+
+from cells.errors import CellUnreachableError
+from cells.model import InstanceRow
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
+from indexer.documents import to_document
+from indexer.errors import IndexUnavailableError
+from indexer.verify import DifferenceKind, Verification, verify_cell
+from query.page import PageRequest
+from tests.support.documents import make_record, make_uuid
+from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex
+
+
+class World:
+    """A cell with three instances, all of them in the index, which has caught up."""
+
+    def __init__(self) -> None:
+        self.cell = LivelyCell()
+        self.index = MemoryIndex()
+        for number in (1, 2, 3):
+            self.cell.create(uuid=make_uuid(number))
+        self.follow()
+
+    def follow(self) -> None:
+        """What an indexer does: everything that was announced is in the index."""
+        self.index.write([to_document(CELL_UUID, row.revision, row.record) for row in self.cell.rows.values()])
+        self.index.make_searchable()
+        self.index.save_progress([CellProgress(CELL_UUID, self.cell.last_sequence, 0, is_complete=True)])
+
+    def lose(self, number: int) -> None:
+        del self.index.documents[make_uuid(number)]
+        self.index.make_searchable()
+
+    def verify(self, *, repair: bool = False, catch_up_timeout_s: float = 10) -> Verification:
+        return verify_cell(self.cell, self.index, repair=repair, catch_up_timeout_s=catch_up_timeout_s)
+
+    def kinds(self) -> dict[str, DifferenceKind]:
+        return {difference.uuid: difference.kind for difference in self.verify().differences}
+
+
+class LivelyCell(MemoryCell):
+    """A cell to which things happen between two questions.
+
+    after_reading, after_asking_for_numbers: called once, after the next page, or the next look for missing numbers.
+    """
+
+    after_reading: Callable[[], None] | None = None
+    after_asking_for_numbers: Callable[[], None] | None = None
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        page = super().read_page(request)
+        happening, self.after_reading = self.after_reading, None
+        if happening:
+            happening()
+        return page
+
+    def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
+        found = super().unnumbered(uuids)
+        happening, self.after_asking_for_numbers = self.after_asking_for_numbers, None
+        if happening:
+            happening()
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_index_that_agrees_is_not_read(world: World) -> None:
+    verification = world.verify()
+    assert verification == Verification(3, 3, 0, (), 0, True)
+    assert world.index.reads == []
+
+
+def test_lag_is_no_difference(world: World) -> None:
+    world.cell.update(make_uuid(1), display_name="new")
+    world.cell.create(uuid=make_uuid(4))
+    world.cell.after_reading = world.follow
+    verification = world.verify()
+    assert (verification.differences, verification.has_caught_up) == ((), True)
+
+
+def test_lag_is_waited_out_and_what_remains_is_reported(world: World) -> None:
+    world.lose(2)
+    world.cell.update(make_uuid(1), display_name="new")
+    world.index.refused[make_uuid(2)] = "never"
+    world.cell.after_reading = world.follow
+    assert world.kinds() == {make_uuid(2): DifferenceKind.MISSING}
+
+
+def test_change_that_has_no_number_yet_is_waited_for(world: World) -> None:
+    world.cell.update(make_uuid(1), display_name="new")
+    world.cell.last_sequence -= 1
+    world.cell.without_number = {make_uuid(1)}
+
+    def relay_and_follow() -> None:
+        world.cell.without_number = set()
+        world.cell.last_sequence += 1
+        world.follow()
+
+    # The index is as far as the cell has announced, so only the missing number tells.
+    world.cell.after_asking_for_numbers = relay_and_follow
+    verification = world.verify()
+    assert (verification.differences, verification.has_caught_up) == ((), True)
+
+
+def test_index_that_got_further_than_the_row_that_was_read_is_not_newer(world: World) -> None:
+    world.lose(1)
+
+    def change_and_follow() -> None:
+        world.cell.update(make_uuid(1), display_name="newer")
+        world.follow()
+
+    world.cell.after_reading = change_and_follow
+    assert world.verify().differences == ()
+
+
+def test_instance_that_is_created_while_looking_is_not_only_in_the_index(world: World) -> None:
+    row = world.cell.rows.pop(make_uuid(1))
+    assert world.kinds() == {make_uuid(1): DifferenceKind.ONLY_IN_INDEX}
+
+    def create() -> None:
+        world.cell.rows[make_uuid(1)] = row
+
+    world.cell.after_reading = create
+    assert world.kinds() == {}
+
+
+def test_index_that_never_catches_up_is_waited_for_once_and_said_to_lag(world: World) -> None:
+    world.cell.update(make_uuid(1), display_name="new")
+    verification = world.verify(catch_up_timeout_s=0.05)
+    assert [difference.kind for difference in verification.differences] == [DifferenceKind.OLDER]
+    assert not verification.has_caught_up
+    world.cell.without_number = {make_uuid(1)}
+    world.follow()
+    world.lose(1)
+    assert not world.verify(catch_up_timeout_s=0.05).has_caught_up
+
+
+def test_database_that_went_back_to_an_older_copy_makes_the_index_newer_and_repair_follows_it(world: World) -> None:
+    older = world.cell.rows[make_uuid(1)]
+    world.cell.update(make_uuid(1), display_name="lost with the database")
+    world.follow()
+    world.cell.rows[make_uuid(1)] = older
+    (difference,) = world.verify(repair=True).differences
+    assert (difference.kind, difference.revision, difference.version) == (DifferenceKind.NEWER, 1, 2)
+    assert difference.is_repaired
+    assert world.index.documents[make_uuid(1)].record == older.record
+
+
+def test_foreign_document_of_no_row_is_kept_and_one_in_the_place_of_a_row_gives_way(world: World) -> None:
+    foreign = [to_document(CELL_UUID, OLDEST_TIME_VERSION + 5, make_record(number)) for number in (1, 9)]
+    world.index.write(foreign)
+    world.index.make_searchable()
+    verification = world.verify(repair=True)
+    assert [(each.uuid, each.kind) for each in verification.differences] == [(make_uuid(1), DifferenceKind.NEWER)]
+    assert (verification.remaining, verification.foreign) == ((), 1)
+    assert world.index.documents[make_uuid(1)].version == 1
+    assert world.index.documents[make_uuid(9)] == foreign[1]
+
+
+def test_document_of_another_cell_is_not_taken_away(world: World) -> None:
+    document = world.index.documents[make_uuid(1)]
+    world.index.documents[make_uuid(1)] = replace(document, cell_uuid="another")
+    world.index.make_searchable()
+    (difference,) = world.verify(repair=True).differences
+    assert (difference.kind, difference.is_repaired) == (DifferenceKind.MISSING, False)
+    assert difference.problem == "the index has something else in its place"
+    assert world.index.documents[make_uuid(1)].cell_uuid == "another"
+
+
+def test_row_that_the_index_rejects_remains_with_the_reason(world: World) -> None:
+    world.lose(1)
+    world.lose(2)
+    world.index.refused[make_uuid(1)] = "too long"
+    verification = world.verify(repair=True)
+    assert len(verification.differences) == 2
+    (remaining,) = verification.remaining
+    assert (remaining.uuid, remaining.problem) == (make_uuid(1), "too long")
+
+
+def test_without_repair_nothing_is_written(world: World) -> None:
+    world.lose(1)
+    writes = list(world.index.writes)
+    assert world.kinds() == {make_uuid(1): DifferenceKind.MISSING}
+    assert world.index.writes == writes
+    assert make_uuid(1) not in world.index.documents
+
+
+def test_progress_is_reported(world: World) -> None:
+    world.lose(1)
+    seen: list[tuple[int, int]] = []
+    verify_cell(
+        world.cell,
+        world.index,
+        repair=True,
+        catch_up_timeout_s=0,
+        on_progress=lambda ranges, differences: seen.append((ranges, differences)),
+    )
+    assert seen[0][1] == 0
+    assert seen[-1] == (1, 1)
+
+
+def test_cell_or_index_that_is_away_ends_the_verification(world: World) -> None:
+    world.cell.is_away = True
+    with pytest.raises(CellUnreachableError):
+        world.verify()
+    world.cell.is_away = False
+    world.index.failures = 1
+    with pytest.raises(IndexUnavailableError):
+        world.verify()
