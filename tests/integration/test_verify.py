@@ -1,0 +1,161 @@
+"""Comparing and mending with real cells, buses and indexes, under live traffic."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine, delete, insert, update
+
+from cells.adapters import open_changelog_adapter
+from cells.database import create_database_engine, writing
+from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from cells.migrations import upgrade_cell
+from cells.model import Cell, CellKind
+from cells.new_instance import new_record
+from cells.tables import instances
+from indexer.backends import open_writer
+from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
+from indexer.backends.settings import IndexSettings
+from indexer.bulk_sync import sync_cell
+from indexer.documents import to_document
+from indexer.verify import DifferenceKind, Verification, verify_cell
+from tests.support.documents import make_record
+from tests.support.indexer_worlds import World, in_thread, new_world
+from tests.support.waiting import wait_until
+
+NOW = 1_790_000_000_000_000
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(path=tmp_path / "index.db")
+    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
+    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
+
+
+@pytest.fixture
+def world(tmp_path: Path, index: IndexSettings) -> Iterator[World]:
+    with new_world(tmp_path, "memory://", str(uuid4()), index) as world:
+        yield world
+
+
+def operate_until(world: World, stop: Event) -> None:
+    """Some hundred operations a second."""
+    chance = random.Random(3)
+    uuids = [changed.uuid for changed in world.operations.create_many([{} for _ in range(30)])]
+    while not stop.wait(0.002):
+        uuid = chance.choice(uuids)
+        try:
+            match chance.randrange(4):
+                case 0:
+                    uuids.append(world.operations.create({}).uuid)
+                case 1:
+                    world.operations.delete(uuid)
+                case _:
+                    world.operations.update(uuid, {"display_name": str(chance.random())})
+        except (InvalidTransitionError, InstanceNotFoundError):
+            continue
+
+
+def verify(cell: Cell, writer: IndexWriter, *, repair: bool = False, timeout_s: float = 30) -> Verification:
+    with closing(open_changelog_adapter(cell)) as adapter:
+        return verify_cell(adapter, writer, repair=repair, catch_up_timeout_s=timeout_s)
+
+
+def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_and_mended(world: World) -> None:
+    quiet = [changed.uuid for changed in world.operations.create_many([{} for _ in range(8)])]
+    with world.relaying(), world.indexing(), closing(open_writer(world.index)) as writer:
+        wait_until(world.index_equals_cell, 30)
+        with in_thread(lambda stop: operate_until(world, stop)):
+            for _ in range(5):
+                verification = verify(world.cell, writer)
+                assert (verification.differences, verification.has_caught_up) == ((), True)
+            stray = str(uuid4())
+            newer = writer.read([quiet[1]])[quiet[1]]
+            writer.remove({quiet[0]: 1, quiet[1]: 1})
+            writer.write([to_document(world.cell.uuid, 9, newer.record)])
+            writer.write([to_document(world.cell.uuid, 4, make_record(uuid=stray))])
+            writer.make_searchable()
+            expected = {
+                quiet[0]: DifferenceKind.MISSING,
+                quiet[1]: DifferenceKind.NEWER,
+                stray: DifferenceKind.ONLY_IN_INDEX,
+            }
+            found = verify(world.cell, writer)
+            assert {difference.uuid: difference.kind for difference in found.differences} == expected
+            repaired = verify(world.cell, writer, repair=True)
+            assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
+            assert repaired.remaining == ()
+            assert verify(world.cell, writer).differences == ()
+        wait_until(world.index_equals_cell, 30)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
+    """A native cell with tables and nothing in it."""
+    if request.param == "postgresql":
+        make: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
+        url = make()
+    else:
+        url = f"sqlite:///{tmp_path}/cell.db"
+    return Cell(str(uuid4()), "one", CellKind.NATIVE, url, "memory://")
+
+
+@pytest.fixture
+def engine(cell: Cell) -> Iterator[Engine]:
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def writer(index: IndexSettings) -> Iterator[IndexWriter]:
+    with closing(open_writer(index)) as writer:
+        writer.prepare()
+        yield writer
+
+
+def test_random_differences_are_found_exactly_and_mended(cell: Cell, engine: Engine, writer: IndexWriter) -> None:
+    chance = random.Random(11)
+    with writing(engine) as connection:
+        connection.execute(insert(instances), [{**new_record({}, NOW), "revision": 2} for _ in range(1500)])
+    with closing(open_changelog_adapter(cell)) as adapter:
+        sync_cell(adapter, writer, batch_size=500)
+        uuids = sorted(adapter.revisions([""]))
+    foreign = to_document(cell.uuid, OLDEST_TIME_VERSION, make_record(uuid=str(uuid4())))
+    writer.write([foreign])
+    writer.make_searchable()
+    agreed = verify(cell, writer, timeout_s=0)
+    assert agreed == Verification(1500, 1500, 1, (), 0, True)
+
+    missing, older, newer, only = (chance.sample(uuids[start::4], 10) for start in range(4))
+    writer.remove(dict.fromkeys(missing, 2))
+    with writing(engine) as connection:
+        connection.execute(update(instances).where(instances.c.uuid.in_(older)).values(revision=3))
+        connection.execute(update(instances).where(instances.c.uuid.in_(newer)).values(revision=1))
+        connection.execute(delete(instances).where(instances.c.uuid.in_(only)))
+    writer.make_searchable()
+    expected = {
+        **dict.fromkeys(missing, DifferenceKind.MISSING),
+        **dict.fromkeys(older, DifferenceKind.OLDER),
+        **dict.fromkeys(newer, DifferenceKind.NEWER),
+        **dict.fromkeys(only, DifferenceKind.ONLY_IN_INDEX),
+    }
+    found = verify(cell, writer, timeout_s=0)
+    assert {difference.uuid: difference.kind for difference in found.differences} == expected
+    repaired = verify(cell, writer, repair=True, timeout_s=0)
+    assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
+    assert repaired.remaining == ()
+    assert verify(cell, writer, timeout_s=0) == Verification(1490, 1490, 1, (), 0, True)
+    assert writer.read([foreign.id]) == {foreign.id: foreign}
+    with closing(open_changelog_adapter(cell)) as adapter:
+        for uuid in newer:
+            row, document = adapter.find(uuid), writer.read([uuid])[uuid]
+            assert row is not None
+            assert (document.version, document.record) == (1, row.record)
