@@ -5,7 +5,7 @@ the API, whose account cannot write. Both raise IndexUnavailableError when the s
 when it refuses, and nothing else.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -87,6 +87,10 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
         return template.fragments(self.pieces)
 
 
+def ignore_removed(_rows: int) -> None:
+    """For callers who do not want to see how far a removal is."""
+
+
 class IndexWriter(Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent."""
@@ -140,6 +144,15 @@ class IndexWriter(Protocol):
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
+        ...
+
+    def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        """Forget a cell: its progress first, so that nobody takes what is left for the whole, then its rows in batches.
+
+        on_batch: called after each batch with the number of rows removed so far. Returns how many rows were removed,
+        those that were not searchable yet among them; nobody may write rows of the cell meanwhile. What is cut off can
+        be repeated. Afterwards the same instances can be written again, whatever their versions.
+        """
         ...
 
     def close(self) -> None: ...

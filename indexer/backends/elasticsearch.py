@@ -4,8 +4,9 @@ Nothing is searchable before the indexer says so (`make_searchable`), and no req
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ import msgspec
 
 from cells.digests import RangeDigest
 from indexer.backends import elasticsearch_digests as compared
-from indexer.backends.base import CellProgress, Document, IndexedRow, WriteResult
+from indexer.backends.base import CellProgress, Document, IndexedRow, WriteResult, ignore_removed
 from indexer.backends.elasticsearch_client import (
     NDJSON,
     ResourceExistsError,
@@ -28,10 +29,12 @@ from indexer.backends.elasticsearch_documents import (
     MAX_CELLS,
     Bulk,
     BulkOutcome,
+    Removed,
     VersionType,
     check_progress_saved,
     from_found,
     from_progress_hits,
+    from_removal,
     outcome,
     row_decoder,
     to_bulks,
@@ -50,7 +53,9 @@ from query.to_dsl import search_after, sort, to_dsl
 _BULKS_IN_FLIGHT = 2
 # index.max_result_window of Elasticsearch.
 _MAX_ROWS = 10_000
-# How exact the clock is that the server measures the age of a tombstone with: it ticks every 200 ms.
+# Some seconds at most for a request, which has to be over within index.write_timeout_s.
+_REMOVE_BATCH = 5000
+# The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
 _ALL_PROGRESS = {"size": MAX_CELLS}
 _decode = msgspec.json.Decoder().decode
@@ -147,21 +152,13 @@ class ElasticsearchWriter:
         return completed
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """The server remembers the version of a deleted document for `index.gc_deletes`, and would refuse an older one.
-
-        So for this moment it is told to forget at once. Nothing else deletes documents of instances.
-        """
+        """Nothing else but `remove_cell` deletes documents of instances."""
         if not versions:
             return
         path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
-        self._keep_tombstones("0s")
-        try:
+        with self._forgetting_what_is_deleted():
             body = compared.to_removal_bulk(versions)
             compared.check_removal(send(self._client, "POST", path, body, content_type=NDJSON))
-            time.sleep(_TOMBSTONE_CLOCK_S)
-            self.make_searchable()
-        finally:
-            self._keep_tombstones(None)
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
@@ -175,6 +172,20 @@ class ElasticsearchWriter:
     def load_progress(self) -> Mapping[str, CellProgress]:
         return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
 
+    def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
+        with self._forgetting_what_is_deleted():
+            self.make_searchable()
+            removed = 0
+            while True:
+                rows = self._remove_matching(self._names.write, {"term": {"cell_uuid": cell_uuid}})
+                if not rows.total:
+                    return removed
+                if not rows.deleted:
+                    raise IndexUnavailableError(f"rows of cell {cell_uuid} are still being written")
+                removed += rows.deleted
+                on_batch(removed)
+
     def close(self) -> None:
         self._threads.shutdown()
         self._client.close()
@@ -183,9 +194,18 @@ class ElasticsearchWriter:
         # What a shard does not answer must not pass for a difference, nor for none.
         return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
 
-    def _keep_tombstones(self, how_long: str | None) -> None:
-        """None: as long as the server does unless told otherwise."""
-        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index.gc_deletes": how_long})
+    @contextmanager
+    def _forgetting_what_is_deleted(self) -> Iterator[None]:
+        """The server remembers the version of a deleted document for `index.gc_deletes`, a minute, and would take what is
+        written in its place for stale. Of what is deleted here it is told to forget at once.
+        """
+        self._set_gc_deletes("0s")
+        try:
+            yield
+            time.sleep(_TOMBSTONE_CLOCK_S)
+            self.make_searchable()  # which also forgets what is old enough
+        finally:
+            self._set_gc_deletes(None)
 
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.
@@ -234,6 +254,14 @@ class ElasticsearchWriter:
         """What tells the physical index from a later one that has its name."""
         found: Mapping[str, Any] = _decode(send(self._client, "GET", f"/{self._names.write}/_settings/index.uuid"))
         return found
+
+    def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
+        path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
+        return from_removal(send(self._client, "POST", path, {"query": query}))
+
+    def _set_gc_deletes(self, duration: str | None) -> None:
+        """None: as long as the server does unless told otherwise."""
+        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})
 
     def _create(self, name: str, **body: Any) -> None:
         """Create an index unless it is there; returns when it can be used."""

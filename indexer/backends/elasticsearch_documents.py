@@ -49,6 +49,13 @@ class BulkOutcome(msgspec.Struct):
     failure: IndexUnavailableError | IndexRequestError | None = None
 
 
+class Removed(msgspec.Struct):
+    """What one removal by query did. total: rows that it found, of which some may have changed meanwhile."""
+
+    deleted: int
+    total: int
+
+
 class _Written(msgspec.Struct):
     status: int
     error: Cause | None = None
@@ -99,6 +106,7 @@ class _FoundAnswer(msgspec.Struct):
 
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
 _PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
@@ -173,6 +181,12 @@ def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
         hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
         for hit in _decoded(_PROGRESS_ANSWER, answer).hits.hits
     }
+
+
+def from_removal(answer: bytes) -> Removed:
+    """What a removal by query did."""
+    removed: Removed = _decoded(_REMOVED_ANSWER, answer)
+    return removed
 
 
 def from_found(answer: bytes) -> Iterator[Document]:

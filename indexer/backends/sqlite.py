@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TypeVar
 
 from cells.digests import RangeDigest, register_digest
-from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult
+from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult, ignore_removed
 from indexer.backends.sqlite_digests import count_foreign, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
     SCHEMA_VERSION,
@@ -34,6 +34,8 @@ T = TypeVar("T")
 _BUSY_TIMEOUT_S = 5.0
 _SEARCH_THREADS = 4
 _READ_BATCH = 500
+# A batch is a transaction: other writers wait that long and no longer.
+_REMOVE_BATCH = 1000
 # Result codes after which the same call may succeed later. After any other a person must look.
 _PASSING = frozenset(
     {
@@ -50,6 +52,10 @@ _NOT_PREPARED = "no such table"
 # What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
 _UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
 _READ_PROGRESS = "SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM progress"
+_REMOVE_PROGRESS = "DELETE FROM progress WHERE cell_uuid = ?"
+# In the order of the rows, so that all batches together read the table once.
+_REMOVABLE = "SELECT rowid FROM documents WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"
+_REMOVE_ROW = "DELETE FROM documents WHERE rowid = ?"
 _SAVE_PROGRESS = "INSERT OR REPLACE INTO progress (cell_uuid, watermark, fresh_as_of, is_complete) VALUES (?, ?, ?, ?)"
 
 
@@ -136,6 +142,20 @@ class SqliteWriter:
     def load_progress(self) -> Mapping[str, CellProgress]:
         with self._turn, _translated(self._path):
             return _read_progress(self._connection)
+
+    def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        with self._transaction():
+            self._connection.execute(_REMOVE_PROGRESS, (cell_uuid,))
+        removed, last = 0, 0
+        while True:
+            with self._transaction():
+                rows = self._connection.execute(_REMOVABLE, (last, cell_uuid, _REMOVE_BATCH)).fetchall()
+                self._connection.executemany(_REMOVE_ROW, rows)
+            if not rows:
+                return removed
+            removed += len(rows)
+            last = rows[-1][0]
+            on_batch(removed)
 
     def close(self) -> None:
         with self._turn:

@@ -263,6 +263,39 @@ def test_index_with_all_its_digests_needs_none(index: Index) -> None:
     assert index.writer.add_missing_digests("c0") == 0
 
 
+def test_removing_a_cell_leaves_no_row_of_it_and_touches_no_other(index: Index) -> None:
+    index.write(*(make_document(number, cell_uuid=f"c{number % 3}", deleted=number % 2 == 0) for number in range(9)))
+    index.writer.save_progress([CellProgress(uuid, 1, 2, is_complete=True) for uuid in ("c0", "c1")])
+    index.writer.write([make_document(9, cell_uuid="c0")])  # not searchable yet
+    removed: list[int] = []
+    assert index.writer.remove_cell("c0", removed.append) == 4
+    assert removed == [4]
+    assert index.uuids(cells=["c0"]) == []
+    assert len(index.uuids()) == 6
+    assert index.writer.read([make_uuid(0), make_uuid(9)]) == {}
+    assert index.progress().keys() == index.writer.load_progress().keys() == {"c1"}
+    assert index.writer.remove_cell("c0") == 0
+
+
+def test_cell_of_several_batches_is_removed_with_its_progress_told(index: Index) -> None:
+    for start in range(0, 6000, 1500):
+        index.writer.write([make_document(number, cell_uuid="c0") for number in range(start, start + 1500)])
+    index.write(make_document(6000, cell_uuid="c1"))
+    removed: list[int] = []
+    assert index.writer.remove_cell("c0", removed.append) == 6000
+    assert removed == sorted(set(removed))
+    assert len(removed) > 1
+    assert removed[-1] == 6000
+    assert index.uuids() == [make_uuid(6000)]
+
+
+def test_instances_of_a_removed_cell_can_be_written_again_at_once(index: Index) -> None:
+    index.write(make_document(1, version=5, cell_uuid="c0"))
+    index.writer.remove_cell("c0")
+    assert index.write(make_document(1, version=5, cell_uuid="c1")) == WriteResult(1, 0)
+    assert index.uuids(cells=["c1"]) == [make_uuid(1)]
+
+
 def test_prepare_twice_keeps_what_is_there(index: Index, settings: IndexSettings) -> None:
     index.write(make_document(1))
     index.writer.save_progress([CellProgress("c0", 1, 2, is_complete=True)])

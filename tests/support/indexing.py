@@ -14,7 +14,7 @@ from cells.instance_payload import to_payload
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.errors import IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
 from notifications.envelope import Notification, encode
@@ -119,6 +119,17 @@ class MemoryIndex:
     def load_progress(self) -> Mapping[str, CellProgress]:
         self._maybe_fail()
         return dict(self.saved)
+
+    def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        with self._lock:
+            self._maybe_fail()
+            self.saved.pop(cell_uuid, None)
+            removed = [uuid for uuid, document in self.documents.items() if document.cell_uuid == cell_uuid]
+            for uuid in removed:
+                del self.documents[uuid]
+            self.searchable = dict(self.documents)
+            on_batch(len(removed))
+            return len(removed)
 
     def close(self) -> None:
         """Nothing to let go of."""
