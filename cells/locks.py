@@ -31,8 +31,18 @@ class ExclusiveLock(Protocol):
 def exclusive_lock(engine: Engine, name: str) -> ExclusiveLock:
     """The lock called `name` of the database behind `engine`."""
     if engine.dialect.name == "sqlite":
-        return _FileLock(Path(f"{engine.url.database}.{name}.lock"))
+        return _FileLock(lock_path(engine, name))
     return _AdvisoryLock(engine, name)
+
+
+def lock_path(engine: Engine, name: str) -> Path:
+    """The file that stands for the lock called `name` of a SQLite database."""
+    return Path(f"{engine.url.database}.{name}.lock")
+
+
+def advisory_key(name: str) -> int:
+    """The key that stands for the lock called `name` of a PostgreSQL database: 64 bits with a sign."""
+    return int.from_bytes(hashlib.sha256(f"fleetlight {name}".encode()).digest()[:8], signed=True)
 
 
 class _FileLock:
@@ -63,7 +73,7 @@ class _FileLock:
 class _AdvisoryLock:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
-        self._key = int.from_bytes(hashlib.sha256(f"fleetlight {name}".encode()).digest()[:8], signed=True)
+        self._key = advisory_key(name)
         self._connection: Connection | None = None
 
     def acquire(self) -> bool:

@@ -196,8 +196,8 @@ class ElasticsearchWriter:
 
     @contextmanager
     def _forgetting_what_is_deleted(self) -> Iterator[None]:
-        """The server remembers the version of a deleted document for `index.gc_deletes`, a minute, and would take what is
-        written in its place for stale. Of what is deleted here it is told to forget at once.
+        """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
+        is written in its place for stale. What is deleted here it is told to forget at once.
         """
         self._set_gc_deletes("0s")
         try:

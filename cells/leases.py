@@ -1,0 +1,207 @@
+"""Leases: locks of one process on the fleet database, which die with the process.
+
+A lease that runs out by the clock would have to be longer than any pause of its holder and shorter than anybody's
+patience, and could end in the middle of the holder's work. These end exactly when their holder does, however it ends.
+
+PostgreSQL: advisory locks, all in one session, which says by its `application_name` who holds them. SQLite: locks on
+files beside the database, whose text says who holds them.
+"""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from cells.database import translated_failures
+from cells.errors import FleetUnreachableError
+from cells.locks import advisory_key, lock_path
+
+# The length of an identifier of PostgreSQL, which cuts off what is longer.
+_MAX_HOLDER_LENGTH = 63
+_UNKNOWN_HOLDER = "another process"
+
+
+class Leases(Protocol):
+    """Leases of one process, by name; threads may share one. Every call raises FleetUnreachableError."""
+
+    def acquire(self, name: str, *, shared: bool = False) -> bool:
+        """Take a lease that this object does not hold; False, at once, while somebody else holds it.
+
+        shared: any number of holders may have it, as long as nobody has it alone.
+        """
+        ...
+
+    def holds(self, name: str) -> bool:
+        """Whether the lease is held, and was never lost since it was taken."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Give it back; nothing happens if it is not held."""
+        ...
+
+    def holder(self, name: str) -> str:
+        """Who has the lease, as a phrase."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+def open_leases(engine: Engine, purpose: str) -> Leases:
+    """Leases on the database behind `engine`. purpose: what the holder does, for others to read."""
+    holder = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"[:_MAX_HOLDER_LENGTH]
+    if engine.dialect.name == "sqlite":
+        return _FileLeases(engine, holder)
+    return _SessionLeases(engine, holder)
+
+
+class _FileLeases:
+    def __init__(self, engine: Engine, holder: str) -> None:
+        self._engine = engine
+        self._holder = holder
+        self._turn = Lock()
+        self._held: dict[str, int] = {}
+
+    def acquire(self, name: str, *, shared: bool = False) -> bool:
+        with self._turn, _translated():
+            if name in self._held:
+                return False
+            descriptor = os.open(lock_path(self._engine, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, self._holder.encode())
+            except BlockingIOError:
+                os.close(descriptor)
+                return False
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._held[name] = descriptor
+            return True
+
+    def holds(self, name: str) -> bool:
+        return name in self._held
+
+    def release(self, name: str) -> None:
+        with self._turn:
+            descriptor = self._held.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def holder(self, name: str) -> str:
+        with _translated():
+            try:
+                return lock_path(self._engine, name).read_text(encoding="utf-8") or _UNKNOWN_HOLDER
+            except FileNotFoundError:
+                return _UNKNOWN_HOLDER
+
+    def close(self) -> None:
+        for name in list(self._held):
+            self.release(name)
+
+
+class _SessionLeases:
+    """One session, however many leases: a lease for each cell must not cost a connection each."""
+
+    def __init__(self, engine: Engine, holder: str) -> None:
+        self._engine = engine
+        self._holder = holder
+        self._turn = Lock()
+        self._session: Connection | None = None
+        self._held: dict[str, str] = {}
+
+    def acquire(self, name: str, *, shared: bool = False) -> bool:
+        mode = "_shared" if shared else ""
+        with self._turn, self._translated():
+            # A session may take the same lock twice, so the server would not refuse it.
+            if name in self._held:
+                return False
+            taken = self._opened().execute(
+                text(f"SELECT pg_try_advisory_lock{mode}(:key)"),
+                {"key": advisory_key(name)},
+            )
+            if taken.scalar_one():
+                self._held[name] = mode
+            return name in self._held
+
+    def holds(self, name: str) -> bool:
+        with self._turn:
+            if name not in self._held or self._session is None:
+                return False
+            try:
+                # The leases are gone if their session is, and only the session can tell.
+                self._session.execute(text("SELECT 1"))
+            except DBAPIError:
+                self._forget()
+            return name in self._held
+
+    def release(self, name: str) -> None:
+        with self._turn:
+            mode = self._held.pop(name, None)
+            if mode is None or self._session is None:
+                return
+            try:
+                self._session.execute(text(f"SELECT pg_advisory_unlock{mode}(:key)"), {"key": advisory_key(name)})
+            except DBAPIError:
+                self._forget()
+
+    def holder(self, name: str) -> str:
+        # Such a key is shown in two halves, which are unsigned.
+        key = advisory_key(name) & (2**64 - 1)
+        statement = text(
+            "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+            " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
+            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid) LIMIT 1"
+        )
+        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+            found = connection.execute(statement, {"high": str(key >> 32), "low": str(key & (2**32 - 1))}).scalar()
+        return str(found) if found else _UNKNOWN_HOLDER
+
+    def close(self) -> None:
+        for name in list(self._held):
+            self.release(name)
+        with self._turn:
+            self._forget()
+
+    def _opened(self) -> Connection:
+        if self._session is None:
+            session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            session.execute(text("SELECT set_config('application_name', :holder, false)"), {"holder": self._holder})
+            self._session = session
+        return self._session
+
+    def _forget(self) -> None:
+        self._held.clear()
+        session, self._session = self._session, None
+        if session is not None:
+            # Never back to the pool: the next user would hold our leases.
+            with suppress(DBAPIError):
+                session.invalidate()
+            session.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Whatever fails, the session is done for: nobody knows what it still holds."""
+        try:
+            with translated_failures(FleetUnreachableError):
+                yield
+        except FleetUnreachableError:
+            self._forget()
+            raise
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FleetUnreachableError(f"a lock file beside it cannot be used: {error.strerror}") from error

@@ -1,0 +1,121 @@
+"""Leases of several processes on one fleet database, on each kind of database."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import Engine, text
+
+from cells.database import create_database_engine
+from cells.leases import Leases, open_leases
+from tests.support.waiting import wait_until
+
+HOLDER = """
+import sys
+from cells.database import create_database_engine
+from cells.leases import open_leases
+leases = open_leases(create_database_engine(sys.argv[1]), "index sync")
+assert leases.acquire("cell")
+assert leases.acquire("other", shared=True)
+print("held", flush=True)
+sys.stdin.read()
+"""
+END_THE_HOLDERS = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+@pytest.fixture
+def engine(new_database: Callable[[], str]) -> Iterator[Engine]:
+    engine = create_database_engine(new_database())
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def one(engine: Engine) -> Iterator[Leases]:
+    leases = open_leases(engine, "index sync")
+    yield leases
+    leases.close()
+
+
+@pytest.fixture
+def two(engine: Engine) -> Iterator[Leases]:
+    leases = open_leases(engine, "indexer")
+    yield leases
+    leases.close()
+
+
+def test_lease_has_one_holder_whom_others_can_name(one: Leases, two: Leases) -> None:
+    assert one.acquire("cell")
+    assert not two.acquire("cell")
+    assert not two.acquire("cell", shared=True)
+    assert two.holder("cell").startswith("index sync (process ")
+    assert two.acquire("another")
+    one.release("cell")
+    assert not one.holds("cell")
+    assert two.acquire("cell")
+    assert one.holder("cell").startswith("indexer (process ")
+
+
+def test_shared_lease_has_many_holders_and_nobody_has_it_alone(one: Leases, two: Leases) -> None:
+    assert one.acquire("cell", shared=True)
+    assert two.acquire("cell", shared=True)
+    one.release("cell")
+    assert not one.acquire("cell")
+    assert one.holder("cell").startswith("indexer (process ")
+    two.release("cell")
+    assert one.acquire("cell")
+
+
+def test_lease_is_not_taken_twice_by_the_threads_of_one_process(one: Leases) -> None:
+    assert one.acquire("cell")
+    assert not one.acquire("cell")
+    one.release("cell")
+    one.release("cell")
+    assert one.acquire("cell")
+
+
+def test_closing_gives_every_lease_back(one: Leases, two: Leases) -> None:
+    assert one.acquire("cell")
+    assert one.acquire("other", shared=True)
+    one.close()
+    assert not one.holds("cell")
+    assert two.acquire("cell")
+    assert two.acquire("other")
+
+
+def test_leases_die_with_their_process(engine: Engine, one: Leases) -> None:
+    url = engine.url.render_as_string(hide_password=False)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert not one.acquire("cell")
+        assert not one.acquire("other")
+        assert f"process {holder.pid}" in one.holder("cell")
+        holder.kill()
+        holder.wait()
+    wait_until(lambda: one.acquire("cell"))
+    wait_until(lambda: one.acquire("other"))
+
+
+@pytest.mark.postgresql
+def test_holder_learns_when_its_leases_were_lost_with_the_connection(postgresql_database: str) -> None:
+    engine = create_database_engine(postgresql_database)
+    one, two = open_leases(engine, "one"), open_leases(engine, "two")
+    assert one.acquire("cell")
+    assert one.acquire("other", shared=True)
+    with engine.connect() as connection:
+        connection.execute(END_THE_HOLDERS)
+    wait_until(lambda: two.acquire("cell"))
+    assert not one.holds("other")
+    assert not one.holds("cell")
+    assert not one.acquire("cell")
+    assert one.acquire("other")
+    one.close()
+    two.close()
+    engine.dispose()
