@@ -6,6 +6,7 @@ CellError
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
+├── CellInUseError           a cell that is not disabled, or is still being relayed, cannot be removed
 ├── InvalidValueError        a value that the field of an instance cannot hold
 ├── InstanceExistsError      an instance with that uuid is there already
 ├── InstanceNotFoundError    no such instance, or it is deleted
@@ -60,6 +61,15 @@ class CellConflictError(CellError):
     def __init__(self, name: str) -> None:
         super().__init__(f"a cell called '{name}' is registered already, with another uuid or of another kind")
         self.name = name
+
+
+class CellInUseError(CellError):
+    """The cell `cell` (its name) cannot be removed while it is used; `reason` says what is to be done first."""
+
+    def __init__(self, cell: str, reason: str) -> None:
+        super().__init__(f"cell '{cell}' cannot be removed: {reason}")
+        self.cell = cell
+        self.reason = reason
 
 
 class InvalidValueError(CellError):

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, false, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, false, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from cells.database import translated_failures, writing
-from cells.errors import CellConflictError, FleetUnreachableError, InstanceExistsError, UnknownCellError
-from cells.model import Cell, CellKind
+from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.leases import Leases, open_leases
+from cells.model import Cell, CellKind, InstanceRow
 from cells.tables import cells as cells_table
 from cells.tables import instance_mappings
 
@@ -28,6 +29,20 @@ class InstanceMapping:
     user_id: str | None
     created_at: int
     queued_for_delete: bool = False
+
+    @classmethod
+    def of(cls, row: InstanceRow, now: int) -> "InstanceMapping":
+        """now: stands in for a time of creation that the row does not have."""
+        record = row.record
+        created_at = record["created_at"]
+        return cls(
+            row.uuid,
+            row.cell_uuid,
+            record["project_id"],
+            record["user_id"],
+            now if created_at is None else created_at,
+            queued_for_delete=bool(record["deleted"]),
+        )
 
 
 class Fleet:
@@ -80,6 +95,32 @@ class Fleet:
             if name_or_uuid in {cell.name, cell.uuid}:
                 return cell
         raise UnknownCellError(name_or_uuid, tuple(cell.name for cell in cells))
+
+    def set_disabled(self, cell_uuid: str, disabled: bool) -> None:
+        """A disabled cell is not followed by indexers and not relayed; lists still ask it."""
+        with self._writing() as connection:
+            connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
+
+    def remove_cell(self, cell: Cell) -> int:
+        """Forget a disabled cell and where its instances live; returns how many mappings there were.
+
+        Its database and its bus stay as they are. Raises CellInUseError when it is not disabled (any more).
+        """
+        columns = cells_table.c
+        with self._writing() as connection:
+            # Locked, so that nobody enables it between the look and the removal.
+            disabled = connection.execute(
+                select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
+            ).scalar_one_or_none()
+            if disabled is False:
+                raise CellInUseError(cell.name, "it is enabled")
+            mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
+            connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
+            return mappings.rowcount
+
+    def open_leases(self, purpose: str) -> Leases:
+        """Leases that all processes of this fleet respect; see cells.leases."""
+        return open_leases(self._engine, purpose)
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
         """Say where new instances live, all of them or none; what was said already for the same cell stays.

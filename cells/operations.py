@@ -87,7 +87,7 @@ class InstanceOperations:
         announced = outbox.announcements(self._cell, event_types.INSTANCE_CREATE_END, rows, now)
         # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
         # without a mapping could not be found at all.
-        self._fleet.add_mappings([_mapping(row, now) for row in rows])
+        self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
         try:
             with self._failures(), writing(self._engine) as connection:
                 connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
@@ -206,16 +206,3 @@ class InstanceOperations:
 def _require_state(record: Record, action: str, *allowed: str) -> None:
     if record["vm_state"] not in allowed:
         raise InvalidTransitionError(record["uuid"], action, record["vm_state"])
-
-
-def _mapping(row: InstanceRow, now: int) -> InstanceMapping:
-    record = row.record
-    created_at = record["created_at"]
-    return InstanceMapping(
-        row.uuid,
-        row.cell_uuid,
-        record["project_id"],
-        record["user_id"],
-        now if created_at is None else created_at,
-        queued_for_delete=bool(record["deleted"]),
-    )

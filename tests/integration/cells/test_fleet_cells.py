@@ -1,0 +1,59 @@
+"""Disabling and removing cells in the registry, on each kind of database."""
+
+from contextlib import closing
+
+import pytest
+
+from cells.adapters import open_adapter
+from cells.adoption import map_instances
+from cells.errors import CellInUseError, UnknownCellError
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+
+
+def test_disabled_cell_stays_registered_and_keeps_its_state(fleet: Fleet, cell: Cell) -> None:
+    fleet.set_disabled(cell.uuid, True)
+    assert fleet.cell("one").disabled
+    assert fleet.add_cell("one", CellKind.NATIVE, cell.database_url, cell.transport_url).disabled
+    fleet.set_disabled(cell.uuid, False)
+    assert fleet.cells() == (cell,)
+
+
+def test_removed_cell_leaves_no_mapping(fleet: Fleet, cell: Cell, operations: InstanceOperations) -> None:
+    other = fleet.add_cell("two", CellKind.NATIVE, "sqlite:////elsewhere.db", "memory://")
+    uuids = [operations.create({}).uuid for _ in range(3)]
+    operations.delete(uuids[0])
+    fleet.set_disabled(cell.uuid, True)
+    assert fleet.remove_cell(cell) == 3
+    assert fleet.cells() == (other,)
+    assert fleet.mapping_of(uuids[1]) is None
+    with pytest.raises(UnknownCellError):
+        fleet.cell("one")
+    assert fleet.remove_cell(cell) == 0
+
+
+def test_cell_that_is_enabled_is_not_removed(fleet: Fleet, cell: Cell, operations: InstanceOperations) -> None:
+    operations.create({})
+    with pytest.raises(CellInUseError, match="enabled"):
+        fleet.remove_cell(cell)
+    assert fleet.cells() == (cell,)
+    assert fleet.count_mappings(cell.uuid) == 1
+
+
+def test_instances_of_a_cell_that_joins_again_are_found(
+    fleet: Fleet, cell: Cell, operations: InstanceOperations
+) -> None:
+    uuids = [changed.uuid for changed in operations.create_many([{"project_id": "p"} for _ in range(501)])]
+    operations.delete(uuids[0])
+    fleet.set_disabled(cell.uuid, True)
+    fleet.remove_cell(cell)
+    again = fleet.add_cell("one", cell.kind, cell.database_url, cell.transport_url)
+    assert again.uuid != cell.uuid
+    with closing(open_adapter(again)) as adapter:
+        assert map_instances(adapter, fleet) == 501
+        assert map_instances(adapter, fleet) == 501
+    assert fleet.count_mappings(again.uuid, project_id="p") == 500
+    mapping = fleet.mapping_of(uuids[0])
+    assert mapping is not None
+    assert mapping.queued_for_delete
