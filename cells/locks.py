@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -37,7 +38,10 @@ def exclusive_lock(engine: Engine, name: str) -> ExclusiveLock:
 
 def lock_path(engine: Engine, name: str) -> Path:
     """The file that stands for the lock called `name` of a SQLite database."""
-    return Path(f"{engine.url.database}.{name}.lock")
+    database = str(engine.url.database)
+    if "uri" in engine.url.query:  # of a file that is not to be made (cells.database)
+        database = unquote(database.removeprefix("file:"))
+    return Path(f"{database}.{name}.lock")
 
 
 def advisory_key(name: str) -> int:

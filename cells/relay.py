@@ -19,7 +19,7 @@ from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures, writing
+from cells.database import create_database_engine, translated_failures, writing
 from cells.errors import CellUnreachableError
 from cells.locks import exclusive_lock
 from cells.model import Cell
@@ -34,6 +34,25 @@ _log = structlog.get_logger(__name__)
 _PRUNE_INTERVAL_S = 60.0
 _PRUNE_BATCH_SIZE = 1000
 _MICROSECONDS_PER_HOUR = 3_600_000_000
+
+
+def is_relayed(cell: Cell) -> bool:
+    """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
+    engine = create_database_engine(cell.database_url)
+    try:
+        with translated_failures(partial(CellUnreachableError, cell.name)):
+            lock = exclusive_lock(engine, _lock_name(cell))
+            is_free = lock.acquire()
+            lock.release()
+    except OSError as error:
+        raise CellUnreachableError(cell.name, error.strerror or str(error)) from error
+    finally:
+        engine.dispose()
+    return not is_free
+
+
+def _lock_name(cell: Cell) -> str:
+    return f"relay-{cell.uuid}"
 
 
 class Publishes(Protocol):
@@ -61,7 +80,7 @@ class Relay:
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
-        self._lock = exclusive_lock(engine, f"relay-{cell.uuid}")
+        self._lock = exclusive_lock(engine, _lock_name(cell))
         self._is_active = False
         self._may_have_unpublished = True
         self._all_numbered_at: int | None = None

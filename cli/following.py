@@ -18,6 +18,7 @@ from cells.relay import Relay
 from cli.settings import Settings
 from indexer.backends import open_writer
 from indexer.errors import IndexerError
+from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from notifications.bus import Publisher, Receiver
@@ -66,12 +67,16 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
     # What is loaded by now stays. Looking through it in each collection costs half as much as the messages do.
     gc.collect()
     gc.freeze()
-    with closing(open_writer(settings.index)) as writer:
+    with (
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight indexer"))) as leases,
+    ):
         IndexerService(
             cells=fleet.cells,
             open_adapter=open_changelog_adapter,
             open_receiver=open_receiver,
             writer=writer,
+            leases=leases,
             settings=settings.indexer,
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,

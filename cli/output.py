@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -47,3 +48,16 @@ def print_error(text: str) -> None:
 def print_notice(text: str) -> None:
     """Something a person should know that is no part of the result."""
     Console(stderr=True, soft_wrap=True).print(Text(mask_url_passwords(text)))
+
+
+def progress_bar() -> Progress:
+    """How far something is, on standard error if that is a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )

@@ -4,6 +4,8 @@ IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
+├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
+├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
 """
 
@@ -28,6 +30,23 @@ class IndexReplacedError(IndexRequestError):
     def __init__(self, name: str) -> None:
         super().__init__(f"index {name} has been replaced while it was written to: it is filled again from the start")
         self.name = name
+
+
+class LeaseHeldError(IndexerError):
+    """`holder` works on the cell `cell` (its name), and only one may."""
+
+    def __init__(self, cell: str, holder: str) -> None:
+        super().__init__(f"cell '{cell}' is being worked on by {holder}; try again when that has ended")
+        self.cell = cell
+        self.holder = holder
+
+
+class LeaseLostError(IndexerError):
+    """The lease on the cell `cell` (its name) was lost with the connection to the fleet database."""
+
+    def __init__(self, cell: str) -> None:
+        super().__init__(f"the lease on cell '{cell}' was lost with the connection to the fleet database; start again")
+        self.cell = cell
 
 
 class DeadLetterReason(StrEnum):

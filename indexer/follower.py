@@ -8,13 +8,14 @@ from threading import Event
 
 import structlog
 
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.bulk_sync import is_empty, sync_cell
 from indexer.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.consumer import Consumer, Receives
 from indexer.errors import IndexerError
+from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader
@@ -61,6 +62,7 @@ class CellFollower:
         open_adapter: Callable[[Cell], ChangelogAdapter],
         open_receiver: Callable[[Cell], Receives],
         writer: IndexWriter,
+        leases: CellLeases,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
     ) -> None:
@@ -68,6 +70,7 @@ class CellFollower:
         self._open_adapter = open_adapter
         self._open_receiver = open_receiver
         self._writer = writer
+        self._leases = leases
         self._settings = settings
         self._metrics = metrics
         self._tracker = ProgressTracker(saved)
@@ -99,7 +102,7 @@ class CellFollower:
                 self._follow(stop)
             except _StopRequestedError:
                 break
-            except (BusError, CellUnreachableError, IndexerError) as error:
+            except (BusError, CellUnreachableError, FleetUnreachableError, IndexerError) as error:
                 if stop.is_set():
                     break
                 self._failures += 1
@@ -175,7 +178,7 @@ class CellFollower:
     ) -> None:
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
 
-        def between_batches(_rows: int = 0) -> None:
+        def between_batches() -> None:
             consumer.keep_alive()
             self._publish_progress()
             if stop.is_set():
@@ -189,11 +192,17 @@ class CellFollower:
         needs_sync = tracker.needs_sync
         while True:
             if needs_sync:
-                self._activity = Activity.SYNCING
-                _log.info("indexer.sync_started", cell=self.cell.name)
-                tracker.start_over()
-                self._publish_progress()
-                result = sync_cell(adapter, writer, batch_size=batch_size, on_progress=between_batches)
+                with self._leases.bulk(self.cell) as confirm:
+
+                    def between_sync_batches(_rows: int, confirm: Callable[[], None] = confirm) -> None:
+                        between_batches()
+                        confirm()
+
+                    self._activity = Activity.SYNCING
+                    _log.info("indexer.sync_started", cell=self.cell.name)
+                    tracker.start_over()
+                    self._publish_progress()
+                    result = sync_cell(adapter, writer, batch_size=batch_size, on_progress=between_sync_batches)
                 tracker.advance_to(result.sequence)
                 tracker.mark_synced()
                 for rejection in result.rejected:

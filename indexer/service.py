@@ -3,7 +3,7 @@ of them at once, and only then their progress is saved, so that a saved watermar
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
@@ -16,6 +16,7 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.consumer import Receives
 from indexer.errors import IndexerError, IndexReplacedError, IndexUnavailableError
 from indexer.follower import CellFollower, CellHealth
+from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 
@@ -34,7 +35,10 @@ class IndexerService:
     """Follows every enabled native cell of a fleet.
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter raises CellUnreachableError, open_receiver
-    BusError. writer: shared by all, and closed by whoever opened it.
+    BusError. writer, leases: shared by all, and closed by whoever opened them.
+    A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
+    to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
+    start anew, from the progress that is saved then.
     A bus, cell or index that fails is waited out, for its cell alone; `health` tells. Anything else is a mistake of
     this program: `run` stops all followers and raises it, since a silent drift is worse than an indexer that stops.
     """
@@ -46,6 +50,7 @@ class IndexerService:
         open_adapter: Callable[[Cell], ChangelogAdapter],
         open_receiver: Callable[[Cell], Receives],
         writer: IndexWriter,
+        leases: CellLeases,
         settings: IndexerSettings,
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
@@ -55,6 +60,7 @@ class IndexerService:
         self._open_adapter = open_adapter
         self._open_receiver = open_receiver
         self._writer = writer
+        self._leases = leases
         self._settings = settings
         self._refresh_interval_s = refresh_interval_s
         self._cells_refresh_interval_s = cells_refresh_interval_s
@@ -76,15 +82,13 @@ class IndexerService:
         try:
             while not stop.is_set():
                 if time.monotonic() >= cells_due_s:
-                    self._update_cells()
-                    cells_due_s = time.monotonic() + self._cells_refresh_interval_s
+                    pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
+                    cells_due_s = time.monotonic() + pause_s
                 stop.wait(self._refresh_interval_s)
                 self._refresh()
                 self._raise_mistakes()
         finally:
-            self._stop_followers(list(self._running))
-            self._refresh()
-            self._running.clear()
+            self._leave(set(self._running))
 
     @property
     def health(self) -> Mapping[str, CellHealth]:
@@ -100,7 +104,6 @@ class IndexerService:
         while not stop.is_set():
             try:
                 self._writer.prepare()
-                self._saved = dict(self._writer.load_progress())
             except IndexUnavailableError as error:
                 self._index_failed(error)
                 stop.wait(min(self._refresh_interval_s, self._settings.retry_wait_max_s))
@@ -109,24 +112,59 @@ class IndexerService:
                 return True
         return False
 
-    def _update_cells(self) -> None:
+    def _update_cells(self) -> bool:
+        """Follow the cells that there are now; False when that has to be done again soon."""
         try:
-            cells = {cell.uuid: cell for cell in self._cells() if cell.kind is CellKind.NATIVE and not cell.disabled}
+            lost = [uuid for uuid in self._running if not self._leases.is_following(uuid)]
+            cells = self._wanted_cells()
+            # A cell whose addresses changed is followed anew.
+            left = {uuid for uuid, running in self._running.items() if cells.get(uuid) != running.follower.cell}
+            self._leave(left.union(lost))
+            new = cells.keys() - self._running.keys()
+            if new:
+                self._start_followers(new)
+        except IndexUnavailableError as error:
+            self._index_failed(error)
+            return False
         except FleetUnreachableError as error:
             if self._fleet_problem is None:
                 _log.warning("indexer.fleet_unreachable", reason=error.reason)
             self._fleet_problem = str(error)
+        else:
+            self._fleet_problem = None
+        return True
+
+    def _wanted_cells(self) -> dict[str, Cell]:
+        return {cell.uuid: cell for cell in self._cells() if cell.kind is CellKind.NATIVE and not cell.disabled}
+
+    def _leave(self, uuids: Collection[str]) -> None:
+        """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress."""
+        if not uuids:
             return
-        self._fleet_problem = None
-        # A cell whose addresses changed is followed anew.
-        left = [uuid for uuid, running in self._running.items() if cells.get(uuid) != running.follower.cell]
-        self._stop_followers(left)
+        self._stop_followers(uuids)
         self._refresh()
-        for uuid in left:
+        for uuid in uuids:
             del self._running[uuid]
-        for uuid, cell in cells.items():
-            if uuid not in self._running:
-                self._start_follower(cell)
+            self._saved.pop(uuid, None)
+            self._leases.leave(uuid)
+
+    def _start_followers(self, uuids: Collection[str]) -> None:
+        """Follow the cells that nobody is removing, unless they were disabled or removed before we had the lease."""
+        leased = set()
+        try:
+            for uuid in uuids:
+                if self._leases.follow(uuid):
+                    leased.add(uuid)
+            cells = self._wanted_cells()
+            # Somebody else may have followed, synced or removed a cell since we read its progress last.
+            saved = self._writer.load_progress()
+            for uuid in cells.keys() & leased:
+                if uuid in saved:
+                    self._saved[uuid] = saved[uuid]
+                self._start_follower(cells[uuid])
+        finally:
+            for uuid in leased - self._running.keys():
+                self._leases.leave(uuid)
 
     def _start_follower(self, cell: Cell) -> None:
         follower = CellFollower(
@@ -135,6 +173,7 @@ class IndexerService:
             open_adapter=self._open_adapter,
             open_receiver=self._open_receiver,
             writer=self._writer,
+            leases=self._leases,
             settings=self._settings,
             metrics=self._metrics,
         )
@@ -143,7 +182,7 @@ class IndexerService:
         self._running[cell.uuid] = _Running(follower, stop, threads, threads.submit(follower.run, stop))
         _log.info("indexer.cell_started", cell=cell.name)
 
-    def _stop_followers(self, uuids: Sequence[str]) -> None:
+    def _stop_followers(self, uuids: Collection[str]) -> None:
         for uuid in uuids:
             self._running[uuid].stop.set()
         for uuid in uuids:

@@ -21,6 +21,7 @@ from cells.tables import changes
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.settings import IndexSettings
+from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
@@ -53,7 +54,7 @@ class World:
 
     @contextmanager
     def indexing(self) -> Iterator[IndexerService]:
-        with closing(open_writer(self.index)) as writer:
+        with closing(open_writer(self.index)) as writer, closing(CellLeases(self.fleet.open_leases("test"))) as leases:
             # The service does so too, but tests look at the index at once.
             writer.prepare()
             service = IndexerService(
@@ -61,6 +62,7 @@ class World:
                 open_adapter=open_changelog_adapter,
                 open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
                 writer=writer,
+                leases=leases,
                 settings=INDEXER,
                 refresh_interval_s=0.05,
                 cells_refresh_interval_s=0.2,

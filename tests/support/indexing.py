@@ -141,6 +141,32 @@ class MemoryIndex:
 
 
 @dataclass
+class MemoryLeases:
+    """Leases (cells.leases) of one process among others. taken: name -> who else has it alone."""
+
+    taken: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    def acquire(self, name: str, *, shared: bool = False) -> bool:
+        if name in self.taken or name in self.held:
+            return False
+        self.held.add(name)
+        return True
+
+    def holds(self, name: str) -> bool:
+        return name in self.held
+
+    def release(self, name: str) -> None:
+        self.held.discard(name)
+
+    def holder(self, name: str) -> str:
+        return self.taken[name]
+
+    def close(self) -> None:
+        self.held.clear()
+
+
+@dataclass
 class MemoryBus:
     """What a receiver receives from, one receiver after the other. is_away: the broker cannot be reached."""
 

@@ -1,6 +1,7 @@
 """Commands on a fleet in a data folder, without the process of `fleetlight up`."""
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,14 @@ import pytest
 from sqlalchemy import select
 
 from cells.database import create_database_engine
+from cells.fleet import Fleet
 from cells.model import Cell
 from cells.tables import changes
 from cli.data_folder import DataFolder
 from cli.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends import open_writer
+from indexer.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
@@ -253,3 +256,17 @@ def test_status_of_a_fleet_that_does_not_run_says_so(run: Run, cells: Sequence[C
     result = run("index", "status", "--config", config)
     assert result.exit_code == 1
     assert "does `fleetlight up` run?" in result.stderr
+
+
+def lease_holder(purpose: str) -> CellLeases:
+    engine = create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value())
+    return CellLeases(Fleet(engine).open_leases(purpose))
+
+
+def test_second_sync_of_a_cell_says_who_holds_it(run: Run, cells: Sequence[Cell]) -> None:
+    with closing(lease_holder("index sync")) as leases, leases.bulk(cells[0]):
+        result = run("index", "sync", "--type", "OS::Nova::Server")
+    assert result.exit_code == 1
+    assert f"cell 'cell1' is being worked on by index sync (process {os.getpid()} on " in result.stderr
+    assert result.stdout.startswith("cell2: 2 instances synced")
+    assert run("index", "sync", "--type", "OS::Nova::Server", "--cell", "cell1").exit_code == 0

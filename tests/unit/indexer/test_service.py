@@ -15,10 +15,11 @@ from indexer.bulk_sync import sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
+from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
-from tests.support.indexing import CELL_UUID, NOW, MemoryBus, MemoryCell, MemoryIndex, versions
+from tests.support.indexing import CELL_UUID, NOW, MemoryBus, MemoryCell, MemoryIndex, MemoryLeases, versions
 from tests.support.waiting import wait_until
 
 OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
@@ -32,6 +33,7 @@ class Stage:
         self.cells = {uuid: MemoryCell(uuid, name) for uuid, name in ((CELL_UUID, "one"), (OTHER_UUID, "two"))}
         self.buses = {uuid: MemoryBus() for uuid in self.cells}
         self.index = MemoryIndex()
+        self.leases = MemoryLeases()
         self.followed = [CELL_UUID]
         self.fleet_is_away = False
         self.mortal: Callable[[Any], Any] = lambda target: target
@@ -57,6 +59,7 @@ class Stage:
     def running(self) -> Iterator[IndexerService]:
         """A new indexer; it is stopped at the end, and a mistake it died of is raised."""
         self.registry = CollectorRegistry()
+        self.leases.close()
         self.service = self._new_service()
         stop = Event()
         failures: list[Exception] = []
@@ -84,6 +87,7 @@ class Stage:
             open_adapter=self._open_adapter,
             open_receiver=self._open_receiver,
             writer=self.mortal(self.index),
+            leases=CellLeases(self.leases),
             settings=SETTINGS,
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
@@ -310,6 +314,100 @@ def test_new_cell_is_discovered_and_a_removed_one_is_left_alone(stage: Stage) ->
         wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
         wait_until(lambda: list(service.health) == [OTHER_UUID])
     assert stage.is_followed_to_the_end(), "its progress stays"
+
+
+def test_cell_that_is_being_removed_is_not_followed(stage: Stage) -> None:
+    stage.leases.taken[f"index-follow-{CELL_UUID}"] = "cell remove"
+    stage.followed = [CELL_UUID, OTHER_UUID]
+    stage.cell.create()
+    with stage.running() as service:
+        wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
+        assert list(service.health) == [OTHER_UUID]
+        stage.leases.taken.clear()
+        wait_until(stage.is_followed_to_the_end)
+
+
+def test_cell_that_is_gone_when_its_lease_is_had_is_not_followed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry was read, then the cell was removed, and then we got the lease."""
+    stage.cell.create()
+    acquire = stage.leases.acquire
+    was_removed = Event()
+
+    def removed_just_before(name: str, *, shared: bool = False) -> bool:
+        stage.followed = []
+        was_removed.set()
+        return acquire(name, shared=shared)
+
+    monkeypatch.setattr(stage.leases, "acquire", removed_just_before)
+    with stage.running() as service:
+        wait_until(was_removed.is_set)
+        wait_until(lambda: not stage.leases.held)
+        assert service.health == {}
+    assert stage.index.documents == {}
+    assert stage.index.saved == {}
+
+
+def test_cell_that_was_left_keeps_its_lease_until_nothing_more_is_written(stage: Stage) -> None:
+    lease = f"index-follow-{CELL_UUID}"
+    unleased: list[int] = []
+
+    def look() -> None:
+        if lease not in stage.leases.held:
+            unleased.append(1)
+
+    stage.index.before_write = look
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        for _ in range(100):
+            stage.bus.waiting.append(stage.cell.create())
+        stage.followed = []
+        wait_until(lambda: lease not in stage.leases.held)
+        saved = stage.saved()
+        written = len(stage.index.documents)
+        stage.bus.waiting.append(stage.cell.create())
+        stage.followed = [OTHER_UUID]
+        wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
+        assert (stage.saved(), len(stage.index.documents)) == (saved, written)
+    assert unleased == []
+
+
+def test_lost_leases_start_the_followers_anew_from_what_the_index_says_then(stage: Stage) -> None:
+    for _ in range(3):
+        stage.cell.create()
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        # Nobody could be kept from this, once the lease was lost.
+        stage.index.remove_cell(CELL_UUID)
+        stage.leases.close()
+        wait_until(lambda: versions(stage.index) == stage.cell.versions())
+        wait_until(stage.is_followed_to_the_end)
+
+
+def test_followers_go_on_without_leases_while_the_fleet_is_away(stage: Stage) -> None:
+    with stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.fleet_is_away = True
+        wait_until(lambda: service.problem)
+        stage.leases.close()
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+        stage.fleet_is_away = False
+        wait_until(lambda: stage.leases.held)
+
+
+def test_sync_waits_until_nobody_else_works_on_the_cell(stage: Stage) -> None:
+    for _ in range(10):
+        stage.cell.create()
+    stage.cell.prune(8)
+    stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "index sync (process 7 on here)"
+    with stage.running() as service:
+        wait_until(lambda: CELL_UUID in service.health)
+        wait_until(lambda: "index sync (process 7 on here)" in (service.health[CELL_UUID].problem or ""))
+        assert stage.index.documents == {}
+        stage.leases.taken.clear()
+        wait_until(stage.is_followed_to_the_end)
+        wait_until(lambda: stage.leases.held == {f"index-follow-{CELL_UUID}"})
+    assert stage.leases.held == set()
 
 
 def test_fleet_that_is_away_stops_no_cell(stage: Stage) -> None:

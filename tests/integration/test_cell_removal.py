@@ -1,0 +1,147 @@
+"""A cell is removed under running indexers, on either bus and index: no row of it stays, and none comes back."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+
+from cells.errors import CellInUseError
+from cells.model import Cell
+from cells.relay import is_relayed
+from indexer.backends import open_writer
+from indexer.backends.settings import IndexSettings
+from indexer.cell_removal import Removed, remove_cell
+from indexer.errors import LeaseHeldError
+from indexer.leases import CellLeases
+from tests.support.indexer_worlds import World, in_thread, new_world
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(path=tmp_path / "index.db")
+    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
+    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
+
+
+@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
+def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
+    if request.param == "memory":
+        url, cell_uuid = "memory://", str(uuid4())
+    else:
+        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+    with new_world(tmp_path, url, cell_uuid, index) as world:
+        yield world
+
+
+def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = None) -> Removed:
+    def on_wait(error: LeaseHeldError) -> None:
+        if waits is not None:
+            waits.append(error.holder)
+
+    with (
+        closing(open_writer(world.index)) as writer,
+        closing(CellLeases(world.fleet.open_leases("removal"))) as leases,
+    ):
+        return remove_cell(
+            world.fleet,
+            world.cell.uuid,
+            writer,
+            leases,
+            is_relayed=is_relayed,
+            patience_s=patience_s,
+            on_wait=on_wait,
+            on_batch=lambda _: None,
+        )
+
+
+def test_no_row_stays_and_none_comes_back_although_messages_still_arrive(world: World) -> None:
+    uuids: list[str] = []
+
+    def create_without_end(stop: Event) -> None:
+        while not stop.is_set():
+            uuids.append(world.operations.create({}).uuid)
+            stop.wait(0.002)
+
+    waits: list[str] = []
+    # Two indexers: one is active, and the other one takes over as soon as the first has left the cell.
+    with world.indexing(), world.indexing():
+        with world.relaying():
+            with in_thread(create_without_end):
+                wait_until(lambda: len(world.documents(list(uuids))) > 20, 30)
+                world.fleet.set_disabled(world.cell.uuid, True)
+            wait_until(world.has_published_everything, 30)
+        result = removed(world, waits=waits)
+        assert result.rows > 20
+        assert result.mappings == len(uuids)
+        assert world.fleet.cells() == ()
+        # A new cell that is followed shows that the indexers have looked at the registry since.
+        world.cell = world.fleet.add_cell("one", world.cell.kind, world.cell.database_url, "memory://")
+        wait_until(world.index_equals_cell, 30)
+        assert {document.cell_uuid for document in world.documents(uuids).values()} == {world.cell.uuid}
+
+
+def test_cell_that_is_followed_is_not_touched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world.relaying(), world.indexing() as service:
+        uuid = world.operations.create({}).uuid
+        wait_until(world.index_equals_cell, 30)
+        with pytest.raises(CellInUseError, match="disable it first"):
+            removed(world)
+        # Disabled, but this indexer never learns of it.
+        monkeypatch.setattr(service, "_cells", lambda cells=(world.cell,): cells)
+        world.fleet.set_disabled(world.cell.uuid, True)
+        waits: list[str] = []
+        with pytest.raises(LeaseHeldError, match="test"):
+            removed(world, patience_s=0.5, waits=waits)
+        assert len(waits) == 1
+        assert world.documents([uuid]).keys() == {uuid}
+        assert world.progress() is not None
+
+
+def test_cell_that_is_still_relayed_is_not_touched(world: World) -> None:
+    uuid = world.operations.create({}).uuid
+    with world.relaying():
+        with world.indexing():
+            wait_until(world.index_equals_cell, 30)
+        world.fleet.set_disabled(world.cell.uuid, True)
+        with pytest.raises(CellInUseError, match="relay"):
+            removed(world)
+    assert world.documents([uuid]).keys() == {uuid}
+    assert removed(world) == Removed(rows=1, mappings=1)
+
+
+def test_removal_that_was_cut_off_can_be_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    uuid = world.operations.create({}).uuid
+    with world.relaying(), world.indexing():
+        wait_until(world.index_equals_cell, 30)
+    world.fleet.set_disabled(world.cell.uuid, True)
+
+    def killed(_cell: Cell) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.fleet, "remove_cell", killed)
+        with pytest.raises(KeyboardInterrupt):
+            removed(world)
+    assert world.documents([uuid]) == {}
+    assert world.fleet.cell("one").disabled
+    assert removed(world) == Removed(rows=0, mappings=1)
+    assert world.fleet.cells() == ()
+
+
+def test_cell_that_is_enabled_again_after_a_removal_was_cut_off_is_filled_again(world: World) -> None:
+    world.operations.create({})
+    with world.relaying(), world.indexing():
+        wait_until(world.index_equals_cell, 30)
+        with closing(open_writer(world.index)) as writer:
+            world.fleet.set_disabled(world.cell.uuid, True)
+            leases = CellLeases(world.fleet.open_leases("removal"))
+            with leases.removal(world.cell, patience_s=10, on_wait=lambda _: None) as confirm:
+                confirm()
+                assert writer.remove_cell(world.cell.uuid) == 1
+        world.fleet.set_disabled(world.cell.uuid, False)
+        wait_until(world.index_equals_cell, 30)
