@@ -1,14 +1,85 @@
-"""`fleetlight cell`: which cells the fleet has."""
+"""`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from cells.adapters import open_adapter
+from cells.adoption import map_instances
+from cells.errors import CellUnreachableError
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.relay import is_relayed
+from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
+from cli.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_table
-from cli.settings import load_settings
+from cli.output import print_json, print_notice, print_result, print_table, progress_bar
+from cli.settings import Settings, load_settings
+from indexer.backends import open_writer
+from indexer.cell_removal import Removed, remove_cell
+from indexer.errors import LeaseHeldError
+from indexer.leases import CellLeases
 
 app = typer.Typer(help="The cells of the fleet.", no_args_is_help=True)
+
+CellArgument = Annotated[str, typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False)]
+
+# Whoever follows a cell looks at the registry that often, and then has something to finish.
+_FINISHING_S = 10.0
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight cell add cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
+        "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
+    )
+)
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)],
+    *,
+    kind: Annotated[CellKind, typer.Option(help="What it is.")] = CellKind.NATIVE,
+    database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="Its database, SQLite or PostgreSQL."),
+    ] = None,
+    database_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
+    transport_url: Annotated[
+        str | None, typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_TRANSPORT_URL", help="Its bus, amqp or amqps.")
+    ] = None,
+    transport_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
+
+    Its database is brought to the newest schema, and instances that are in it are found from now on.
+    """
+    checked_kind(kind)
+    checked_name(name)
+    database = given_url("--database-url", database_url, database_url_file)
+    transport = given_url("--transport-url", transport_url, transport_url_file)
+    check_transport_url(transport)
+    settings = load_settings(config, data_dir)
+    if _is_embedded(settings, data_dir):
+        raise ConfigurationError(
+            "this is the fleet of a data folder, whose cells `fleetlight up` makes: `fleetlight up --cells N`"
+        )
+    with open_fleet(settings.fleet) as fleet:
+        cells = fleet.cells()
+        # First the schema: whoever finds the cell in the registry may read it at once.
+        upgrade(check_database_url(database, name, cells), name)
+        cell = fleet.add_cell(name, kind, database, transport)
+        with closing(open_adapter(cell)) as adapter:
+            instances = map_instances(adapter, fleet)
+    done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"
+    state = ", still disabled" if cell.disabled else ""
+    print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {instances} instances")
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --json"))
@@ -29,5 +100,108 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
     if json:
         print_json(cells)
         return
-    rows = [[str(cell[key]) for key in ("name", "uuid", "kind", "database_url", "transport_url")] for cell in cells]
-    print_table(("NAME", "UUID", "KIND", "DATABASE", "BUS"), rows)
+    columns = ("name", "uuid", "kind", "state", "database_url", "transport_url")
+    states = [cell | {"state": "disabled" if cell["disabled"] else "enabled"} for cell in cells]
+    rows = [[str(cell[key]) for key in columns] for cell in states]
+    print_table(("NAME", "UUID", "KIND", "STATE", "DATABASE", "BUS"), rows)
+
+
+@app.command(epilog=examples("fleetlight cell disable cell2"))
+def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
+
+    Its instances stay in every list: the cell is asked itself as soon as the index is too old.
+    """
+    _set_disabled(name, True, config, data_dir)
+
+
+@app.command(epilog=examples("fleetlight cell enable cell2"))
+def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Follow a disabled cell again; what changed meanwhile is caught up with."""
+    _set_disabled(name, False, config, data_dir)
+
+
+@app.command(epilog=examples("fleetlight cell remove cell2", "fleetlight cell remove cell2 --yes"))
+def remove(
+    name: CellArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove a disabled cell from the index and from the fleet. Its database and its bus stay as they are.
+
+    Waits for indexers to leave the cell. What is cut off can be repeated.
+    """
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        cell = fleet.cell(name)
+        if not cell.disabled:
+            raise CommandError(f"cell {cell.name} is in use; disable it first: `fleetlight cell disable {cell.name}`")
+        if not yes:
+            _ask(cell, fleet.count_mappings(cell.uuid))
+        removed = _remove(settings, fleet, cell)
+    print_result(
+        f"{cell.name}: removed, {removed.rows} rows from the index and {removed.mappings} instance mappings; "
+        "its database is as it was"
+    )
+
+
+def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
+    patience_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
+
+    def on_wait(error: LeaseHeldError) -> None:
+        print_notice(f"waiting up to {patience_s:g} s for {error.holder} to leave cell {cell.name}")
+
+    with (
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight cell remove"))) as leases,
+        progress_bar() as bar,
+    ):
+        writer.prepare()
+        total = fleet.count_mappings(cell.uuid)
+        task = bar.add_task(cell.name, total=total)
+        return remove_cell(
+            fleet,
+            cell.uuid,
+            writer,
+            leases,
+            is_relayed=_is_relayed,
+            patience_s=patience_s,
+            on_wait=on_wait,
+            on_batch=lambda rows: bar.update(task, completed=rows, total=max(total, rows)),
+        )
+
+
+def _is_relayed(cell: Cell) -> bool:
+    if cell.kind is not CellKind.NATIVE:
+        return False
+    try:
+        return is_relayed(cell)
+    except CellUnreachableError as error:
+        # A relay needs the database as well, and a cell that is gone for good must be removable.
+        print_notice(f"{error}; so no relay can be active")
+        return False
+
+
+def is_terminal() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()
+
+
+def _ask(cell: Cell, instances: int) -> None:
+    if not is_terminal():
+        raise ConfigurationError(f"cell {cell.name} is not removed without --yes where nobody can be asked")
+    typer.confirm(f"Remove cell {cell.name} with its {instances} instances from the fleet?", abort=True)
+
+
+def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> None:
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        fleet.set_disabled(cell.uuid, disabled)
+    print_result(f"{cell.name}: {'disabled' if disabled else 'enabled'}")
+
+
+def _is_embedded(settings: Settings, data_dir: Path | None) -> bool:
+    folder = DataFolder(data_dir or DEFAULT_DATA_DIR)
+    return settings.fleet.database_url.get_secret_value() == sqlite_url(folder.fleet_database)

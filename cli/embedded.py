@@ -1,10 +1,13 @@
 """The fleet in a data folder: native cells on SQLite, made when missing and never removed."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from cells.adapters import open_adapter
+from cells.adoption import map_instances
 from cells.database import create_database_engine
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
@@ -44,5 +47,9 @@ def set_up_cells(folder: DataFolder, fleet: Fleet, wanted: int) -> Sequence[Embe
         cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
         engine = create_database_engine(url)
         upgrade_cell(engine)
+        if name not in known:
+            # The folder may still have the database of a cell that was removed.
+            with closing(open_adapter(cell)) as adapter:
+                map_instances(adapter, fleet)
         cells.append(EmbeddedCell(cell, engine))
     return cells

@@ -92,7 +92,11 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
             return [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
 
         def relayed_cells() -> Sequence[Cell]:
-            return [each for each in native_cells() if not is_in_process(each)]
+            # A cell that was named, and is disabled or removed since, is let go.
+            named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
+            return [
+                each for each in named if each.kind is CellKind.NATIVE and not each.disabled and not is_in_process(each)
+            ]
 
         native = native_cells()
         if not native:

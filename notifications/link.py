@@ -176,6 +176,11 @@ def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int
         connection.collect()
 
 
+def check_address(transport_url: str) -> None:
+    """Raise BusError, without any password, if this can never be the address of a bus. Connects to nothing."""
+    _connection(transport_url, BusSettings(), heartbeat_s=0)
+
+
 def _address(connection: Any, *, is_memory: bool) -> str:
     """For error texts, without the password."""
     return "memory://" if is_memory else str(connection.as_uri())

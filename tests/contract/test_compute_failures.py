@@ -84,6 +84,18 @@ def test_stale_incomplete_and_unknown_cells_are_asked_live(fleet: ComputeFleet) 
     assert as_it_is.headers["Fleetlight-Complete"] == "false"
 
 
+def test_disabled_cell_is_listed_by_itself_since_nobody_follows_it(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index()
+    fleet.index("east", age_s=60)
+    fleet.fleet.set_disabled(fleet.cells["east"].uuid, True)
+    late = fleet.create("east")
+    response = fleet.api(staleness_limit_s=30).get("/v2.1/servers")
+    assert [server["id"] for server in response.json()["servers"]] == [late, *uuids]
+    assert response.headers["Fleetlight-Route"].startswith("east=live, north=index;")
+    assert response.headers["Fleetlight-Complete"] == "true"
+
+
 def test_index_that_lags_is_never_called_complete(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     fleet.index(age_s=60)

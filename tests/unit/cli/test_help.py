@@ -35,6 +35,10 @@ def test_the_commands_are_known() -> None:
         "notifications emit",
         "notifications schemas",
         "cell list",
+        "cell add",
+        "cell disable",
+        "cell enable",
+        "cell remove",
         "database upgrade",
     }
 

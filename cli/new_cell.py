@@ -1,0 +1,102 @@
+"""What has to be right before a cell joins the fleet."""
+
+import re
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
+
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError, DatabaseUrlError
+from cells.migrations import upgrade_cell
+from cells.model import Cell, CellKind
+from cli.errors import ConfigurationError
+from cli.fleet import IN_PROCESS_BUS
+from notifications.errors import BusError
+from notifications.link import check_address
+
+# Names are in headers (Fleetlight-Route), in logs and on command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_WITH_ADAPTER = (CellKind.NATIVE,)
+
+
+def checked_kind(kind: CellKind) -> CellKind:
+    """Raises ConfigurationError for a kind of cell that nothing here can ask."""
+    if kind not in _WITH_ADAPTER:
+        known = ", ".join(_WITH_ADAPTER)
+        raise ConfigurationError(f"--kind {kind}: there is no adapter for cells of this kind yet; use {known}")
+    return kind
+
+
+def checked_name(name: str) -> str:
+    """Raises ConfigurationError for a name that could be mistaken for something else."""
+    if not _NAME.fullmatch(name) or _UUID.fullmatch(name):
+        raise ConfigurationError(
+            f"'{name}' cannot be the name of a cell: use up to 63 letters, digits, dots, hyphens and underscores, "
+            "beginning with a letter or a digit, and not a uuid"
+        )
+    return name
+
+
+def given_url(option: str, url: str | None, file: Path | None) -> str:
+    """The value of `option`, or what its file holds without the line break at the end. Raises ConfigurationError."""
+    if (url is None) == (file is None):
+        raise ConfigurationError(f"give either {option} or {option}-file")
+    if file is None:
+        return str(url)
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ConfigurationError(f"{option}-file: cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{option}-file: {file} is not UTF-8 text") from error
+
+
+def check_transport_url(url: str) -> None:
+    """Raises ConfigurationError for an address that is not one of a bus that other processes can reach."""
+    try:
+        check_address(url)
+    except BusError as error:
+        raise ConfigurationError(f"--transport-url: {error}") from error
+    if url.startswith(IN_PROCESS_BUS):
+        raise ConfigurationError(
+            f"--transport-url: {IN_PROCESS_BUS} is the bus inside of the process of `fleetlight up`, which makes its "
+            "cells itself: `fleetlight up --cells N`"
+        )
+
+
+def check_database_url(url: str, name: str, others: Iterable[Cell]) -> Engine:
+    """An engine for the database of a new cell; nothing is opened yet.
+
+    Raises ConfigurationError for a database that cannot be used, or is that of one of the `others`.
+    """
+    try:
+        engine = create_database_engine(url)
+    except DatabaseUrlError as error:
+        raise ConfigurationError(f"--database-url: {error.reason}") from error
+    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).is_absolute():
+        raise ConfigurationError(
+            f"--database-url: '{engine.url.database}' depends on where a process is started; "
+            "give an absolute path, with four slashes: sqlite:////var/lib/fleetlight/cell1.db"
+        )
+    for other in others:
+        if other.name != name and _place(other.database_url) == _place(url):
+            raise ConfigurationError(f"--database-url: this is the database of cell '{other.name}' already")
+    return engine
+
+
+def upgrade(engine: Engine, name: str) -> None:
+    """Bring the database of the cell called `name` to the newest schema. Raises CellUnreachableError."""
+    try:
+        with translated_failures(partial(CellUnreachableError, name)):
+            upgrade_cell(engine)
+    finally:
+        engine.dispose()
+
+
+def _place(url: str) -> tuple[object, ...]:
+    parsed = make_url(url)
+    return parsed.get_backend_name(), parsed.host, parsed.port, parsed.database

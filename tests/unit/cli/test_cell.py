@@ -1,0 +1,213 @@
+"""Cells that join and leave a configured fleet; its databases are SQLite files."""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cells.relay import Relay
+from cells.settings import RelaySettings
+from cli.app import app
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from notifications.bus import Publisher
+from tests.unit.cli.conftest import Run
+
+BUS = "amqp://guest:hidden@127.0.0.1:9//"
+SYNC = ("index", "sync", "--type", "OS::Nova::Server")
+
+
+@pytest.fixture(autouse=True)
+def fleet_file(empty_place: Path, run: Run) -> Path:
+    file = empty_place / "fleetlight.toml"
+    file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleet.db"\ncells_refresh_interval_s = 0.1\n')
+    assert run("database", "upgrade").exit_code == 0
+    return file
+
+
+@pytest.fixture
+def database(empty_place: Path) -> str:
+    return f"sqlite:///{empty_place}/one.db"
+
+
+@pytest.fixture
+def cell(run: Run, database: str) -> Cell:
+    result = run("cell", "add", "one", "--database-url", database, "--transport-url", BUS)
+    assert result.exit_code == 0, result.stderr
+    (listed,) = listed_cells(run)
+    return Cell(str(listed["uuid"]), "one", CellKind.NATIVE, database, BUS)
+
+
+def listed_cells(run: Run) -> Sequence[dict[str, object]]:
+    cells: Sequence[dict[str, object]] = json.loads(run("cell", "list", "--json").stdout)
+    return cells
+
+
+def create_instances(cell: Cell, count: int) -> list[str]:
+    engine = create_database_engine(cell.database_url)
+    fleet = Fleet(create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value()))
+    changed = InstanceOperations(engine, fleet, cell).create_many([{} for _ in range(count)])
+    fleet.close()
+    engine.dispose()
+    return [each.uuid for each in changed]
+
+
+def test_added_cell_is_ready_and_its_passwords_are_not_shown(run: Run, cell: Cell) -> None:
+    assert len(create_instances(cell, 2)) == 2
+    (listed,) = listed_cells(run)
+    assert (listed["name"], listed["kind"], listed["disabled"]) == ("one", "native", False)
+    assert "hidden" not in str(listed)
+
+
+def test_adding_again_brings_the_urls_up_to_date_and_keeps_the_uuid(run: Run, cell: Cell) -> None:
+    create_instances(cell, 2)
+    other_bus = "amqps://other.example//"
+    result = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", other_bus)
+    assert result.exit_code == 0
+    assert result.stdout == f"one: brought up to date, uuid {cell.uuid}, 2 instances\n"
+    (listed,) = listed_cells(run)
+    assert (listed["uuid"], listed["transport_url"]) == (cell.uuid, other_bus)
+
+
+def test_urls_come_from_files_or_the_environment(
+    run: Run, database: str, empty_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (empty_place / "db").write_text(database + "\n")
+    monkeypatch.setenv("FLEETLIGHT_CELL_TRANSPORT_URL", BUS)
+    result = run("cell", "add", "one", "--database-url-file", "db")
+    assert result.exit_code == 0, result.stderr
+    assert listed_cells(run)[0]["database_url"] == database
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["one", "--kind", "ganeti"], "there is no adapter for cells of this kind yet; use native"),
+        (["a=b"], "cannot be the name of a cell"),
+        (["00000000-0000-4000-8000-000000000000"], "not a uuid"),
+        (["one", "--database-url", "mysql://root:secret@db/one"], "'mysql' is not supported"),
+        (["one", "--database-url", "secret"], "--database-url: it is not a URL like"),
+        (["one", "--database-url", "sqlite:///one.db"], "give an absolute path"),
+        (["one", "--transport-url", "redis://:secret@bus"], "no bus speaks 'redis'"),
+        (["one", "--transport-url", "amqp://me:sec/ret@bus"], "the address of the bus cannot be read"),
+        (["one", "--transport-url", "memory://"], "`fleetlight up --cells N`"),
+        (["one", "--transport-url-file", "bus"], "give either --transport-url or --transport-url-file"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(
+    run: Run, database: str, arguments: Sequence[str], problem: str
+) -> None:
+    rest = [] if "--database-url" in arguments else ["--database-url", database]
+    rest += [] if "--transport-url" in arguments else ["--transport-url", BUS]
+    result = run("cell", "add", *arguments, *rest)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "sec" not in result.stderr
+    assert listed_cells(run) == []
+
+
+def test_url_that_is_missing_is_asked_for(run: Run, database: str) -> None:
+    result = run("cell", "add", "one", "--database-url", database)
+    assert result.exit_code == 2
+    assert "--transport-url" in result.stderr
+
+
+def test_database_of_another_cell_is_refused(run: Run, cell: Cell) -> None:
+    result = run("cell", "add", "two", "--database-url", cell.database_url, "--transport-url", BUS)
+    assert result.exit_code == 2
+    assert "the database of cell 'one' already" in result.stderr
+
+
+def test_database_that_cannot_be_reached_is_not_registered(run: Run, empty_place: Path) -> None:
+    url = f"sqlite:///{empty_place}/missing/one.db"
+    result = run("cell", "add", "one", "--database-url", url, "--transport-url", BUS)
+    assert result.exit_code == 1
+    assert "cell 'one' cannot be reached" in result.stderr
+    assert listed_cells(run) == []
+
+
+def test_disabled_cell_is_listed_as_such_until_it_is_enabled(run: Run, cell: Cell) -> None:
+    assert run("cell", "disable", "one").stdout == "one: disabled\n"
+    assert listed_cells(run)[0]["disabled"] is True
+    assert "disabled" in run("cell", "list").stdout
+    assert run("cell", "enable", cell.uuid).stdout == "one: enabled\n"
+    assert listed_cells(run)[0]["disabled"] is False
+    assert run("cell", "disable", "two").exit_code == 1
+
+
+def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell) -> None:
+    uuids = create_instances(cell, 3)
+    assert run(*SYNC).exit_code == 0
+    assert run("cell", "disable", "one").exit_code == 0
+    result = run("cell", "remove", "one", "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ("one: removed, 3 rows from the index and 3 instance mappings; its database is as it was\n")
+    assert listed_cells(run) == []
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        assert writer.read(uuids) == {}
+        assert writer.load_progress() == {}
+    again = run("cell", "add", "one", "--database-url", cell.database_url, "--transport-url", BUS)
+    assert again.stdout.endswith(", 3 instances\n")
+    assert run(*SYNC).stdout.startswith("one: 3 instances synced")
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        assert writer.read(uuids).keys() == set(uuids)
+
+
+def test_cell_in_use_is_not_removed(run: Run, cell: Cell) -> None:
+    result = run("cell", "remove", "one", "--yes")
+    assert result.exit_code == 1
+    assert "`fleetlight cell disable one`" in result.stderr
+    assert len(listed_cells(run)) == 1
+
+
+def test_cell_with_an_active_relay_is_not_removed(run: Run, cell: Cell) -> None:
+    run("cell", "disable", "one")
+    engine = create_database_engine(cell.database_url)
+    relay = Relay(engine, cell, Publisher("memory://", cell.uuid), RelaySettings())
+    relay.run_once()
+    result = run("cell", "remove", "one", "--yes")
+    relay.close()
+    engine.dispose()
+    assert result.exit_code == 1
+    assert "a relay still publishes its changes" in result.stderr
+    assert run("cell", "remove", "one", "--yes").exit_code == 0
+
+
+def test_cell_whose_database_is_gone_can_be_removed(run: Run, cell: Cell, empty_place: Path) -> None:
+    run("cell", "disable", "one")
+    for file in empty_place.glob("one.db*"):
+        file.unlink()
+    assert run("cell", "remove", "one", "--yes").exit_code == 0
+
+
+def test_nobody_is_asked_where_nobody_can_answer(run: Run, cell: Cell) -> None:
+    run("cell", "disable", "one")
+    result = run("cell", "remove", "one")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    assert len(listed_cells(run)) == 1
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("n\n", 1)])
+def test_removal_is_confirmed_on_a_terminal(
+    run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
+) -> None:
+    run("cell", "disable", "one")
+    monkeypatch.setattr("cli.cell.is_terminal", lambda: True)
+    result = CliRunner().invoke(app, ["cell", "remove", "one"], input=answer)
+    assert result.exit_code == left
+    assert len(listed_cells(run)) == left
+
+
+def test_cells_of_a_data_folder_are_made_by_up(run: Run, database: str, fleet_file: Path, empty_place: Path) -> None:
+    fleet_file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleetlight-data/fleet.db"\n')
+    result = run("cell", "add", "one", "--database-url", database, "--transport-url", BUS)
+    assert result.exit_code == 2
+    assert "`fleetlight up --cells N`" in result.stderr
