@@ -140,14 +140,18 @@ def verify(
     Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
     """
     settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet, closing(open_writer(settings.index)) as writer:
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index verify"))) as leases,
+    ):
         try:
             cells = chosen_cells(fleet, cell)
         except UnknownCellError as error:
             # Exit code 1 says that something differs.
             raise ConfigurationError(str(error)) from error
         writer.prepare()
-        verified = verify_cells(cells, writer, repair=repair)
+        verified = verify_cells(cells, writer, leases, repair=repair)
     if json:
         print_verified_json(verified)
     else:

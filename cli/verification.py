@@ -13,6 +13,8 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell
 from cli.output import print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
+from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.leases import CellLeases
 from indexer.verify import Difference, Verification, verify_cell
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
@@ -34,10 +36,13 @@ class Verified:
         return self.verification is not None and not self.verification.remaining
 
 
-def verify_cells(cells: Sequence[Cell], writer: IndexWriter, *, repair: bool) -> list[Verified]:
-    """Verify one cell after the other; one that cannot be reached does not keep the others from being verified."""
+def verify_cells(cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, *, repair: bool) -> list[Verified]:
+    """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
+
+    Nor does one that another process syncs, verifies or removes at the moment.
+    """
     with _progress() as show:
-        return [_verify(cell, writer, repair, show(cell)) for cell in cells]
+        return [_verify(cell, writer, leases, repair, show(cell)) for cell in cells]
 
 
 def print_verified_json(verified: Sequence[Verified]) -> None:
@@ -65,13 +70,20 @@ def print_problems(verified: Sequence[Verified]) -> None:
             )
 
 
-def _verify(cell: Cell, writer: IndexWriter, repair: bool, on_progress: Callable[[int, int], None]) -> Verified:
+def _verify(
+    cell: Cell, writer: IndexWriter, leases: CellLeases, repair: bool, show: Callable[[int, int], None]
+) -> Verified:
     try:
-        with closing(open_changelog_adapter(cell)) as adapter:
+        with leases.bulk(cell) as confirm, closing(open_changelog_adapter(cell)) as adapter:
+
+            def on_progress(ranges: int, differences: int) -> None:
+                confirm()
+                show(ranges, differences)
+
             verification = verify_cell(
                 adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
             )
-    except CellUnreachableError as error:
+    except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, str(error))
     return Verified(cell, verification)
 

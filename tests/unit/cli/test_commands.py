@@ -270,3 +270,12 @@ def test_second_sync_of_a_cell_says_who_holds_it(run: Run, cells: Sequence[Cell]
     assert f"cell 'cell1' is being worked on by index sync (process {os.getpid()} on " in result.stderr
     assert result.stdout.startswith("cell2: 2 instances synced")
     assert run("index", "sync", "--type", "OS::Nova::Server", "--cell", "cell1").exit_code == 0
+
+
+def test_cell_that_is_being_synced_is_not_verified_and_does_not_count_as_equal(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    with closing(lease_holder("index sync")) as leases, leases.bulk(cells[0]):
+        result = run("index", "verify")
+    assert result.exit_code == 1
+    assert "cell 'cell1' is being worked on by index sync" in result.stderr
+    assert run("index", "verify", "--cell", "cell1").exit_code == 0
