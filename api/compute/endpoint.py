@@ -16,6 +16,7 @@ from starlette.responses import Response
 from api.compute.faults import fault_of, no_such_route
 from api.compute.links import Links
 from api.compute.microversion import negotiate, response_headers
+from api.compute.policy import authorize
 from api.compute.query_string import QueryString
 from api.errors import BadRequestError, UnsupportedMediaTypeError, UnsupportedMicroversionError, status_of
 from api.identity.caller import Caller, Identity
@@ -37,6 +38,10 @@ class ComputeRequest:
     query: QueryString
     links: Links
     http: Request
+
+    def authorize(self, rule: str) -> None:
+        """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.policy) asks for."""
+        authorize(self.caller, rule)
 
 
 Handler = Callable[[ComputeRequest], Awaitable[Response]]

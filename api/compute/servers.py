@@ -102,6 +102,7 @@ class ServerHandlers:
         mapping = await self._mapping_of(server_id) if _is_uuid_like(server_id) else None
         if mapping is None or not _may_see(request.caller, mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
+        request.authorize("os_compute_api:servers:show")
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
         cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
@@ -115,6 +116,7 @@ class ServerHandlers:
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
         query = accept(request.query, minor, is_admin=caller.is_admin)
+        request.authorize(f"os_compute_api:servers:{listing.action}")
         order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=listing.action)
         limit = self._limit(query)

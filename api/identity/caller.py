@@ -4,10 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+# Each role implies those behind it (contracts/nova-rest, section 7).
+ROLES = ("admin", "manager", "member", "reader")
+
+
+def with_implied(roles: frozenset[str]) -> frozenset[str]:
+    """`roles` and all that they imply; roles that are not ours stay, and imply nothing."""
+    highest = min((ROLES.index(role) for role in roles if role in ROLES), default=len(ROLES))
+    return roles | frozenset(ROLES[highest:])
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, for which project, with which roles (`admin`, `member`, `reader`).
+    """Who is calling, for which project, with which roles (`ROLES`, and those of others that mean nothing here).
 
     project_id: None when the caller has no project; only what belongs to the user is then in scope.
     """
@@ -20,6 +29,10 @@ class Caller:
     def is_admin(self) -> bool:
         """Whether the rule `context_is_admin` holds: the role `admin`, in whatever project."""
         return "admin" in self.roles
+
+    def has_role(self, role: str) -> bool:
+        """Whether the caller has `role`, itself or implied by another one."""
+        return role in with_implied(self.roles)
 
 
 class Identity(Protocol):
