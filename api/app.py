@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from api.compute.endpoint import Door
 from api.compute.faults import fault, no_such_route
+from api.compute.resources import compute_routes
+from api.compute.routes import METHODS, RouteTable
 from api.compute.servers import Mappings, ServerHandlers
 from api.compute.versions import VersionDocuments
 from api.health import HealthEndpoints
@@ -79,10 +81,9 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     app.add_route("/", versions.all, methods=["GET"])
     app.add_route("/v2.1", versions.newest, methods=["GET"])
     app.add_route("/v2.1/", versions.newest, methods=["GET"])
-    for base in ("/v2.1", "/v2.1/{project_id}"):
-        app.add_route(f"{base}/servers", door.endpoint(servers.index), methods=["GET"])
-        app.add_route(f"{base}/servers/detail", door.endpoint(servers.detail), methods=["GET"])
-        app.add_route(f"{base}/servers/{{server_id}}", door.endpoint(servers.show), methods=["GET"])
+    table = RouteTable(compute_routes(servers), door)
+    for base in ("/v2.1", "/v2"):
+        app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
 
 async def _answer_http_exception(_request: Request, error: Exception) -> Response:

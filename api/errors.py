@@ -3,11 +3,18 @@
 ApiError
 ├── BadRequestError               the request cannot be understood
 │   ├── ParameterError            one parameter has a value that it cannot have
+│   ├── BodyFieldError            one field of the body has a value that it cannot have
 │   ├── MarkerNotFoundError       no instance has the uuid of the marker
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             nobody, or nobody known, is calling
 ├── ForbiddenError                the caller may not do this
-├── ServerNotFoundError           no such server, or none that the caller may see
+├── NotFoundError                 there is no such thing, or none that the caller may see
+│   ├── NotInMicroversionError    the method exists, in another microversion
+│   └── ServerNotFoundError       no such server
+├── ConflictError                 the state of things does not allow it
+├── GoneError                     what was removed from Nova at every microversion
+├── BodyTooLargeError             the body of the request is larger than any that makes sense
+├── NotSupportedError             no kind of cell that there is can do this
 ├── UnsupportedMicroversionError  the microversion is outside of what there is
 ├── UnsupportedMediaTypeError     the request's body is not JSON
 ├── CellDownError                 the one cell that could answer does not
@@ -35,6 +42,14 @@ class ParameterError(BadRequestError):
         super().__init__(f"Invalid input for query parameters {name}. Value: {value}. {reason}")
         self.name = name
         self.value = value
+
+
+class BodyFieldError(BadRequestError):
+    """The field at `place` of the body (steps with dots between) has a `value` (as text) that it cannot have."""
+
+    def __init__(self, place: str, value: str, reason: str) -> None:
+        super().__init__(f"Invalid input for field/attribute {place}. Value: {value}. {reason}")
+        self.place = place
 
 
 class MarkerNotFoundError(BadRequestError):
@@ -65,12 +80,48 @@ class ForbiddenError(ApiError):
         self.rule = rule
 
 
-class ServerNotFoundError(ApiError):
+class NotFoundError(ApiError):
+    """There is no such thing, or none that the caller may see: the two must look the same."""
+
+
+class NotInMicroversionError(NotFoundError):
+    """The method exists at this address, but not in microversion 2.`minor`."""
+
+    def __init__(self, minor: int) -> None:
+        super().__init__(f"API method not found in microversion 2.{minor}.")
+        self.minor = minor
+
+
+class ServerNotFoundError(NotFoundError):
     """No server with this id, or none that the caller may see: the two must look the same."""
 
     def __init__(self, server_id: str) -> None:
         super().__init__(f"Instance {server_id} could not be found.")
         self.server_id = server_id
+
+
+class ConflictError(ApiError):
+    """The state of things does not allow what was asked."""
+
+
+class GoneError(ApiError):
+    """What was at `path` is removed from Nova, at every microversion."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The API at {path} is no longer supported.")
+        self.path = path
+
+
+class BodyTooLargeError(ApiError):
+    """The body of the request has more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Request is too large: a body may have {limit} bytes.")
+        self.limit = limit
+
+
+class NotSupportedError(ApiError):
+    """No kind of cell that there is can do what was asked."""
 
 
 class UnsupportedMicroversionError(ApiError):
@@ -115,10 +166,14 @@ STATUS: dict[type[Exception], int] = {
     BadRequestError: 400,
     UnauthorizedError: 401,
     ForbiddenError: 403,
-    ServerNotFoundError: 404,
+    NotFoundError: 404,
     UnsupportedMicroversionError: 406,
+    ConflictError: 409,
+    GoneError: 410,
+    BodyTooLargeError: 413,
     UnsupportedMediaTypeError: 415,
     CellDownError: 500,
+    NotSupportedError: 501,
     QueryError: 400,
     CellUnreachableError: 500,
     FleetUnreachableError: 500,

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from api.compute.faults import fault_of, no_such_route
 from api.compute.links import Links
-from api.compute.microversion import negotiate, response_headers
+from api.compute.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.policy import authorize
 from api.compute.query_string import QueryString
 from api.errors import BadRequestError, UnsupportedMediaTypeError, UnsupportedMicroversionError, status_of
@@ -31,6 +31,7 @@ class ComputeRequest:
     """A request that has passed the door.
 
     minor: the microversion is 2.`minor`.
+    is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     """
 
     minor: int
@@ -38,6 +39,7 @@ class ComputeRequest:
     query: QueryString
     links: Links
     http: Request
+    is_relaxed: bool = False
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.policy) asks for."""
@@ -71,8 +73,11 @@ class Door:
         version_headers: list[tuple[str, str]] = []
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
-                version = negotiate(http.headers)
-                version_headers = response_headers(str(version))
+                if is_legacy(http):
+                    version = Microversion(*OLDEST)
+                else:
+                    version = negotiate(http.headers)
+                    version_headers = response_headers(str(version))
                 response = await handle(version.minor)
             except UnsupportedMicroversionError as error:
                 version_headers = response_headers(error.version)
@@ -96,8 +101,15 @@ class Door:
         if content_type and content_type not in _JSON_TYPES:
             raise UnsupportedMediaTypeError(content_type)
         query = QueryString.parse(http.scope["query_string"])
-        links = Links.of(http, self._link_prefix, project_id)
-        return await handler(ComputeRequest(minor, caller, query, links, http))
+        version = "v2" if is_legacy(http) else "v2.1"
+        links = Links.of(http, self._link_prefix, project_id, version)
+        return await handler(ComputeRequest(minor, caller, query, links, http, is_legacy(http)))
+
+
+def is_legacy(http: Request) -> bool:
+    """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
+    path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
+    return path.startswith("/v2/")
 
 
 def _log_failure(error: Exception) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, status_of
+from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, status_of
 
 
 def fault_of(error: Exception) -> Response:
@@ -13,6 +13,8 @@ def fault_of(error: Exception) -> Response:
     """
     status = status_of(error) or 500
     message = str(error)
+    if isinstance(error, BodyTooLargeError):
+        return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if status >= 500 and not isinstance(error, ApiError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message)

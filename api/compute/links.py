@@ -8,21 +8,25 @@ from starlette.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """root: address of the application, without a slash at the end. project: path element of the project, or empty."""
+    """root: address of the application, without a slash at the end. project: path element of the project, or empty.
+
+    version: path element of the endpoint that was asked.
+    """
 
     root: str
     project: str = ""
+    version: str = "v2.1"
 
     @classmethod
-    def of(cls, request: Request, prefix: str | None, project_id: str | None = None) -> "Links":
+    def of(cls, request: Request, prefix: str | None, project_id: str | None = None, version: str = "v2.1") -> "Links":
         """The addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
         root_path = request.scope.get("root_path", "").rstrip("/")
         origin = prefix or f"{request.scope['scheme']}://{_host(request)}"
-        return cls(origin + root_path, "" if project_id is None else f"/{project_id}")
+        return cls(origin + root_path, "" if project_id is None else f"/{project_id}", version)
 
     @property
     def versioned(self) -> str:
-        return f"{self.root}/v2.1{self.project}"
+        return f"{self.root}/{self.version}{self.project}"
 
     @property
     def plain(self) -> str:
@@ -34,11 +38,15 @@ class Links:
         versioned, plain = (msgspec.json.encode(url)[1:-1].decode() for url in (self.versioned, self.plain))
         return versioned, plain
 
-    def of_server(self, uuid: str) -> list[dict[str, str]]:
+    def to(self, collection: str, name: str) -> list[dict[str, str]]:
+        """The pair of links to one thing of a collection (contracts/nova-rest, section 0)."""
         return [
-            {"rel": "self", "href": f"{self.versioned}/servers/{uuid}"},
-            {"rel": "bookmark", "href": f"{self.plain}/servers/{uuid}"},
+            {"rel": "self", "href": f"{self.versioned}/{collection}/{name}"},
+            {"rel": "bookmark", "href": f"{self.plain}/{collection}/{name}"},
         ]
+
+    def of_server(self, uuid: str) -> list[dict[str, str]]:
+        return self.to("servers", uuid)
 
 
 def _host(request: Request) -> str:

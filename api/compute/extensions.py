@@ -1,0 +1,23 @@
+"""`GET /extensions`: there are none, everything is part of the API; clients that ask are content with that."""
+
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.endpoint import ComputeRequest
+from api.compute.routes import Route
+from api.errors import NotFoundError
+
+
+def extension_routes() -> list[Route]:
+    return [
+        Route("GET", "/extensions", _index),
+        Route("GET", "/extensions/{alias}", _show, success=(), errors=(404,)),
+    ]
+
+
+async def _index(_request: ComputeRequest) -> Response:
+    return json_answer({"extensions": []})
+
+
+async def _show(request: ComputeRequest) -> Response:
+    raise NotFoundError(f"No extension {request.http.path_params['alias']} is there.")

@@ -1,0 +1,47 @@
+"""Every route of the compute API. A new resource is a module with `routes()` and a line here."""
+
+from collections.abc import Iterator
+
+from api.compute.extensions import extension_routes
+from api.compute.parameters import PARAMETERS
+from api.compute.query_parameters import QueryParameters
+from api.compute.routes import Route, gone
+from api.compute.servers import ServerHandlers
+
+_LIST_PARAMETERS = QueryParameters(
+    {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None
+)
+
+
+def compute_routes(servers: ServerHandlers) -> Iterator[Route]:
+    """The table, in the order of the documentation."""
+    yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS)
+    yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS)
+    yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,))
+    yield from extension_routes()
+    yield from _removed_routes()
+
+
+def _removed_routes() -> Iterator[Route]:
+    yield from gone("/os-cells", "GET", "POST")
+    yield from gone("/os-cells/{cell_id}", "GET", "PUT", "DELETE")
+    yield from gone("/os-cells/{cell_id}/capacities", "GET")
+    yield from gone("/os-cells/detail", "GET")
+    yield from gone("/os-cells/info", "GET")
+    yield from gone("/os-cells/capacities", "GET")
+    yield from gone("/os-cells/sync_instances", "POST")
+    yield from gone("/os-certificates", "POST")
+    yield from gone("/os-certificates/{certificate_id}", "GET")
+    yield from gone("/os-cloudpipe", "GET", "POST")
+    yield from gone("/os-cloudpipe/{cloudpipe_id}", "PUT")
+    yield from gone("/os-fixed-ips/{fixed_ip}", "GET")
+    yield from gone("/os-fixed-ips/{fixed_ip}/action", "POST")
+    yield from gone("/os-floating-ip-dns", "GET")
+    yield from gone("/os-floating-ips-bulk", "GET", "POST")
+    yield from gone("/os-fping", "GET")
+    yield from gone("/os-fping/{server_id}", "GET")
+    yield from gone("/os-security-group-default-rules", "GET", "POST")
+    yield from gone("/os-security-group-default-rules/{rule_id}", "GET", "DELETE")
+    yield from gone("/servers/{server_id}/consoles", "GET", "POST")
+    yield from gone("/servers/{server_id}/consoles/{console_id}", "GET", "DELETE")
+    yield from gone("/servers/{server_id}/os-virtual-interfaces", "GET")
