@@ -10,6 +10,8 @@ CellError
 ├── InvalidValueError        a value that the field of an instance cannot hold
 ├── InstanceExistsError      an instance with that uuid is there already
 ├── InstanceNotFoundError    no such instance, or it is deleted
+├── HostNotFoundError        no such host, service or node
+├── HostInUseError           instances use the host, so it cannot be removed
 └── InvalidTransitionError   the instance's state does not allow the operation
 """
 
@@ -95,6 +97,22 @@ class InstanceNotFoundError(CellError):
     def __init__(self, uuid: str) -> None:
         super().__init__(f"Instance {uuid} could not be found.")
         self.uuid = uuid
+
+
+class HostNotFoundError(CellError):
+    """No host, service or node is called `name`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Compute host {name} could not be found.")
+        self.name = name
+
+
+class HostInUseError(CellError):
+    """Instances use the host `host`."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"Unable to delete compute service that is hosting instances: {host}")
+        self.host = host
 
 
 class InvalidTransitionError(CellError):

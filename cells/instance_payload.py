@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from cells.model import NO_REQUEST, Request
 from notifications.payloads import fleetlight as ours
 from notifications.payloads import instance as nova
 from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
@@ -21,15 +22,10 @@ POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "cras
 _POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)
 _WITHOUT_ATTRIBUTE = {"flavor_id"}
-_ABOUT_THE_REQUEST: dict[str, Any] = {
-    "request_id": None,
-    "action_initiator_user": None,
-    "action_initiator_project": None,
-}
 
 
-def to_payload(record: Record) -> ours.InstancePayload:
-    """The complete payload of a complete record.
+def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
+    """The complete payload of a complete record; `request` is what changed it.
 
     Raises PayloadError (notifications.errors) naming the field when the record holds what the contract does not allow.
     """
@@ -49,7 +45,12 @@ def to_payload(record: Record) -> ours.InstancePayload:
     for name, part in _PARTS.items():
         if record[name] is not None:
             fields[name] = [part(**item) for item in record[name]]
-    return ours.InstancePayload(**fields, **_ABOUT_THE_REQUEST)
+    return ours.InstancePayload(
+        **fields,
+        request_id=request.request_id,
+        action_initiator_user=request.user_id,
+        action_initiator_project=request.project_id,
+    )
 
 
 def from_payload(payload: VersionedPayload) -> dict[str, Any]:

@@ -59,6 +59,19 @@ class InstanceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What asked for a change: the request's id, and who made it for which project."""
+
+    request_id: str | None = None
+    user_id: str | None = None
+    project_id: str | None = None
+
+
+NO_REQUEST = Request()
+"""Nobody asked: the cell did it by itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
@@ -103,7 +116,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def first_foreign_sequence(self, after: int) -> int | None:
-        """The lowest kept sequence higher than `after` of a notification that is about no row (Change.revision)."""
+        """The lowest kept sequence higher than `after` of a notification about an instance that has no row here."""
         ...
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:

@@ -15,7 +15,7 @@ from cells.clock import system_clock
 from cells.database import translated_failures, writing
 from cells.errors import CellUnreachableError
 from cells.instance_payload import to_payload
-from cells.model import NO_REVISION, Cell, InstanceRow
+from cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
 from cells.tables import changes
 from notifications import topology
 from notifications.bus import Headers, Message
@@ -25,28 +25,62 @@ from notifications.payloads.fleetlight import CellHeartbeatPayload
 from notifications.versioned import VersionedPayload
 from query.fields import from_microseconds
 
-_PRIORITY = "INFO"
-_ROUTING_KEY = topology.routing_key(_PRIORITY)
+_INFO = "INFO"
+_ERROR = "ERROR"
 
 
 def announcements(
-    cell: Cell, event_type: str, rows: Sequence[InstanceRow], committed_at: int
+    cell: Cell,
+    event_type: str,
+    rows: Sequence[InstanceRow],
+    committed_at: int,
+    *,
+    publisher_id: str | None = None,
+    request: Request = NO_REQUEST,
 ) -> list[dict[str, object]]:
     """Rows of `changes` that announce `rows` as they are now.
 
-    committed_at: microseconds since the epoch. Raises PayloadError (notifications.errors).
+    committed_at: microseconds since the epoch. publisher_id: the cell itself unless given. request: what asked for it.
+    Raises PayloadError (notifications.errors).
     """
     return [
         {
             "instance_uuid": row.uuid,
             "revision": row.revision,
             "event_type": event_type,
-            "routing_key": _ROUTING_KEY,
-            "message": _encode(cell, event_type, to_payload(row.record), committed_at),
+            "routing_key": topology.routing_key(_priority(event_type)),
+            "message": _encode(
+                publisher_id or _cell_itself(cell), event_type, to_payload(row.record, request), committed_at, request
+            ),
             "committed_at": committed_at,
         }
         for row in rows
     ]
+
+
+def append_event(
+    connection: Connection,
+    event_type: str,
+    payload: VersionedPayload,
+    *,
+    publisher_id: str,
+    at: int,
+    request: Request = NO_REQUEST,
+) -> None:
+    """Append a notification of our own that changes no row: of a service, of the scheduler.
+
+    at: microseconds since the epoch. Raises PayloadError (notifications.errors).
+    """
+    connection.execute(
+        insert(changes).values(
+            instance_uuid="",
+            revision=NO_REVISION,
+            event_type=event_type,
+            routing_key=topology.routing_key(_priority(event_type)),
+            message=_encode(publisher_id, event_type, payload, at, request),
+            committed_at=at,
+        )
+    )
 
 
 def append(connection: Connection, announced: Sequence[Mapping[str, object]]) -> None:
@@ -89,20 +123,29 @@ def heartbeat_message(cell: Cell, sequence: int, at: int) -> Message:
     """The message that says: whatever was committed before `at` has a number up to `sequence`."""
     payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
     return Message(
-        body=_encode(cell, CELL_HEARTBEAT, payload, at),
-        routing_key=_ROUTING_KEY,
+        body=_encode(_cell_itself(cell), CELL_HEARTBEAT, payload, at, NO_REQUEST),
+        routing_key=topology.routing_key(_INFO),
         headers={topology.CELL_HEADER: cell.uuid},
     )
 
 
-def _encode(cell: Cell, event_type: str, payload: VersionedPayload, at: int) -> bytes:
+def _cell_itself(cell: Cell) -> str:
+    return f"fleetlight-cell:{cell.name}"
+
+
+def _priority(event_type: str) -> str:
+    return _ERROR if event_type.endswith(".error") else _INFO
+
+
+def _encode(publisher_id: str, event_type: str, payload: VersionedPayload, at: int, request: Request) -> bytes:
     return encode(
         Notification(
             event_type=event_type,
             payload=payload.wrap(),
-            publisher_id=f"fleetlight-cell:{cell.name}",
-            priority=_PRIORITY,
+            publisher_id=publisher_id,
+            priority=_priority(event_type),
             timestamp=from_microseconds(at),
             message_id=str(uuid4()),
+            request_id=request.request_id,
         )
     )

@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -146,4 +147,123 @@ cell_state = Table(
     cell_metadata,
     Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
     Column("last_sequence", BigInteger, nullable=False),
+)
+
+# The hosts of a cell. A compute service has one node here; other drivers may have several.
+services = Table(
+    "services",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("host", BINARY_TEXT, nullable=False),
+    Column("binary", Text, nullable=False),
+    Column("availability_zone", BINARY_TEXT, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("disabled_reason", Text),
+    Column("forced_down", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("host", "binary"),
+)
+
+compute_nodes = Table(
+    "compute_nodes",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("service_id", BigInteger, ForeignKey("services.id"), nullable=False, index=True),
+    Column("hypervisor_hostname", BINARY_TEXT, nullable=False, unique=True),
+    Column("hypervisor_type", Text, nullable=False),
+    Column("hypervisor_version", BigInteger, nullable=False),
+    Column("host_ip", Text, nullable=False),
+    Column("vcpus", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("disk_gib", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# What an instance takes up of a node; of two nodes while it is moved or resized. The used part of a node is their sum,
+# which one index answers alone, so there is no second number that could differ from it.
+allocations = Table(
+    "allocations",
+    cell_metadata,
+    Column("instance_uuid", _UUID, primary_key=True),
+    Column("node_id", BigInteger, ForeignKey("compute_nodes.id"), primary_key=True),
+    Column("vcpus", BigInteger, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("disk_gib", BigInteger, nullable=False),
+    Index("ix_allocations_of_node", "node_id", "vcpus", "memory_mib", "disk_gib"),
+)
+
+# Accepted actions that are not finished: a row goes with the transaction of its last step.
+jobs = Table(
+    "jobs",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("instance_uuid", _UUID, nullable=False, index=True),
+    Column("action", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("parameters", JSON_VALUE, nullable=False),
+    Column("request_id", Text),
+    Column("user_id", BINARY_TEXT),
+    Column("project_id", BINARY_TEXT),
+    Column("instance_action_id", BigInteger),
+    Column("migration_id", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# They outlive their instance.
+instance_actions = Table(
+    "instance_actions",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("instance_uuid", _UUID, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("user_id", BINARY_TEXT),
+    Column("project_id", BINARY_TEXT),
+    Column("start_time", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("message", Text),
+    Index(None, "instance_uuid", "updated_at"),
+    Index(None, "instance_uuid", "request_id"),
+)
+
+instance_action_events = Table(
+    "instance_action_events",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("action_id", BigInteger, ForeignKey("instance_actions.id"), nullable=False, index=True),
+    Column("event", Text, nullable=False),
+    Column("host", BINARY_TEXT),
+    Column("start_time", BigInteger, nullable=False),
+    Column("finish_time", BigInteger),
+    Column("result", Text),
+    Column("traceback", Text),
+    Column("details", Text),
+)
+
+# old_instance: what a resize that is reverted brings back, as fields of the record.
+migrations = Table(
+    "migrations",
+    cell_metadata,
+    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("instance_uuid", _UUID, nullable=False),
+    Column("migration_type", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("source_compute", BINARY_TEXT),
+    Column("source_node", BINARY_TEXT),
+    Column("dest_compute", BINARY_TEXT),
+    Column("dest_node", BINARY_TEXT),
+    Column("dest_host", BINARY_TEXT),
+    Column("old_instance_type_id", BigInteger),
+    Column("new_instance_type_id", BigInteger),
+    Column("old_instance", JSON_VALUE, nullable=False),
+    Column("user_id", BINARY_TEXT),
+    Column("project_id", BINARY_TEXT),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index(None, "instance_uuid", "status"),
+    Index(None, "updated_at"),
 )

@@ -76,7 +76,12 @@ class NativeAdapter:
             return int(connection.execute(statement).scalar_one())
 
     def first_foreign_sequence(self, after: int) -> int | None:
-        foreign = and_(changes.c.sequence > after, changes.c.revision == NO_REVISION)
+        foreign = and_(
+            changes.c.sequence > after,
+            changes.c.revision == NO_REVISION,
+            # What our own services say of themselves is about no instance, so nothing of it is in the index.
+            changes.c.event_type.startswith("instance.", autoescape=True),
+        )
         with self._reading() as connection:
             first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(foreign))
             return first

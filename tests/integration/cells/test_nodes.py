@@ -1,0 +1,80 @@
+"""The hosts of a cell: what they have, what instances use of them, and what operators may do, on both databases."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import Engine, insert, select
+
+from cells.errors import HostInUseError, HostNotFoundError
+from cells.model import Cell
+from cells.nodes import Capacity, CellNodes, NewHost
+from cells.tables import allocations, changes
+
+SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
+HOSTS = [NewHost("host1", SIZE, "zone-a", "node1.example.org"), NewHost("host2", SIZE, "zone-b")]
+INSTANCE = "c0a5b6a2-5a0d-4f3e-9a64-0f9d3c0d1e2f"
+
+
+@pytest.fixture
+def nodes(engine: Engine, cell: Cell) -> CellNodes:
+    nodes = CellNodes(engine, cell)
+    nodes.add_hosts(HOSTS)
+    return nodes
+
+
+def announced(engine: Engine) -> list[tuple[str, dict[str, Any]]]:
+    with engine.connect() as connection:
+        rows = connection.execute(select(changes.c.event_type, changes.c.message).order_by(changes.c.id)).all()
+    messages = [msgspec.json.decode(msgspec.json.decode(row.message)["oslo.message"]) for row in rows]
+    return [
+        (row.event_type, message["payload"]["nova_object.data"]) for row, message in zip(rows, messages, strict=True)
+    ]
+
+
+def test_hosts_join_once(nodes: CellNodes) -> None:
+    before = nodes.nodes()
+    nodes.add_hosts([*HOSTS, NewHost("host3", SIZE)])
+    after = nodes.nodes()
+    assert after[:2] == before
+    assert [node.service.host for node in after] == ["host1", "host2", "host3"]
+    assert [service.host for service in nodes.services()] == ["host1", "host2", "host3"]
+
+
+def test_node_shows_what_instances_use_of_it(nodes: CellNodes, engine: Engine) -> None:
+    first, second = nodes.nodes()
+    with engine.begin() as connection:
+        connection.execute(
+            insert(allocations).values(instance_uuid=INSTANCE, node_id=first.id, vcpus=4, memory_mib=2048, disk_gib=20)
+        )
+    first, second = nodes.nodes()
+    assert (first.hypervisor_hostname, first.service.availability_zone) == ("node1.example.org", "zone-a")
+    assert (first.used, first.instance_count) == (Capacity(4, 2048, 20), 1)
+    assert first.free == Capacity(12, 63_488, 980)
+    assert (second.used, second.instance_count, second.free) == (Capacity(0, 0, 0), 0, SIZE)
+
+
+def test_disabling_and_forcing_down_is_announced_once(nodes: CellNodes, engine: Engine) -> None:
+    service = nodes.services()[0]
+    for _ in range(2):
+        changed = nodes.update_service(service.uuid, disabled=True, disabled_reason="new disks", forced_down=True)
+    assert (changed.disabled, changed.disabled_reason, changed.is_up) == (True, "new disks", False)
+    assert not nodes.nodes()[0].is_available
+    [(event_type, payload)] = announced(engine)
+    assert event_type == "service.update"
+    assert (payload["host"], payload["disabled"], payload["forced_down"]) == ("host1", True, True)
+
+
+def test_service_goes_only_when_nothing_uses_its_node(nodes: CellNodes, engine: Engine) -> None:
+    node = nodes.nodes()[0]
+    values = {"instance_uuid": INSTANCE, "node_id": node.id, "vcpus": 1, "memory_mib": 1, "disk_gib": 1}
+    with engine.begin() as connection:
+        connection.execute(insert(allocations).values(values))
+    with pytest.raises(HostInUseError, match="host1"):
+        nodes.remove_service(node.service.uuid)
+    with engine.begin() as connection:
+        connection.execute(allocations.delete())
+    nodes.remove_service(node.service.uuid)
+    assert [node.service.host for node in nodes.nodes()] == ["host2"]
+    with pytest.raises(HostNotFoundError):
+        nodes.remove_service(node.service.uuid)
