@@ -23,7 +23,14 @@ ApiError
 Errors of other packages that a request can cause are in the same table, `STATUS`.
 """
 
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.errors import (
+    CellUnreachableError,
+    FleetUnreachableError,
+    InvalidKeyError,
+    QuotaExceededError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 from query.errors import QueryError
 
 
@@ -175,6 +182,10 @@ STATUS: dict[type[Exception], int] = {
     CellDownError: 500,
     NotSupportedError: 501,
     QueryError: 400,
+    InvalidKeyError: 400,
+    QuotaExceededError: 403,
+    ResourceNotFoundError: 404,
+    ResourceExistsError: 409,
     CellUnreachableError: 500,
     FleetUnreachableError: 500,
 }

@@ -12,6 +12,10 @@ CellError
 ├── InstanceNotFoundError    no such instance, or it is deleted
 ├── HostNotFoundError        no such host, service or node
 ├── HostInUseError           instances use the host, so it cannot be removed
+├── ResourceNotFoundError    no such flavor, key pair, server group …
+├── ResourceExistsError      there is such a flavor, key pair … already
+├── QuotaExceededError       a project would have more than its quota allows
+├── InvalidKeyError          the text is not a key of its type
 └── InvalidTransitionError   the instance's state does not allow the operation
 """
 
@@ -123,3 +127,34 @@ class InvalidTransitionError(CellError):
         self.uuid = uuid
         self.action = action
         self.vm_state = vm_state
+
+
+class ResourceNotFoundError(CellError):
+    """No `kind` (in words, such as "Flavor") is called `name`."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name} could not be found.")
+        self.kind = kind
+        self.name = name
+
+
+class ResourceExistsError(CellError):
+    """There is one already with the same identity; the text says of what."""
+
+
+class QuotaExceededError(CellError):
+    """`requested` more of `resource` would be over the `limit`, of which `in_use` are taken."""
+
+    def __init__(self, resource: str, *, requested: int, in_use: int, limit: int) -> None:
+        super().__init__(
+            f"Quota exceeded for {resource}: Requested {requested}, but already used {in_use} of {limit} {resource}"
+        )
+        self.resource = resource
+
+
+class InvalidKeyError(CellError):
+    """The text is not a key of its type."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Keypair data is invalid: {reason}")
+        self.reason = reason

@@ -10,8 +10,13 @@ from sqlalchemy.exc import IntegrityError
 
 from cells.database import translated_failures, writing
 from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.flavors import Flavors
+from cells.fleet_database import FleetDatabase
+from cells.keypairs import Keypairs
 from cells.leases import Leases, open_leases
 from cells.model import Cell, CellKind, InstanceRow
+from cells.quotas import Quotas
+from cells.server_groups import ServerGroups
 from cells.tables import cells as cells_table
 from cells.tables import instance_mappings
 
@@ -50,6 +55,11 @@ class Fleet:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.database = database = FleetDatabase(engine)
+        self.flavors = Flavors(database)
+        self.keypairs = Keypairs(database)
+        self.quotas = Quotas(database)
+        self.server_groups = ServerGroups(database)
 
     def add_cell(
         self, name: str, kind: CellKind, database_url: str, transport_url: str, *, uuid: str | None = None

@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from cells.default_flavors import DEFAULT_FLAVORS
+
 HOSTS_PER_CELL = 8
 LONGEST_LAUNCH_US = 40_000_000
 DEMO_PROJECT = "demo"
@@ -17,15 +19,6 @@ _PROJECTS = {DEMO_PROJECT: 60, "analytics": 15, "billing": 12, "research": 8, "p
 _ROLES = ("web", "api", "db", "cache", "queue", "worker", "build", "batch", "proxy", "search")
 _STAGES = {"prod": 6, "stage": 2, "dev": 2}
 _ZONES_PER_CELL = 2
-# name -> MiB of memory, vcpus, GiB of root disk, GiB of ephemeral disk, MiB of swap
-_FLAVORS = {
-    "m1.tiny": (512, 1, 1, 0, 0),
-    "m1.small": (2048, 1, 20, 0, 0),
-    "m1.medium": (4096, 2, 40, 0, 0),
-    "m1.large": (8192, 4, 80, 0, 0),
-    "c1.large": (4096, 8, 40, 20, 0),
-    "r1.large": (32768, 4, 80, 0, 1024),
-}
 _IMAGES = {"debian-12": "debian", "ubuntu-24.04": "ubuntu", "rocky-9": "rocky", "cirros-0.6.3": "cirros"}
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFleetlightSimulatedKeyWithoutAnyUseAtAll0000"
 
@@ -118,22 +111,21 @@ def _weighted(random: Random, weights: Mapping[str, int]) -> str:
 
 
 def _flavor(random: Random) -> tuple[int, dict[str, Any]]:
-    name = random.choice(tuple(_FLAVORS))
-    memory_mb, vcpus, root_gb, ephemeral_gb, swap = _FLAVORS[name]
-    number = tuple(_FLAVORS).index(name) + 1
+    number = random.randrange(len(DEFAULT_FLAVORS)) + 1
+    flavor = DEFAULT_FLAVORS[number - 1]
     return number, {
         "flavorid": str(number),
-        "name": name,
-        "memory_mb": memory_mb,
-        "vcpus": vcpus,
-        "root_gb": root_gb,
-        "ephemeral_gb": ephemeral_gb,
-        "swap": swap,
+        "name": flavor.name,
+        "memory_mb": flavor.memory_mb,
+        "vcpus": flavor.vcpus,
+        "root_gb": flavor.root_gb,
+        "ephemeral_gb": flavor.ephemeral_gb,
+        "swap": flavor.swap,
         "rxtx_factor": 1.0,
         "vcpu_weight": 0,
         "disabled": False,
         "is_public": True,
-        "extra_specs": {"hw:cpu_policy": "dedicated"} if name == "c1.large" else {},
+        "extra_specs": flavor.extra_specs,
         "projects": None,
         "description": None,
     }

@@ -44,7 +44,7 @@ _NAMES = {
 BINARY_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 JSON_VALUE = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 # SQLite counts up by itself only in a column whose type is exactly INTEGER.
-_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 _UUID = String(36)
 
 _TYPES: dict[Kind, TypeEngine[Any]] = {
@@ -128,7 +128,7 @@ _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 changes = Table(
     "changes",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("instance_uuid", _UUID, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("event_type", Text, nullable=False),
@@ -153,7 +153,7 @@ cell_state = Table(
 services = Table(
     "services",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("uuid", _UUID, nullable=False, unique=True),
     Column("host", BINARY_TEXT, nullable=False),
     Column("binary", Text, nullable=False),
@@ -169,7 +169,7 @@ services = Table(
 compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("uuid", _UUID, nullable=False, unique=True),
     Column("service_id", BigInteger, ForeignKey("services.id"), nullable=False, index=True),
     Column("hypervisor_hostname", BINARY_TEXT, nullable=False, unique=True),
@@ -199,7 +199,7 @@ allocations = Table(
 jobs = Table(
     "jobs",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("instance_uuid", _UUID, nullable=False, index=True),
     Column("action", Text, nullable=False),
     Column("position", Integer, nullable=False),
@@ -216,7 +216,7 @@ jobs = Table(
 instance_actions = Table(
     "instance_actions",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("instance_uuid", _UUID, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("action", Text, nullable=False),
@@ -232,7 +232,7 @@ instance_actions = Table(
 instance_action_events = Table(
     "instance_action_events",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("action_id", BigInteger, ForeignKey("instance_actions.id"), nullable=False, index=True),
     Column("event", Text, nullable=False),
     Column("host", BINARY_TEXT),
@@ -247,7 +247,7 @@ instance_action_events = Table(
 migrations = Table(
     "migrations",
     cell_metadata,
-    Column("id", _ROW_NUMBER, primary_key=True),
+    Column("id", ROW_NUMBER, primary_key=True),
     Column("uuid", _UUID, nullable=False, unique=True),
     Column("instance_uuid", _UUID, nullable=False),
     Column("migration_type", Text, nullable=False),

@@ -1,0 +1,80 @@
+"""Tables of the fleet database for what belongs to the whole fleet: flavors, key pairs, quotas, server groups."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, String, Table, Text
+
+from cells.tables import BINARY_TEXT, JSON_VALUE, ROW_NUMBER, fleet_metadata
+
+flavors = Table(
+    "flavors",
+    fleet_metadata,
+    Column("number", ROW_NUMBER, primary_key=True),
+    Column("flavorid", BINARY_TEXT, nullable=False, unique=True),
+    Column("name", BINARY_TEXT, nullable=False, unique=True),
+    Column("memory_mb", BigInteger, nullable=False),
+    Column("vcpus", BigInteger, nullable=False),
+    Column("root_gb", BigInteger, nullable=False),
+    Column("ephemeral_gb", BigInteger, nullable=False),
+    Column("swap", BigInteger, nullable=False),
+    Column("rxtx_factor", Double, nullable=False),
+    Column("is_public", Boolean, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("description", Text),
+    Column("extra_specs", JSON_VALUE, nullable=False),
+)
+
+flavor_access = Table(
+    "flavor_access",
+    fleet_metadata,
+    Column("flavor_number", BigInteger, ForeignKey("flavors.number"), primary_key=True),
+    Column("project_id", BINARY_TEXT, primary_key=True),
+)
+
+keypairs = Table(
+    "keypairs",
+    fleet_metadata,
+    Column("number", ROW_NUMBER, primary_key=True),
+    Column("user_id", BINARY_TEXT, nullable=False),
+    Column("name", BINARY_TEXT, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("public_key", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index(None, "user_id", "name", unique=True),
+)
+
+# What is not here has the default; -1 is no limit.
+quota_limits = Table(
+    "quota_limits",
+    fleet_metadata,
+    Column("project_id", BINARY_TEXT, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    Column("limit", BigInteger, nullable=False),
+)
+
+quota_defaults = Table(
+    "quota_defaults",
+    fleet_metadata,
+    Column("resource", Text, primary_key=True),
+    Column("limit", BigInteger, nullable=False),
+)
+
+server_groups = Table(
+    "server_groups",
+    fleet_metadata,
+    Column("number", ROW_NUMBER, primary_key=True),
+    Column("uuid", String(36), nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("project_id", BINARY_TEXT, nullable=False),
+    Column("user_id", BINARY_TEXT, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("max_server_per_host", BigInteger),
+    Index(None, "project_id"),
+)
+
+server_group_members = Table(
+    "server_group_members",
+    fleet_metadata,
+    Column("group_uuid", String(36), ForeignKey("server_groups.uuid"), primary_key=True),
+    Column("instance_uuid", String(36), primary_key=True),
+    Index(None, "instance_uuid"),
+)

@@ -1,0 +1,148 @@
+"""Flavors, key pairs, quotas and server groups in the fleet database."""
+
+import pytest
+
+from cells.default_flavors import DEFAULT_FLAVORS
+from cells.errors import QuotaExceededError, ResourceExistsError, ResourceNotFoundError
+from cells.flavors import Flavor, FlavorQuery
+from cells.fleet import Fleet, InstanceMapping
+from cells.key_material import SSH, PublicKey
+from cells.migrations import upgrade_fleet
+from cells.model import Cell
+from cells.quotas import DEFAULTS, UNLIMITED, check
+
+TINY = Flavor("tiny", memory_mb=64, vcpus=1, root_gb=1, flavorid="t")
+
+
+def _ids(fleet: Fleet, query: FlavorQuery) -> list[str]:
+    return [flavor.flavorid for flavor in fleet.flavors.page(query)]
+
+
+def test_new_fleet_has_the_default_flavors_once(fleet: Fleet) -> None:
+    upgrade_fleet(fleet.database.engine)
+    flavors = fleet.flavors.page(FlavorQuery(None))
+    assert [(flavor.flavorid, flavor.number, flavor.name) for flavor in flavors] == [
+        (str(number), number, default.name) for number, default in enumerate(DEFAULT_FLAVORS, start=1)
+    ]
+
+
+def test_flavor_is_created_described_and_deleted(fleet: Fleet) -> None:
+    created = fleet.flavors.create(TINY)
+    assert created.number == len(DEFAULT_FLAVORS) + 1
+    fleet.flavors.describe("t", "for tests")
+    assert fleet.flavors.find("t").description == "for tests"
+    fleet.flavors.delete("t")
+    with pytest.raises(ResourceNotFoundError):
+        fleet.flavors.find("t")
+
+
+def test_name_and_id_of_a_flavor_are_taken_once(fleet: Fleet) -> None:
+    fleet.flavors.create(TINY)
+    for taken in (Flavor("tiny", 1, 1, 1), Flavor("other", 1, 1, 1, flavorid="t")):
+        with pytest.raises(ResourceExistsError):
+            fleet.flavors.create(taken)
+
+
+def test_private_flavor_is_seen_by_those_who_have_access(fleet: Fleet) -> None:
+    fleet.flavors.create(Flavor("own", 1, 1, 1, flavorid="own", is_public=False))
+    assert fleet.flavors.add_access("own", "red") == ("red",)
+    with pytest.raises(ResourceExistsError):
+        fleet.flavors.add_access("own", "red")
+    with pytest.raises(ResourceNotFoundError):
+        fleet.flavors.find("own", project_id="blue")
+    assert fleet.flavors.find("own", project_id="red").name == "own"
+    assert "own" in _ids(fleet, FlavorQuery("red"))
+    assert "own" not in _ids(fleet, FlavorQuery("blue"))
+    assert _ids(fleet, FlavorQuery(None, is_public=False)) == ["own"]
+    assert fleet.flavors.remove_access("own", "red") == ()
+    with pytest.raises(ResourceNotFoundError):
+        fleet.flavors.remove_access("own", "red")
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+def test_pages_of_flavors_join_to_the_whole_list(fleet: Fleet, is_descending: bool) -> None:
+    """root_gb has ties, which the number breaks."""
+    whole = _ids(fleet, FlavorQuery(None, sort_key="root_gb", is_descending=is_descending))
+    paged: list[str] = []
+    while len(paged) < len(whole):
+        marker = paged[-1] if paged else None
+        query = FlavorQuery(None, sort_key="root_gb", is_descending=is_descending, marker=marker, limit=2)
+        paged += _ids(fleet, query)
+    assert paged == whole
+
+
+def test_flavors_are_filtered(fleet: Fleet) -> None:
+    assert _ids(fleet, FlavorQuery(None, min_memory_mb=8192)) == ["4", "6"]
+    assert _ids(fleet, FlavorQuery(None, min_root_gb=80, limit=1)) == ["4"]
+    assert _ids(fleet, FlavorQuery(None, keep=lambda flavor: "large" in flavor.name, limit=2)) == ["4", "5"]
+
+
+def test_unknown_marker_of_flavors_is_refused(fleet: Fleet) -> None:
+    with pytest.raises(ResourceNotFoundError):
+        fleet.flavors.page(FlavorQuery(None, marker="nothing"))
+
+
+def test_keypairs_belong_to_users(fleet: Fleet) -> None:
+    key = PublicKey(SSH, "ssh-rsa AAAA", "00:11")
+    for name in ("b", "a", "c"):
+        assert fleet.keypairs.add("ada", name, key).name == name
+    fleet.keypairs.add("bob", "a", key)
+    with pytest.raises(ResourceExistsError):
+        fleet.keypairs.add("ada", "a", key)
+    assert [keypair.name for keypair in fleet.keypairs.page("ada", limit=2)] == ["a", "b"]
+    assert [keypair.name for keypair in fleet.keypairs.page("ada", marker="b", limit=2)] == ["c"]
+    fleet.keypairs.remove("ada", "a")
+    with pytest.raises(ResourceNotFoundError):
+        fleet.keypairs.find("ada", "a")
+    assert fleet.keypairs.find("bob", "a").user_id == "bob"
+
+
+def test_quota_of_a_project_stands_over_the_default(fleet: Fleet) -> None:
+    assert fleet.quotas.limits("red") == DEFAULTS
+    fleet.quotas.set_defaults({"cores": 40})
+    fleet.quotas.set_limits("red", {"instances": 5, "cores": UNLIMITED})
+    fleet.quotas.set_limits("red", {"instances": 6})
+    assert fleet.quotas.limits("red") == DEFAULTS | {"instances": 6, "cores": UNLIMITED}
+    assert fleet.quotas.limits("blue") == DEFAULTS | {"cores": 40}
+    fleet.quotas.reset("red")
+    assert fleet.quotas.limits("red") == fleet.quotas.defaults() == DEFAULTS | {"cores": 40}
+
+
+def test_quota_counts_what_is_there(fleet: Fleet, cell: Cell) -> None:
+    live, deleted = (InstanceMapping(f"{n}", cell.uuid, "red", "ada", 1, queued_for_delete=n == 1) for n in range(2))
+    fleet.add_mappings([live, deleted])
+    fleet.keypairs.add("ada", "a", PublicKey(SSH, "ssh-rsa AAAA", "00:11"))
+    fleet.server_groups.create("group", "affinity", project_id="red", user_id="ada")
+    assert fleet.quotas.counts("red", "ada") == {"instances": 1, "server_groups": 1, "key_pairs": 1}
+    assert fleet.quotas.counts("blue", "bob") == {"instances": 0, "server_groups": 0, "key_pairs": 0}
+
+
+def test_quota_is_what_can_be_reached_and_not_passed() -> None:
+    check({"cores": 20}, {"cores": 18}, {"cores": 2})
+    check({"cores": UNLIMITED}, {"cores": 18}, {"cores": 2000})
+    check({"cores": 1}, {"cores": 18}, {"cores": 0})
+    with pytest.raises(QuotaExceededError, match="Requested 3, but already used 18 of 20 cores"):
+        check({"cores": 20}, {"cores": 18}, {"cores": 3})
+
+
+def test_server_group_lists_members_that_are_not_deleted(fleet: Fleet, cell: Cell) -> None:
+    group = fleet.server_groups.create("apart", "anti-affinity", project_id="red", user_id="ada", max_server_per_host=2)
+    uuids = [f"0000000{n}-0000-4000-8000-000000000000" for n in range(3)]
+    fleet.add_mappings([InstanceMapping(uuid, cell.uuid, "red", "ada", n) for n, uuid in enumerate(uuids)])
+    fleet.server_groups.add_members(group.uuid, uuids, limit=3)
+    fleet.mark_queued_for_delete(cell.uuid, uuids[:1])
+    assert fleet.server_groups.find(group.uuid, project_id="red").members == tuple(uuids[1:])
+    assert fleet.server_groups.of_instance(uuids[0]) == (group.uuid,)
+    with pytest.raises(QuotaExceededError):
+        fleet.server_groups.add_members(group.uuid, [cell.uuid, group.uuid], limit=3)
+
+
+def test_server_groups_of_other_projects_are_not_found(fleet: Fleet) -> None:
+    red, blue = (fleet.server_groups.create("g", "affinity", project_id=name, user_id="u") for name in ("red", "blue"))
+    assert [group.uuid for group in fleet.server_groups.page("red", limit=10)] == [red.uuid]
+    assert [group.uuid for group in fleet.server_groups.page(None, limit=1, offset=1)] == [blue.uuid]
+    with pytest.raises(ResourceNotFoundError):
+        fleet.server_groups.delete(blue.uuid, project_id="red")
+    fleet.server_groups.delete(blue.uuid, project_id=None)
+    with pytest.raises(ResourceNotFoundError):
+        fleet.server_groups.find(blue.uuid, project_id=None)

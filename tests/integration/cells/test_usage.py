@@ -1,0 +1,31 @@
+"""What a project takes up, over all cells."""
+
+import pytest
+from sqlalchemy import Engine
+
+from cells.errors import QuotaExceededError
+from cells.fleet import Fleet
+from cells.native_cells import NativeCells
+from cells.operations import InstanceOperations
+from cells.usage import check_new_instances, in_use
+
+
+def test_usage_is_the_sum_of_the_flavors_of_a_project(
+    fleet: Fleet, engine: Engine, operations: InstanceOperations
+) -> None:
+    assert engine  # the cell is migrated
+    large = fleet.flavors.find("4")
+    values = {"project_id": "red", "user_id": "ada", "flavor": large.payload(), "instance_type_id": large.number}
+    for _ in range(3):
+        uuid = operations.create(values).uuid
+    operations.create(values | {"project_id": "blue"})
+    operations.delete(uuid)
+    native = NativeCells(fleet.cells)
+    try:
+        used = in_use(fleet, native, "red", "ada")
+        assert used == {"instances": 2, "cores": 8, "ram": 16384, "server_groups": 0, "key_pairs": 0}
+        check_new_instances(fleet, native, "red", large, 3)
+        with pytest.raises(QuotaExceededError, match="cores"):
+            check_new_instances(fleet, native, "red", large, 4)
+    finally:
+        native.close()
