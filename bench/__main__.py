@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import ingest, listing, verify
+from bench import ingest, listing, sync, verify
 from bench.measure import Figure
 
 BENCHES = {
     "list": listing.run,
     "ingest": ingest.run,
+    "sync": sync.run,
     "verify": verify.run,
 }
 

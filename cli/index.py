@@ -1,29 +1,26 @@
 """`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
-from cells.errors import CellUnreachableError, UnknownCellError
-from cells.fleet import Fleet
+from cells.errors import UnknownCellError
 from cells.model import Cell
-from cli.errors import CommandError, ConfigurationError
+from cli import sync
+from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_error, print_json, print_notice, print_result, print_table, progress_bar
-from cli.settings import Settings, load_settings
+from cli.output import print_error, print_json, print_notice, print_table
+from cli.settings import load_settings
 from cli.verification import print_problems, print_verified, print_verified_json, verify_cells
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, IndexWriter
-from indexer.bulk_sync import RESOURCE_TYPES, SyncResult
-from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.backends.base import CellProgress
 from indexer.leases import CellLeases
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
@@ -73,56 +70,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         raise typer.Exit(1)
 
 
-@app.command(
-    epilog=examples(
-        "fleetlight index sync --type OS::Nova::Server", "fleetlight index sync --type OS::Nova::Server --cell cell2"
-    )
-)
-def sync(
-    resource_type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
-    ],
-    cell: CellOption = None,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
-    """Write everything that the cells have into the index. Safe while changes arrive, and can be repeated.
-
-    One at a time for each cell: while another process syncs or removes it, the exit code is 1.
-    """
-    if resource_type not in RESOURCE_TYPES:
-        raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
-    settings = load_settings(config, data_dir)
-    failed = []
-    with (
-        open_fleet(settings.fleet) as fleet,
-        closing(open_writer(settings.index)) as writer,
-        closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
-        progress_bar() as bar,
-    ):
-        writer.prepare()
-        for target in chosen_cells(fleet, cell):
-            show = _shown(bar, target.name, total=_expected_rows(fleet, target))
-            try:
-                with leases.bulk(target) as confirm:
-                    # It may have been removed before we had the lease.
-                    result = _sync_cell(
-                        fleet.cell(target.uuid),
-                        resource_type,
-                        writer,
-                        settings=settings,
-                        confirm=confirm,
-                        show=show,
-                    )
-            except (CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
-                print_error(str(error))
-                failed.append(target.name)
-                continue
-            _print_sync(target, result)
-            if result.rejected:
-                failed.append(target.name)
-    if failed:
-        raise CommandError(f"not synced completely: {', '.join(failed)}")
+sync.register(app)
 
 
 @app.command(epilog=examples("fleetlight index verify", "fleetlight index verify --repair --cell cell2"))
@@ -167,45 +115,6 @@ async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:
         return await searcher.progress()
     finally:
         await searcher.close()
-
-
-def _sync_cell(
-    cell: Cell,
-    resource_type: str,
-    writer: IndexWriter,
-    *,
-    settings: Settings,
-    confirm: Callable[[], None],
-    show: Callable[[int], None],
-) -> SyncResult:
-    def between_batches(rows: int) -> None:
-        confirm()
-        show(rows)
-
-    with closing(open_changelog_adapter(cell)) as adapter:
-        return RESOURCE_TYPES[resource_type](
-            adapter, writer, batch_size=settings.indexer.sync_batch_size, on_progress=between_batches
-        )
-
-
-def _shown(bar: Progress, name: str, total: int) -> Callable[[int], None]:
-    task = bar.add_task(name, total=total)
-
-    def show(rows: int) -> None:
-        bar.update(task, completed=rows, total=max(total, rows))
-
-    return show
-
-
-def _expected_rows(fleet: Fleet, cell: Cell) -> int:
-    # Deleted instances are synced too, but nobody counts them; the bar grows when it meets them.
-    return fleet.count_mappings(cell.uuid)
-
-
-def _print_sync(cell: Cell, result: SyncResult) -> None:
-    print_result(f"{cell.name}: {result.rows} instances synced, complete up to sequence {result.sequence}")
-    for rejection in result.rejected:
-        print_error(f"{cell.name}: instance {rejection.document.id} was rejected: {rejection.reason}")
 
 
 def _count_dead_letters(settings: BusSettings, cell: Cell) -> int:

@@ -1,31 +1,167 @@
 """All rows of a cell into the index, also while changes arrive: the revision of a row decides, not who comes last."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from cells.model import ChangelogAdapter
-from indexer.backends.base import CellProgress, IndexWriter, Rejection
+from indexer.backends.base import CellProgress, Document, IndexWriter, WriteResult
+from indexer.checkpoints import Checkpoint, Checkpoints
 from indexer.documents import to_document
+from indexer.errors import IndexerError
+from indexer.page_writing import write_pages
 from indexer.writing import WritesDocuments
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 
+RESOURCE_TYPES = ("OS::Nova::Server",)
+"""What can be synced, by the name that users give it (Searchlight's, and Heat's)."""
+
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+# What a killed sync reads again at most; saving more often would cost more than that.
+_CHECKPOINT_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now."""
+    """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now.
+
+    rejected: uuid -> why the index does not take it.
+    """
 
     rows: int
     sequence: int
-    rejected: tuple[Rejection, ...] = ()
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePage:
+    """Rows that were read together, as documents. position: of the last one, where the source can go on after it."""
+
+    documents: Sequence[Document]
+    position: list[str]
+    rows: int
+
+
+class Source(Protocol):
+    """Where the rows of a cell come from."""
+
+    def start(self, watermark: int) -> int:
+        """Before the first row is read: every change up to this sequence will be in the rows."""
+        ...
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Whether what was read up to that checkpoint is still worth something."""
+        ...
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        """All rows, or those after `position`; used by a thread of its own."""
+        ...
 
 
 def ignore_progress(_rows: int) -> None:
     """For callers who do not want to see how far a sync is."""
+
+
+def no_limit(_rows: int) -> None:
+    """For callers who want it as fast as it goes."""
+
+
+class CellSource:
+    """The rows straight from a cell with a changelog; raises CellUnreachableError."""
+
+    def __init__(self, adapter: ChangelogAdapter, *, batch_size: int, spend: Callable[[int], None] = no_limit) -> None:
+        self._adapter = adapter
+        self._batch_size = batch_size
+        self._spend = spend
+
+    def start(self, watermark: int) -> int:
+        sequence = self._adapter.published_sequence()
+        foreign = self._adapter.first_foreign_sequence(watermark)
+        # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
+        return sequence if foreign is None else min(sequence, foreign - 1)
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Not if the changes since then are gone, nor if the database is an older copy of itself."""
+        reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
+        return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        after = None if position is None else tuple(position)
+        while True:
+            rows = self._adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, self._batch_size, after))
+            if rows:
+                last = rows[-1].uuid
+                yield SourcePage(
+                    [to_document(row.cell_uuid, row.revision, row.record) for row in rows], [last], len(rows)
+                )
+                after = (last,)
+            if len(rows) < self._batch_size:
+                return
+            self._spend(len(rows))
+
+
+def sync(
+    source: Source,
+    writer: WritesDocuments,
+    *,
+    watermark: int = 0,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """Write every row of the source, deleted ones too; repeating it changes nothing.
+
+    watermark: every change up to this sequence is in the index already.
+    checkpoints: a sync that was cut off goes on from the one that is there; forgotten at the end.
+    on_progress: called with the number of rows so far, after each page and each second; what it raises ends the sync.
+    Raises what the source and the writer raise; what was written until then stays and does no harm.
+    """
+    done = checkpoints.load() if checkpoints else None
+    if done is None or not source.can_go_on(done):
+        # The sequence is read first: whatever is announced while the rows are read has a higher one.
+        done = Checkpoint([], source.start(watermark), 0, {})
+    work = _Work(done, checkpoints, on_progress)
+    try:
+        write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
+    except BaseException:
+        # Who could not write the rows cannot write this either.
+        with suppress(IndexerError):
+            work.save()
+        raise
+    if checkpoints:
+        checkpoints.forget()
+    return SyncResult(work.done.rows, work.done.sequence, work.done.rejected)
+
+
+class _Work:
+    """How far one sync is. done: everything up to there is written."""
+
+    def __init__(self, done: Checkpoint, checkpoints: Checkpoints | None, on_progress: Callable[[int], None]) -> None:
+        self.done = done
+        self._checkpoints = checkpoints
+        self._on_progress = on_progress
+        self._saved = done
+        self._saved_at_s = time.monotonic()
+
+    def on_written(self, page: SourcePage, result: WriteResult) -> None:
+        done = self.done
+        rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in result.rejected}
+        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected)
+        if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
+            self.save()
+        self._on_progress(self.done.rows)
+
+    def on_idle(self) -> None:
+        self._on_progress(self.done.rows)
+
+    def save(self) -> None:
+        if self._checkpoints and self.done is not self._saved:
+            self._checkpoints.save(self.done)
+            self._saved, self._saved_at_s = self.done, time.monotonic()
 
 
 def sync_cell(
@@ -33,34 +169,12 @@ def sync_cell(
     writer: WritesDocuments,
     *,
     batch_size: int,
-    watermark: int = 0,
+    checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> SyncResult:
-    """Write every row of the cell, deleted ones too; repeating it changes nothing.
-
-    watermark: every change up to this sequence is in the index already.
-    on_progress: called after each batch with the number of rows so far.
-    Raises CellUnreachableError, and what the writer raises; what was written until then stays and does no harm.
-    """
-    # Read first: whatever is announced while the rows are read has a higher sequence.
-    sequence = adapter.published_sequence()
-    foreign = adapter.first_foreign_sequence(watermark)
-    if foreign is not None:
-        # It is in no row, only in the changelog, which has to be read from there.
-        sequence = min(sequence, foreign - 1)
-    rows = 0
-    rejected: list[Rejection] = []
-    request = PageRequest(EVERYTHING, _BY_UUID, batch_size)
-    while True:
-        page = adapter.read_page(request)
-        if page:
-            documents = [to_document(row.cell_uuid, row.revision, row.record) for row in page]
-            rejected += writer.write(documents).rejected
-            rows += len(page)
-            on_progress(rows)
-        if len(page) < batch_size:
-            return SyncResult(rows, sequence, tuple(rejected))
-        request = PageRequest(EVERYTHING, _BY_UUID, batch_size, _BY_UUID.values(page[-1].record))
+    """`sync` straight from a cell that nothing is known of yet."""
+    source = CellSource(adapter, batch_size=batch_size)
+    return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
 
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
@@ -69,19 +183,19 @@ def is_empty(adapter: ChangelogAdapter) -> bool:
 
 
 def sync_and_record(
-    adapter: ChangelogAdapter,
+    cell_uuid: str,
+    source: Source,
     writer: IndexWriter,
     *,
-    batch_size: int,
+    checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> SyncResult:
-    """`sync_cell`, then make it searchable and save the progress: for those who sync outside the indexer.
+    """`sync`, then make it searchable and save the progress: for those who sync outside the indexer.
 
-    The cell is complete afterwards unless a row was rejected. Raises what `sync_cell` raises.
+    The cell is complete afterwards unless a row was rejected. Raises what `sync` raises.
     """
-    cell_uuid = adapter.cell.uuid
     saved = writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
-    result = sync_cell(adapter, writer, batch_size=batch_size, watermark=saved.watermark, on_progress=on_progress)
+    result = sync(source, writer, watermark=saved.watermark, checkpoints=checkpoints, on_progress=on_progress)
     writer.make_searchable()
     saved = writer.load_progress().get(cell_uuid, saved)
     writer.save_progress(
@@ -95,7 +209,3 @@ def sync_and_record(
         ]
     )
     return result
-
-
-RESOURCE_TYPES: Mapping[str, Callable[..., SyncResult]] = {"OS::Nova::Server": sync_and_record}
-"""What can be synced, by the name that users give it (Searchlight's, and Heat's)."""

@@ -7,6 +7,7 @@ from cells.errors import CellInUseError
 from cells.fleet import Fleet
 from cells.model import Cell
 from indexer.backends.base import IndexWriter
+from indexer.checkpoints import forget_checkpoints
 from indexer.errors import LeaseHeldError
 from indexer.leases import CellLeases
 
@@ -51,6 +52,7 @@ def remove_cell(
             confirm()
             on_batch(rows)
 
+        forget_checkpoints(writer, cell.uuid)
         rows = writer.remove_cell(cell.uuid, between_batches)
         confirm()
         return Removed(rows, fleet.remove_cell(cell))

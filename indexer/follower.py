@@ -13,6 +13,7 @@ from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.bulk_sync import is_empty, sync_cell
 from indexer.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.checkpoints import FROM_CELLS, Checkpoints
 from indexer.consumer import Consumer, Receives
 from indexer.errors import IndexerError
 from indexer.leases import CellLeases
@@ -202,11 +203,17 @@ class CellFollower:
                     _log.info("indexer.sync_started", cell=self.cell.name)
                     tracker.start_over()
                     self._publish_progress()
-                    result = sync_cell(adapter, writer, batch_size=batch_size, on_progress=between_sync_batches)
+                    result = sync_cell(
+                        adapter,
+                        writer,
+                        batch_size=batch_size,
+                        checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
+                        on_progress=between_sync_batches,
+                    )
                 tracker.advance_to(result.sequence)
                 tracker.mark_synced()
-                for rejection in result.rejected:
-                    rereader.add(rejection.document.id)
+                for instance_uuid in result.rejected:
+                    rereader.add(instance_uuid)
                 _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
             self._activity = Activity.CATCHING_UP
             if catch_up(

@@ -66,6 +66,14 @@ def progress_mapping(instances_index: str) -> dict[str, Any]:
     }
 
 
+def state_mapping() -> dict[str, Any]:
+    """The `mappings` of the index that keeps facts about work on the index (IndexWriter.save_state)."""
+    return {
+        "dynamic": "strict",
+        "properties": {"kind": {"type": "keyword"}, "name": {"type": "keyword"}, "value": _NOT_INDEXED},
+    }
+
+
 def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
     """The `settings` of an index of instances.
 

@@ -126,7 +126,8 @@ class NativeAdapter:
         )
         if request.after is not None:
             statement = statement.where(after(request.order, request.after, _COLUMNS, self._dialect))
-        return [self._row(row) for row in connection.execute(statement)]
+        # All at once: asking the driver for one row after the other takes a fifth longer.
+        return [self._row(row) for row in connection.execute(statement).all()]
 
     def _row(self, row: Row[Any]) -> InstanceRow:
         return InstanceRow(self._cell.uuid, row[_REVISION], dict(zip(_NAMES, row, strict=False)))

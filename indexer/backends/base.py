@@ -146,6 +146,14 @@ class IndexWriter(Protocol):
         """Progress by cell uuid, of every cell that the index knows."""
         ...
 
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        """Keep facts about work on the index, by name, each a value that JSON can express; None forgets one."""
+        ...
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        """The facts of one kind, by name, as JSON gives them back."""
+        ...
+
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         """Forget a cell: its progress first, so that nobody takes what is left for the whole, then its rows in batches.
 

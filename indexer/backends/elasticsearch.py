@@ -32,17 +32,27 @@ from indexer.backends.elasticsearch_documents import (
     Removed,
     VersionType,
     check_progress_saved,
+    check_state_saved,
     from_found,
     from_progress_hits,
     from_removal,
+    from_state_hits,
     outcome,
     row_decoder,
     to_bulks,
     to_progress_bulk,
+    to_state_bulk,
 )
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
-from indexer.mapping import MAPPING_VERSION, index_settings, instance_mapping, progress_mapping, progress_settings
+from indexer.mapping import (
+    MAPPING_VERSION,
+    index_settings,
+    instance_mapping,
+    progress_mapping,
+    progress_settings,
+    state_mapping,
+)
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS
@@ -63,15 +73,16 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names that belong to one prefix: two aliases of the physical index, and the index of the progress."""
+    """The names that belong to one prefix: two aliases of the physical index, and the indexes of progress and state."""
 
     read: str
     write: str
     progress: str
+    state: str
 
     @classmethod
     def of(cls, prefix: str) -> "_Names":
-        return cls(f"{prefix}-instances", f"{prefix}-instances-write", f"{prefix}-progress")
+        return cls(f"{prefix}-instances", f"{prefix}-instances-write", f"{prefix}-progress", f"{prefix}-state")
 
 
 class ElasticsearchWriter:
@@ -90,6 +101,12 @@ class ElasticsearchWriter:
         The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
         reads the name there. Raises IndexRequestError when a newer program has made the index.
         """
+        if not self._mappings(self._names.state):
+            self._create(
+                self._names.state,
+                settings=progress_settings(replicas=self._settings.replicas),
+                mappings=state_mapping(),
+            )
         if not self._extend_mapping():
             physical = self._agree_on_physical_index()
             self._forget_progress()
@@ -172,6 +189,15 @@ class ElasticsearchWriter:
     def load_progress(self) -> Mapping[str, CellProgress]:
         return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
 
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        if values:
+            path = f"/{self._names.state}/_bulk?refresh=true"
+            check_state_saved(send(self._client, "POST", path, to_state_bulk(kind, values), content_type=NDJSON))
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        body = {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
+        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", body))
+
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
         with self._forgetting_what_is_deleted():
@@ -243,12 +269,9 @@ class ElasticsearchWriter:
 
     def _forget_progress(self) -> None:
         """Without an index of instances no progress is true: someone has removed the index by hand."""
-        send(
-            self._client,
-            "POST",
-            f"/{self._names.progress}/_delete_by_query?refresh=true&conflicts=proceed",
-            {"query": {"match_all": {}}},
-        )
+        names = f"{self._names.progress},{self._names.state}"
+        path = f"/{names}/_delete_by_query?refresh=true&conflicts=proceed"
+        send(self._client, "POST", path, {"query": {"match_all": {}}})
 
     def _identity(self) -> Mapping[str, Any]:
         """What tells the physical index from a later one that has its name."""

@@ -27,6 +27,7 @@ MAX_CELLS = 10_000
 VersionType = Literal["external", "external_gte"]
 
 _CREATED_OR_UPDATED = (200, 201)
+_NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
 _PIECE_HEADS = tuple(f'"{name}":{{'.encode() for name in PIECE_NAMES)
@@ -69,6 +70,10 @@ class _BulkAnswer(msgspec.Struct):
     items: list[_BulkItem]
 
 
+class _StateBulkAnswer(msgspec.Struct):
+    items: list[dict[str, _Written]]
+
+
 class _Progress(msgspec.Struct):
     watermark: int
     fresh_as_of: int
@@ -88,6 +93,23 @@ class _ProgressAnswer(msgspec.Struct):
     hits: _ProgressHits
 
 
+class _Fact(msgspec.Struct):
+    name: str
+    value: Any
+
+
+class _FactHit(msgspec.Struct):
+    source: _Fact = msgspec.field(name="_source")
+
+
+class _FactHits(msgspec.Struct):
+    hits: list[_FactHit]
+
+
+class _FactAnswer(msgspec.Struct):
+    hits: _FactHits
+
+
 _Source = msgspec.defstruct(
     "_Source",
     [("cell_uuid", str), ("view", dict[str, msgspec.Raw]), *((name, Any, None) for name in INSTANCE_FIELDS)],
@@ -105,7 +127,9 @@ class _FoundAnswer(msgspec.Struct):
 
 
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
+_STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
 _PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
 _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
@@ -181,6 +205,34 @@ def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
         hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
         for hit in _decoded(_PROGRESS_ANSWER, answer).hits.hits
     }
+
+
+def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
+    """The body of a bulk request that keeps facts, or forgets those that are None."""
+    lines: list[bytes] = []
+    for name, value in values.items():
+        target = {"_id": f"{kind}:{name}"}
+        if value is None:
+            lines.append(_encode({"delete": target}))
+        else:
+            # Under a key of its own, since a field that is not indexed has to be an object.
+            lines += [_encode({"index": target}), _encode({"kind": kind, "name": name, "value": {"json": value}})]
+    return b"\n".join([*lines, b""])
+
+
+def check_state_saved(answer: bytes) -> None:
+    """Raises IndexUnavailableError or IndexRequestError when the server did not do what `to_state_bulk` says."""
+    for item in _decoded(_STATE_BULK_ANSWER, answer).items:
+        for action, written in item.items():
+            is_gone = action == "delete" and written.status == _NOT_FOUND
+            if written.status not in _CREATED_OR_UPDATED and not is_gone:
+                failure = IndexUnavailableError if is_passing(written.status) else IndexRequestError
+                raise failure(f"the state could not be saved: status {written.status}, {written.error or Cause()}")
+
+
+def from_state_hits(answer: bytes) -> dict[str, Any]:
+    """Facts by name out of the answer of a search."""
+    return {hit.source.name: hit.source.value["json"] for hit in _decoded(_FACT_ANSWER, answer).hits.hits}
 
 
 def from_removal(answer: bytes) -> Removed:

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult, ignore_removed
@@ -56,6 +58,10 @@ _REMOVE_PROGRESS = "DELETE FROM progress WHERE cell_uuid = ?"
 # In the order of the rows, so that all batches together read the table once.
 _REMOVABLE = "SELECT rowid FROM documents WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"
 _REMOVE_ROW = "DELETE FROM documents WHERE rowid = ?"
+_CREATE_STATE = (
+    "CREATE TABLE IF NOT EXISTS state (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
+    "PRIMARY KEY (kind, name)) STRICT"
+)
 _SAVE_PROGRESS = "INSERT OR REPLACE INTO progress (cell_uuid, watermark, fresh_as_of, is_complete) VALUES (?, ?, ?, ?)"
 
 
@@ -87,6 +93,8 @@ class SqliteWriter:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             else:
                 _require_known_schema(version, self._path)
+            # Later than the first files, and nothing that a program without it would miss.
+            self._connection.execute(_CREATE_STATE)
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         try:
@@ -142,6 +150,20 @@ class SqliteWriter:
     def load_progress(self) -> Mapping[str, CellProgress]:
         with self._turn, _translated(self._path):
             return _read_progress(self._connection)
+
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        with self._transaction():
+            for name, value in values.items():
+                if value is None:
+                    self._connection.execute("DELETE FROM state WHERE kind = ? AND name = ?", (kind, name))
+                else:
+                    encoded = msgspec.json.encode(value)
+                    self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (kind, name, encoded))
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        with self._turn, _translated(self._path):
+            found = self._connection.execute("SELECT name, value FROM state WHERE kind = ?", (kind,))
+            return {name: msgspec.json.decode(value) for name, value in found}
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self._transaction():

@@ -211,6 +211,16 @@ def test_progress_is_kept(index: Index) -> None:
     assert index.progress() == expected
 
 
+def test_state_is_kept_by_kind_and_name_until_it_is_forgotten(index: Index) -> None:
+    assert index.writer.load_state("sync") == {}
+    index.writer.save_state("sync", {"c0": {"rows": 3, "after": ["é", None]}, "c1": [1.5]})
+    index.writer.save_state("other", {"c0": "text"})
+    index.writer.save_state("sync", {"c0": {"rows": 4}, "c1": None, "never there": None})
+    assert index.writer.load_state("sync") == {"c0": {"rows": 4}}
+    assert index.writer.load_state("other") == {"c0": "text"}
+    assert index.progress() == {}, "state is no progress"
+
+
 def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) -> None:
     generator = random.Random(5)
     uuids = [str(UUID(int=generator.getrandbits(128), version=4)) for _ in range(300)]

@@ -7,6 +7,8 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from cells.clock import system_clock
 from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError
@@ -37,6 +39,7 @@ class MemoryIndex:
     documents: dict[str, Document] = field(default_factory=dict)
     searchable: dict[str, Document] = field(default_factory=dict)
     saved: dict[str, CellProgress] = field(default_factory=dict)
+    state: dict[str, dict[str, Any]] = field(default_factory=dict)
     writes: list[int] = field(default_factory=list)
     reads: list[set[str]] = field(default_factory=list)
     failures: int = 0
@@ -52,7 +55,7 @@ class MemoryIndex:
     def replace(self) -> None:
         """Somebody removes the index and makes an empty one."""
         with self._lock:
-            self.documents, self.searchable, self.saved = {}, {}, {}
+            self.documents, self.searchable, self.saved, self.state = {}, {}, {}, {}
             self.is_replaced = True
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
@@ -119,6 +122,19 @@ class MemoryIndex:
     def load_progress(self) -> Mapping[str, CellProgress]:
         self._maybe_fail()
         return dict(self.saved)
+
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        with self._lock:
+            self._maybe_fail()
+            facts = self.state.setdefault(kind, {})
+            for name, value in values.items():
+                facts.pop(name, None)
+                if value is not None:
+                    facts[name] = msgspec.json.decode(msgspec.json.encode(value))
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        self._maybe_fail()
+        return dict(self.state.get(kind, {}))
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self._lock:

@@ -1,11 +1,14 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from threading import Event
 
 import pytest
 
 from cells.model import InstanceRow
-from indexer.backends.base import CellProgress
-from indexer.bulk_sync import RESOURCE_TYPES, sync_and_record, sync_cell
+from indexer.backends.base import CellProgress, Document, WriteResult
+from indexer.bulk_sync import RESOURCE_TYPES, CellSource, sync_and_record, sync_cell
+from indexer.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from indexer.documents import to_document
+from indexer.errors import IndexUnavailableError
 from query.page import PageRequest
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
 
@@ -60,7 +63,7 @@ def test_old_page_never_overwrites_a_newer_change() -> None:
 
 def test_progress_is_saved_only_after_everything_can_be_found() -> None:
     cell, index = filled_cell(), MemoryIndex()
-    sync_and_record(cell, index, batch_size=3)
+    sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
     assert index.searchable == index.documents
     assert index.saved == {CELL_UUID: CellProgress(CELL_UUID, 10, 0, is_complete=True)}
 
@@ -68,18 +71,121 @@ def test_progress_is_saved_only_after_everything_can_be_found() -> None:
 def test_progress_that_is_further_is_kept() -> None:
     cell, index = filled_cell(), MemoryIndex()
     index.saved[CELL_UUID] = CellProgress(CELL_UUID, 12, 77, is_complete=False)
-    sync_and_record(cell, index, batch_size=3)
+    sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
     assert index.saved[CELL_UUID] == CellProgress(CELL_UUID, 12, 77, is_complete=True)
 
 
 def test_cell_with_a_rejected_row_is_not_complete() -> None:
     cell, index = filled_cell(), MemoryIndex()
     index.refused[next(iter(cell.rows))] = "too long"
-    result = sync_and_record(cell, index, batch_size=3)
-    assert [rejection.reason for rejection in result.rejected] == ["too long"]
+    result = sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
+    assert list(result.rejected.values()) == ["too long"]
     assert not index.saved[CELL_UUID].is_complete
     assert len(index.documents) == 9
 
 
 def test_servers_can_be_synced() -> None:
     assert list(RESOURCE_TYPES) == ["OS::Nova::Server"]
+
+
+class CutOffError(Exception):
+    """Somebody stops a sync in the middle."""
+
+
+def cut_off_after(rows: int) -> Callable[[int], None]:
+    def on_progress(done: int) -> None:
+        if done >= rows:
+            raise CutOffError
+
+    return on_progress
+
+
+def checkpoints_in(index: MemoryIndex) -> Checkpoints:
+    return Checkpoints(index, CELL_UUID, FROM_CELLS)
+
+
+def cut_off_sync(cell: MemoryCell, index: MemoryIndex, *, rows: int) -> None:
+    with pytest.raises(CutOffError):
+        sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index), on_progress=cut_off_after(rows))
+
+
+def test_sync_that_was_cut_off_goes_on_where_it_was_and_promises_no_more_than_at_its_start() -> None:
+    cell, index = filled_cell(20), MemoryIndex()
+    cut_off_sync(cell, index, rows=10)
+    written = versions(index)
+    assert 10 <= len(written) < 20
+    for uuid in written:
+        cell.update(uuid, host="newer")
+    cell.pages_read = 0
+    result = sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index))
+    assert (result.rows, result.sequence) == (20, 20)
+    assert cell.pages_read < 10, "what was read before is not read again"
+    assert index.documents.keys() == cell.rows.keys()
+    assert index.state["sync"] == {}, "a sync that is done leaves nothing to go on from"
+
+
+def test_row_that_was_rejected_before_the_cut_is_not_forgotten_after_it() -> None:
+    cell, index = filled_cell(20), MemoryIndex()
+    first = min(cell.rows)
+    index.refused[first] = "too long"
+    cut_off_sync(cell, index, rows=10)
+    assert sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index)).rejected == {first: "too long"}
+
+
+@pytest.mark.parametrize("what", ["changes are gone", "older copy", "another program", "cell was removed"])
+def test_sync_starts_again_when_what_was_read_before_is_worth_nothing(what: str) -> None:
+    cell, index = filled_cell(20), MemoryIndex()
+    cut_off_sync(cell, index, rows=10)
+    match what:
+        case "changes are gone":
+            cell.create()
+            cell.create()
+            cell.prune(21)
+        case "older copy":
+            cell.changes, cell.last_sequence = cell.changes[:15], 15
+        case "another program":
+            index.state["sync"] = {name: {"other": "shape"} for name in index.state["sync"]}
+        case "cell was removed":
+            forget_checkpoints(index, CELL_UUID)
+    index.documents.clear()
+    sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index))
+    assert index.documents.keys() == cell.rows.keys()
+
+
+def test_page_that_was_not_written_is_read_again_although_a_later_one_was() -> None:
+    class FailingOnce(MemoryIndex):
+        """The page with the first row fails, and not before the page after it is written."""
+
+        later_is_written = Event()
+
+        def write(self, documents: Sequence[Document]) -> WriteResult:
+            if min(cell.rows) not in {document.id for document in documents}:
+                result = super().write(documents)
+                self.later_is_written.set()
+                return result
+            assert self.later_is_written.wait(60)
+            raise IndexUnavailableError("away")
+
+    cell, index = filled_cell(20), FailingOnce()
+    with pytest.raises(IndexUnavailableError):
+        sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index))
+    healthy = MemoryIndex(documents=index.documents, state=index.state)
+    sync_cell(cell, healthy, batch_size=2, checkpoints=checkpoints_in(healthy))
+    assert healthy.documents.keys() == cell.rows.keys()
+
+
+def test_next_page_is_read_while_one_is_written() -> None:
+    read = [Event() for _ in range(3)]
+
+    class WatchedCell(MemoryCell):
+        def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+            page = super().read_page(request)
+            read[min(self.pages_read, 3) - 1].set()
+            return page
+
+    cell = WatchedCell()
+    for _ in range(6):
+        cell.create()
+    index = MemoryIndex(before_write=lambda: read[1].wait(60) or pytest.fail("nobody reads while this is written"))
+    sync_cell(cell, index, batch_size=3)
+    assert index.documents.keys() == cell.rows.keys()

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.bulk_sync import sync_and_record
+from indexer.bulk_sync import CellSource, sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
@@ -166,7 +166,7 @@ def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) 
     stage.cell.prune(2)
     stage.cell.pass_on(notification, foreign)
     stage.cell.create()
-    sync_and_record(stage.cell, stage.index, batch_size=3)
+    sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
         assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
@@ -182,7 +182,9 @@ def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(st
         wait_until(stage.is_followed_to_the_end)
         for _ in range(5):
             stage.cell.create()
-        sync_and_record(stage.cell, stage.index, batch_size=3)  # as the one that was active would leave it
+        sync_and_record(
+            CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index
+        )  # as the one that was active would leave it
         stage.cell.prune(5)
         pages_read = stage.cell.pages_read
         stage.bus.waiting.append(stage.cell.create())

@@ -1,0 +1,149 @@
+"""`scripts/bench sync`: from the databases of the cells to the index, against a bare bulk of the same documents.
+
+The bare loop has every document in memory, as the dict that it is in the index. It encodes them with the fastest JSON
+there is and keeps two bulk requests of 500 in flight, which is as fast as one process gets. Ours reads the rows from
+the cells, renders what answers are made of, and writes the same documents. Each round is into an empty index.
+"""
+
+import itertools
+import os
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from elasticsearch import Elasticsearch
+from sqlalchemy import insert
+
+from bench import fleet as made_up
+from bench.measure import Figure, at_least, figure, seconds
+from cells.adapters import open_changelog_adapter
+from cells.database import create_database_engine, writing
+from cells.migrations import upgrade_cell
+from cells.model import Cell, CellKind
+from cells.tables import instances
+from indexer.backends import open_writer
+from indexer.backends.base import IndexWriter
+from indexer.backends.elasticsearch_documents import to_bulks
+from indexer.backends.settings import IndexSettings
+from indexer.bulk_sync import CellSource, sync
+from indexer.documents import to_document
+from indexer.settings import IndexerSettings
+
+_CELLS = 4
+_BATCH = IndexerSettings().sync_batch_size
+_IN_FLIGHT = 2
+
+
+def run(directory: Path, quick: bool) -> Iterator[Figure]:
+    """quick: 4,000 instances a round instead of 20,000. Only where the URL of an Elasticsearch is given."""
+    url = os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL")
+    if not url:
+        return
+    count = 4_000 if quick else 20_000
+    rounds = 3 if quick else 5
+    cells = [_filled_cell(directory, number, count // _CELLS) for number in range(_CELLS)]
+    documents = _as_dicts(cells)
+    rates: list[tuple[float, float]] = []
+    for number in range(rounds + 1):
+        took_s = {}
+        for ours in (True, False) if number % 2 else (False, True):
+            with _Index(url) as index:
+                took_s[ours] = seconds(_ours(cells, index.writer) if ours else _bare(url, index.prefix, documents))
+                assert index.count() == count
+        if number:
+            rates.append((count / took_s[True], count / took_s[False]))
+    ours_rate, bare_rate = (statistics.median(rate[side] for rate in rates) for side in (0, 1))
+    yield figure(
+        "sync.elasticsearch",
+        statistics.median(one / other for one, other in rates),
+        "ratio",
+        f"{ours_rate:,.0f} instances/s from {_CELLS} SQLite cells to the index / {bare_rate:,.0f} of a bare bulk of "
+        f"the same documents, {count} instances a round",
+        runs=rounds,
+        goal=at_least(0.85),
+    )
+
+
+def _ours(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
+    def sync_one(cell: Cell) -> None:
+        with closing(open_changelog_adapter(cell)) as adapter:
+            sync(CellSource(adapter, batch_size=_BATCH), writer)
+
+    def sync_all() -> None:
+        with ThreadPoolExecutor(_CELLS) as threads:
+            list(threads.map(sync_one, cells))
+
+    return sync_all
+
+
+def _bare(url: str, prefix: str, documents: Sequence[tuple[str, dict[str, Any]]]) -> Callable[[], None]:
+    path = f"/{prefix}-instances-write/_bulk?filter_path=errors"
+    headers = {"content-type": "application/x-ndjson", "accept": "application/json"}
+    encode = msgspec.json.Encoder().encode
+
+    def bulk_all() -> None:
+        with Elasticsearch(url) as client, ThreadPoolExecutor(_IN_FLIGHT) as threads:
+
+            def send(start: int) -> None:
+                lines: list[bytes] = []
+                for uuid, document in documents[start : start + 500]:
+                    action = {"index": {"_id": uuid, "version": 1, "version_type": "external"}}
+                    lines += [encode(action), encode(document)]
+                body = b"\n".join([*lines, b""])
+                answer = client.perform_request("POST", path, headers=headers, body=body)
+                assert answer.body == {"errors": False}
+
+            list(threads.map(send, range(0, len(documents), 500)))
+
+    return bulk_all
+
+
+def _filled_cell(directory: Path, number: int, count: int) -> Cell:
+    url = f"sqlite:///{directory}/cell{number}.db"
+    engine = create_database_engine(url)
+    upgrade_cell(engine)
+    records = made_up.records(count, seed=number + 2)
+    while batch := list(itertools.islice(records, 1000)):
+        with writing(engine) as connection:
+            connection.execute(insert(instances), [{**record, "revision": 1} for record in batch])
+    engine.dispose()
+    return Cell(made_up.cell_uuids(_CELLS)[number], f"cell{number}", CellKind.NATIVE, url, "memory://")
+
+
+def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:
+    """What our documents are in the index, decoded from what we send."""
+    dicts = []
+    for cell in cells:
+        with closing(open_changelog_adapter(cell)) as adapter:
+            for page in CellSource(adapter, batch_size=_BATCH).pages(None):
+                for row in page.documents:
+                    [bulk], _ = to_bulks([to_document(row.cell_uuid, row.version, row.record)])
+                    dicts.append((row.id, msgspec.json.decode(bulk.body.splitlines()[1])))
+    return dicts
+
+
+class _Index:
+    """An empty index, removed at the end."""
+
+    def __init__(self, url: str) -> None:
+        self.prefix = f"fleetlight-bench-{uuid4().hex}"
+        self._client = Elasticsearch(url, request_timeout=30)
+        self.writer = open_writer(IndexSettings(backend="elasticsearch", urls=(url,), prefix=self.prefix, replicas=0))
+
+    def __enter__(self) -> "_Index":
+        self.writer.prepare()
+        return self
+
+    def count(self) -> int:
+        self.writer.make_searchable()
+        return int(self._client.count(index=f"{self.prefix}-instances").body["count"])
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.close()
+        self._client.indices.delete(index=list(self._client.indices.get(index=f"{self.prefix}-*").body))
+        self._client.close()

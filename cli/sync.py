@@ -1,0 +1,155 @@
+"""`fleetlight index sync`: everything that the cells have, into the index."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from cells.adapters import open_changelog_adapter
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.fleet import Fleet
+from cells.model import Cell
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import chosen_cells, open_fleet
+from cli.options import CellOption, ConfigOption, DataDirOption, examples
+from cli.output import print_error, print_notice, print_result
+from cli.settings import Settings, load_settings
+from cli.work_progress import Show, shown_progress
+from indexer.backends import open_writer
+from indexer.backends.base import IndexWriter
+from indexer.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
+from indexer.checkpoints import FROM_CELLS, Checkpoints
+from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.leases import CellLeases
+from indexer.pace import Pace
+
+_INTERRUPTED = 130
+_CELLS_AT_ONCE = 4
+
+
+class SyncSource(StrEnum):
+    """Where the rows come from."""
+
+    CELLS = "cells"
+
+
+class _StopRequestedError(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the syncs of all cells share."""
+
+    settings: Settings
+    fleet: Fleet
+    writer: IndexWriter
+    leases: CellLeases
+    pace: Pace
+    stop: Event
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `index`."""
+    app.command(
+        epilog=examples(
+            "fleetlight index sync --type OS::Nova::Server",
+            "fleetlight index sync --type OS::Nova::Server --cell cell2 --rate 2000",
+        )
+    )(sync)
+
+
+def sync(
+    resource_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
+    ],
+    *,
+    cell: CellOption = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")] = (
+        _CELLS_AT_ONCE
+    ),
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write everything that the cells have into the index. Safe while changes arrive, and can be repeated.
+
+    One that was cut off, also by Ctrl-C, goes on where it was. One at a time for each cell: while another process syncs
+    or removes it, the exit code is 1.
+    """
+    if resource_type not in RESOURCE_TYPES:
+        raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
+    settings = load_settings(config, data_dir)
+    stop = Event()
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
+        shown_progress("instances") as start,
+    ):
+        writer.prepare()
+        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop)
+        cells = chosen_cells(fleet, cell)
+        # Deleted instances are synced too, but nobody counts them.
+        shows = [start(target.name, fleet.count_mappings(target.uuid)) for target in cells]
+        failed = _sync_cells(work, cells, shows, parallel)
+    if failed:
+        raise CommandError(f"not synced completely: {', '.join(failed)}")
+
+
+def _sync_cells(work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[str]:
+    """Sync the cells, some at once; returns the names of those that are not complete."""
+    with ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
+        syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
+        try:
+            return [cell.name for cell, done in zip(cells, syncs, strict=True) if not _is_complete(cell, done)]
+        except KeyboardInterrupt:
+            work.stop.set()
+            threads.shutdown(cancel_futures=True)
+            print_notice("stopped; the same command goes on from here")
+            raise typer.Exit(_INTERRUPTED) from None
+        except BaseException:
+            work.stop.set()
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _is_complete(cell: Cell, done: Future[SyncResult]) -> bool:
+    try:
+        result = done.result()
+    except (CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
+        print_error(str(error))
+        return False
+    print_result(f"{cell.name}: {result.rows} instances synced, complete up to sequence {result.sequence}")
+    for uuid, reason in result.rejected.items():
+        print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
+    return not result.rejected
+
+
+def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
+    with work.leases.bulk(target) as confirm:
+        # It may have been removed before we had the lease.
+        cell = work.fleet.cell(target.uuid)
+        checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
+        with closing(open_changelog_adapter(cell)) as adapter:
+            source = CellSource(adapter, batch_size=work.settings.indexer.sync_batch_size, spend=work.pace.spend)
+            return sync_and_record(
+                cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=_between_pages(work, confirm, show)
+            )
+
+
+def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:
+    def between_pages(rows: int) -> None:
+        if work.stop.is_set():
+            raise _StopRequestedError
+        confirm()
+        show(rows)
+
+    return between_pages

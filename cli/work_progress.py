@@ -1,0 +1,39 @@
+"""How far a long piece of work is, for each cell: bars on a terminal, now and then a line otherwise."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from cli.output import print_notice, progress_bar
+
+_LINE_INTERVAL_S = 10.0
+
+Show = Callable[[int], None]
+
+
+@contextmanager
+def shown_progress(what: str) -> Iterator[Callable[[str, int], Show]]:
+    """Gives a function (name, expected) that gives a function to call with the number done so far.
+
+    what: the plural of what is counted. expected: how many there may be; more are no surprise.
+    """
+    with progress_bar() as bar:
+
+        def start_bar(name: str, expected: int) -> Show:
+            task = bar.add_task(name, total=expected)
+            return lambda done: bar.update(task, completed=done, total=max(expected, done))
+
+        def start_lines(name: str, expected: int) -> Show:
+            turn, due_s = Lock(), time.monotonic() + _LINE_INTERVAL_S
+
+            def show(done: int) -> None:
+                nonlocal due_s
+                with turn:
+                    if time.monotonic() >= due_s:
+                        print_notice(f"{name}: {done} of {max(expected, done)} {what}")
+                        due_s = time.monotonic() + _LINE_INTERVAL_S
+
+            return show
+
+        yield start_lines if bar.disable else start_bar

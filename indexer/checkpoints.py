@@ -1,0 +1,54 @@
+"""Where a sync of a cell is, kept beside the progress: one that was killed goes on from there."""
+
+import msgspec
+
+from indexer.backends.base import IndexWriter
+
+FROM_CELLS = "cells"
+FROM_API = "api"
+
+_KIND = "sync"
+# A sync that has more than that to complain about is not worth going on with from the middle.
+_MAX_REJECTED = 1000
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """Everything up to `position` has been written.
+
+    position: of the last row, in the terms of the source. sequence: of the cell, from before the first row was read.
+    rows: how many there were so far. rejected: uuid -> why the index does not take it.
+    """
+
+    position: list[str]
+    sequence: int
+    rows: int
+    rejected: dict[str, str]
+
+
+class Checkpoints:
+    """The checkpoint of one cell and source. Every call raises what the writer raises."""
+
+    def __init__(self, writer: IndexWriter, cell_uuid: str, source: str) -> None:
+        self._writer = writer
+        self._name = f"{source}:{cell_uuid}"
+
+    def load(self) -> Checkpoint | None:
+        """None if no sync was cut off, or if its checkpoint is one of another version of this program."""
+        found = self._writer.load_state(_KIND).get(self._name)
+        try:
+            return None if found is None else msgspec.convert(found, Checkpoint)
+        except msgspec.ValidationError:
+            return None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        if len(checkpoint.rejected) <= _MAX_REJECTED:
+            self._writer.save_state(_KIND, {self._name: msgspec.to_builtins(checkpoint)})
+
+    def forget(self) -> None:
+        self._writer.save_state(_KIND, {self._name: None})
+
+
+def forget_checkpoints(writer: IndexWriter, cell_uuid: str) -> None:
+    """Of all sources: the rows of the cell have left the index."""
+    names = [name for name in writer.load_state(_KIND) if name.endswith(f":{cell_uuid}")]
+    writer.save_state(_KIND, dict.fromkeys(names))
