@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.app import app
 from cli.data_folder import DataFolder
 from cli.embedded import set_up_cells, set_up_fleet
 from indexer.backends import open_writer
@@ -38,10 +40,14 @@ def world(tmp_path: Path) -> World:
     return World(folder, cell.cell.uuid)
 
 
-def start_sync(world: World, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "cli", "index", "sync", "--type", "OS::Nova::Server"]
+def command(world: World) -> list[str]:
+    return ["index", "sync", "--type", "OS::Nova::Server", "--data-dir", str(world.folder.path)]
+
+
+def start_slow_sync(world: World) -> subprocess.Popen[str]:
+    """A page a second, so that it is certainly not done when it ends."""
     return subprocess.Popen(
-        [*command, "--data-dir", str(world.folder.path), *options],
+        [sys.executable, "-m", "cli", *command(world), "--rate", "20"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -60,8 +66,7 @@ def test_sync_goes_on_where_it_was_stopped_or_killed(world: World, number: signa
         def rows_behind() -> int:
             return sum(checkpoint["rows"] for checkpoint in index.load_state("sync").values())
 
-        # A page a second, so that it is certainly not done when it ends.
-        slow = start_sync(world, "--rate", "20")
+        slow = start_slow_sync(world)
         # Who can say goodbye saves where it is; who is killed has saved it some time before.
         wait_until(indexed if number is signal.SIGINT else rows_behind, 60)
         slow.send_signal(number)
@@ -70,7 +75,7 @@ def test_sync_goes_on_where_it_was_stopped_or_killed(world: World, number: signa
             assert slow.returncode == 130
             assert "the same command goes on from here" in errors
         assert 0 < rows_behind() < _INSTANCES
-        output, _ = start_sync(world).communicate(timeout=60)
-        assert output == f"cell1: {_INSTANCES} instances synced, complete up to sequence 0\n"
+        again = CliRunner().invoke(app, command(world))
+        assert again.stdout == f"cell1: {_INSTANCES} instances synced, complete up to sequence 0\n"
         assert indexed() == _INSTANCES
         assert rows_behind() == 0
