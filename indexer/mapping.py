@@ -15,12 +15,15 @@ from query.fields import Field, Kind
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS
 
-MAPPING_VERSION = 2
+MAPPING_VERSION = 3
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
 2  + version, digest_high, digest_low: documents can be compared with their cell
+3  the view is one text in segments; of an instance with a revision, fields that can only be read are not kept
 """
+OLDEST_MAPPING_VERSION = 3
+"""What was written before cannot be read as it is."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = DIGEST_FIELDS = ("version", "digest_high", "digest_low")
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))

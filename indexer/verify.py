@@ -130,7 +130,6 @@ class _Verifier:
         self._has_caught_up = True
 
     def run(self, repair: bool) -> Verification:
-        self._writer.add_missing_digests(self._cell_uuid)
         index = _IndexOfCell(self._writer, self._cell_uuid)
         for uuids in differing(self._adapter, index, self._seen, self._report):
             for batch in _batches(uuids):

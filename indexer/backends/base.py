@@ -13,11 +13,16 @@ import msgspec
 
 from cells.digests import RangeDigest
 from indexer.view import ItemTemplate, View
-from query.fields import Record
+from query.fields import Kind, Record
+from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
+
+_NOT_KEPT: Record = {
+    field.name: None for field in INSTANCE_FIELDS.values() if field.kind is Kind.OTHER and not field.is_list
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,18 @@ class Document:
     @property
     def id(self) -> str:
         return str(self.record["uuid"])
+
+    @property
+    def kept_record(self) -> Record:
+        """What backends keep of the record: all of it only where notifications without a revision made it.
+
+        Those carry a part of the fields, and the rest comes from the document that is there. An instance with a
+        revision is known whole by its cell, so of what can only be read nothing is kept but the view: a page has half
+        as many bytes to carry.
+        """
+        if self.version >= OLDEST_TIME_VERSION:
+            return self.record
+        return {**self.record, **_NOT_KEPT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +122,7 @@ class IndexWriter(Protocol):
         ...
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        """The documents there are among `ids`, in one request, whether searchable yet or not."""
+        """The documents there are among `ids`, with their `kept_record`, in one request, searchable yet or not."""
         ...
 
     def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
@@ -122,10 +139,6 @@ class IndexWriter(Protocol):
 
     def count_foreign(self, cell_uuid: str) -> int:
         """How many searchable documents of the cell come from notifications without a revision."""
-        ...
-
-    def add_missing_digests(self, cell_uuid: str) -> int:
-        """Complete documents that a version before digests wrote; returns how many. Their contents stay the same."""
         ...
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -175,7 +188,7 @@ class IndexSearcher(Protocol):
         ...
 
     async def find(self, uuid: str) -> Record | None:
-        """The record of one instance, also of a deleted one."""
+        """The `kept_record` of one instance, also of a deleted one."""
         ...
 
     async def progress(self) -> Mapping[str, CellProgress]:

@@ -25,12 +25,10 @@ from indexer.backends.elasticsearch_client import (
     send_async,
 )
 from indexer.backends.elasticsearch_documents import (
-    BULK_MAX_DOCUMENTS,
     MAX_CELLS,
     Bulk,
     BulkOutcome,
     Removed,
-    VersionType,
     check_progress_saved,
     check_state_saved,
     from_found,
@@ -47,6 +45,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import (
     MAPPING_VERSION,
+    OLDEST_MAPPING_VERSION,
     index_settings,
     instance_mapping,
     progress_mapping,
@@ -124,10 +123,7 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same before IndexUnavailableError is
         raised: writing everything again later finds the rest stale, which is harmless.
         """
-        return self._write(documents, "external")
-
-    def _write(self, documents: Sequence[Document], version_type: VersionType) -> WriteResult:
-        bulks, rejected = to_bulks(documents, version_type=version_type)
+        bulks, rejected = to_bulks(documents)
         outcomes = [self._send_bulk(bulks[0])] if len(bulks) == 1 else list(self._threads.map(self._send_bulk, bulks))
         for result in outcomes:
             if result.failure is not None:
@@ -155,18 +151,6 @@ class ElasticsearchWriter:
     def count_foreign(self, cell_uuid: str) -> int:
         path = f"/{self._names.write}/_count"
         return compared.from_count(send(self._client, "POST", path, compared.foreign_body(cell_uuid)))
-
-    def add_missing_digests(self, cell_uuid: str) -> int:
-        """Write documents once more under their own version; one that changes meanwhile is newer, with its digest."""
-        completed, after = 0, ""
-        while found := compared.from_hits(
-            self._search(compared.without_digest_body(cell_uuid, after, BULK_MAX_DOCUMENTS))
-        ):
-            completed += self._write(list(self.read(found).values()), "external_gte").applied
-            after = max(found)
-        if completed:
-            self.make_searchable()
-        return completed
 
     def remove(self, versions: Mapping[str, int]) -> None:
         """Nothing else but `remove_cell` deletes documents of instances."""
@@ -250,6 +234,11 @@ class ElasticsearchWriter:
                 raise IndexRequestError(
                     f"index {name} has mapping version {version}, this program writes {MAPPING_VERSION}: "
                     "upgrade the program, or let it have another index.prefix"
+                )
+            if version < OLDEST_MAPPING_VERSION:
+                raise IndexRequestError(
+                    f"index {name} has mapping version {version}, this program reads {OLDEST_MAPPING_VERSION} and "
+                    "newer: remove the index, or let the program have another index.prefix, and it fills a new one"
                 )
             wanted = instance_mapping()
             if not wanted["properties"].keys() <= mapping["properties"].keys():

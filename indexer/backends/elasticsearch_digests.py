@@ -107,13 +107,6 @@ def revisions_body(cell_uuid: str, prefixes: Sequence[str], limit: int) -> dict[
     return _ids(_native_documents(cell_uuid, prefixes), limit)
 
 
-def without_digest_body(cell_uuid: str, after: str, limit: int) -> dict[str, Any]:
-    """The body of a search for documents of a mapping before digests, with a higher uuid than `after`, in order."""
-    of_the_cell = [{"term": {"cell_uuid": cell_uuid}}, {"range": {"uuid": {"gt": after}}}]
-    wanted = {"bool": {"filter": of_the_cell, "must_not": {"exists": {"field": VERSION}}}}
-    return {**_ids(wanted, limit), "sort": [{"uuid": "asc"}]}
-
-
 def from_hits(answer: bytes) -> dict[str, int]:
     """Versions by uuid, in the order of the answer."""
     return {hit.id: hit.version for hit in _decoded(answer, _HitsAnswer).hits.hits}

@@ -1,12 +1,12 @@
 """What is sent to and read from Elasticsearch, as bytes; pure.
 
 A document of the index is the record without its nulls, the cell, the uuid as two numbers, its version and digest, and
-the view: each piece an object of its own, so that it can be cut out of an answer without being parsed.
+the view: each piece a value of its own, so that it can be cut out of an answer without being parsed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -24,13 +24,11 @@ BULK_MAX_DOCUMENTS = 500
 BULK_MAX_BYTES = 5_000_000
 MAX_CELLS = 10_000
 
-VersionType = Literal["external", "external_gte"]
-
 _CREATED_OR_UPDATED = (200, 201)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
-_PIECE_HEADS = tuple(f'"{name}":{{'.encode() for name in PIECE_NAMES)
+_PIECE_HEADS = tuple(f'"{name}":'.encode() for name in PIECE_NAMES)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -134,13 +132,8 @@ _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
-def to_bulks(
-    documents: Iterable[Document], *, version_type: VersionType = "external"
-) -> tuple[list[Bulk], list[Rejection]]:
-    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all.
-
-    version_type: of Elasticsearch; with "external_gte" a document also replaces one of the same version.
-    """
+def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]]:
+    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all."""
     bulks: list[Bulk] = []
     rejected: list[Rejection] = []
     kept: list[Document] = []
@@ -148,7 +141,7 @@ def to_bulks(
     size = 0
     for document in documents:
         try:
-            line = _bulk_line(document, version_type)
+            line = _bulk_line(document)
         except (ValueError, OverflowError) as error:
             rejected.append(Rejection(document, str(error)))
             continue
@@ -269,7 +262,7 @@ def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[byt
         rows = []
         for hit in _decoded(answer, body).hits.hits:
             cell_uuid, view, *position = fields(hit.source)
-            rows.append(IndexedRow(cell_uuid, tuple(position), [bytes(raw)[1:-1] for raw in fields(view)]))
+            rows.append(IndexedRow(cell_uuid, tuple(position), [bytes(raw) for raw in fields(view)]))
         return rows
 
     return decode
@@ -283,18 +276,16 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
-def _bulk_line(document: Document, version_type: VersionType) -> bytes:
+def _bulk_line(document: Document) -> bytes:
     """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
-    record = document.record
-    values = {name: value for name, value in record.items() if value is not None}
+    values = {name: value for name, value in document.kept_record.items() if value is not None}
     values["cell_uuid"] = document.cell_uuid
-    values.update(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True))
+    values.update(zip(UUID_PARTS, uuid_parts(document.id), strict=True))
     values.update(zip(DIGEST_FIELDS, (document.version, *row_digest(document.id, document.version)), strict=True))
-    view = b"},".join([head + piece for head, piece in zip(_PIECE_HEADS, document.view, strict=True)])
-    return b'{"index":{"_id":"%b","version":%d,"version_type":"%b"}}\n%b,"view":{%b}}}\n' % (
+    view = b",".join([head + piece for head, piece in zip(_PIECE_HEADS, document.view, strict=True)])
+    return b'{"index":{"_id":"%b","version":%d,"version_type":"external"}}\n%b,"view":{%b}}\n' % (
         document.id.encode(),
         document.version,
-        version_type.encode(),
         _encode(values)[:-1],
         view,
     )
@@ -302,4 +293,4 @@ def _bulk_line(document: Document, version_type: VersionType) -> bytes:
 
 def _document(source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
-    return Document(source.cell_uuid, version, record, tuple([bytes(source.view[name])[1:-1] for name in PIECE_NAMES]))
+    return Document(source.cell_uuid, version, record, tuple([bytes(source.view[name]) for name in PIECE_NAMES]))

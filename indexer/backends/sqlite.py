@@ -132,10 +132,6 @@ class SqliteWriter:
         with self._turn, _translated(self._path):
             return count_foreign(self._connection, cell_uuid)
 
-    def add_missing_digests(self, cell_uuid: str) -> int:
-        """Nothing to do: a digest is computed from the row when it is asked for, so files of any age have it."""
-        return 0
-
     def remove(self, versions: Mapping[str, int]) -> None:
         with self._transaction():
             self._connection.executemany("DELETE FROM documents WHERE uuid = ? AND version <= ?", versions.items())

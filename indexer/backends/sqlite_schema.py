@@ -15,7 +15,7 @@ from query.fields import Kind
 from query.instances import INSTANCE_FIELDS
 
 # Kept in the file as `user_version`; +1 whenever the tables below change.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
@@ -93,7 +93,7 @@ def upsert_statement() -> str:
 
 def row_of(document: Document) -> tuple[Any, ...]:
     """The values of one row, in the order of the columns; raises KeyError when the record is not complete."""
-    record = document.record
+    record = document.kept_record
     return (
         document.cell_uuid,
         document.version,

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,10 +24,9 @@ from indexer.backends.base import (
     IndexWriter,
     WriteResult,
 )
-from indexer.backends.elasticsearch_documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
-from indexer.mapping import DIGEST_FIELDS, MAPPING_VERSION, instance_mapping
+from indexer.mapping import OLDEST_MAPPING_VERSION, instance_mapping
 from indexer.view import PIECE_NAMES
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
@@ -98,6 +96,10 @@ class Index:
         return dict(self._run(self._searcher.progress()))
 
 
+def as_read(document: Document) -> Document:
+    return replace(document, record=document.kept_record)
+
+
 @pytest.fixture(params=BACKENDS)
 def settings(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
     if request.param == "sqlite":
@@ -155,7 +157,7 @@ def test_any_order_and_repetition_leaves_the_same_index(index: Index) -> None:
         repeated = generator.sample([*changes, *changes], 6)
         for start in range(0, len(repeated), 2):
             index.write(*repeated[start : start + 2])
-        assert index.writer.read([make_uuid(number)]) == {make_uuid(number): changes[-1]}
+        assert index.writer.read([make_uuid(number)]) == {make_uuid(number): as_read(changes[-1])}
     assert len(index.uuids(Eq("display_name", "name-3"))) == len(index.uuids()) == 8
 
 
@@ -176,7 +178,7 @@ def test_only_asked_cells_are_searched(index: Index) -> None:
 def test_only_asked_pieces_are_returned_in_the_asked_order(index: Index) -> None:
     document = make_document(1, display_name='quoted "name" \\u002f é \u2028 \U0001f600', tags=["a"])
     index.write(document)
-    for names in ([], ["brief"], ["tags", "links", "common"], PIECE_NAMES):
+    for names in ([], ["public"], ["fault", "ends", "public"], PIECE_NAMES):
         (row,) = index.search(pieces=names)
         assert list(row.pieces) == [document.view[PIECE_NAMES.index(name)] for name in names]
 
@@ -184,6 +186,7 @@ def test_only_asked_pieces_are_returned_in_the_asked_order(index: Index) -> None
 def test_find_returns_the_record_also_of_a_deleted_instance(index: Index) -> None:
     document = make_document(
         1,
+        version=OLDEST_TIME_VERSION,
         deleted=True,
         tags=["b", "a"],
         metadata={"k": None, "é": "\x00"},
@@ -199,7 +202,17 @@ def test_read_returns_documents_that_cannot_be_found_yet(index: Index) -> None:
     documents = [make_document(number, version=number + 7, cell_uuid="c1", tags=["x"]) for number in (1, 2)]
     index.writer.write(documents)
     found = index.writer.read([make_uuid(1), make_uuid(2), make_uuid(3)])
-    assert found == {document.id: document for document in documents}
+    assert found == {document.id: as_read(document) for document in documents}
+
+
+def test_whole_record_is_kept_only_of_what_notifications_without_a_revision_made(index: Index) -> None:
+    native, foreign = make_document(1, version=OLDEST_TIME_VERSION - 1), make_document(2, version=OLDEST_TIME_VERSION)
+    index.write(native, foreign)
+    assert index.find(foreign.id) == foreign.record
+    assert foreign.record["metadata"] == {"role": "web"}
+    known = index.find(native.id)
+    assert known is not None
+    assert (known["metadata"], known["display_name"], known["tags"]) == (None, "web-1", [])
 
 
 def test_progress_is_kept(index: Index) -> None:
@@ -266,11 +279,6 @@ def test_removed_document_makes_place_for_any_version_and_a_newer_one_stays(inde
     assert index.write(make_document(1, version=3), make_document(3, version=3)) == WriteResult(1, 1)
     assert index.writer.read([make_uuid(1)])[make_uuid(1)].version == 3
     index.writer.remove({})
-
-
-def test_index_with_all_its_digests_needs_none(index: Index) -> None:
-    index.write(make_document(1))
-    assert index.writer.add_missing_digests("c0") == 0
 
 
 def test_removing_a_cell_leaves_no_row_of_it_and_touches_no_other(index: Index) -> None:
@@ -545,30 +553,13 @@ def test_progress_that_the_server_does_not_take_is_an_error(elasticsearch_url: s
 
 
 @pytest.mark.elasticsearch
-def test_index_of_the_mapping_before_digests_is_extended_and_its_documents_get_them(
-    elasticsearch_url: str, elasticsearch_prefix: str
-) -> None:
-    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
-    writer = open_writer(settings)
+def test_index_of_an_older_mapping_is_refused(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
     name = f"{elasticsearch_prefix}-instances"
-    versions = {make_uuid(number): number for number in range(1, 1200)}
-    (bulk, *more), _ = to_bulks([make_document(number, version=number) for number in range(1, 1200)])
-    lines = [json.loads(line) for part in (bulk, *more) for line in part.body.splitlines()]
     mapping = instance_mapping()
-    mapping["_meta"]["mapping_version"] = 1
-    for field in DIGEST_FIELDS:
-        del mapping["properties"][field]
-        for line in lines:
-            line.pop(field, None)
+    mapping["_meta"]["mapping_version"] = OLDEST_MAPPING_VERSION - 1
     with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
-        client.indices.create(index=f"{name}-v1", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
-        client.bulk(index=name, operations=lines, refresh=True)
+        client.indices.create(index=f"{name}-old", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
+    with pytest.raises(IndexRequestError, match=f"reads {OLDEST_MAPPING_VERSION} and newer"):
         writer.prepare()
-        (extended,) = client.indices.get_mapping(index=name).body.values()
-    assert extended["mappings"]["_meta"]["mapping_version"] == MAPPING_VERSION
-    assert writer.digests("c0", [""], 1) == {}
-    assert writer.add_missing_digests("c1") == 0
-    assert writer.add_missing_digests("c0") == len(versions)
-    assert writer.digests("c0", [""], 1) == digests_of(versions, [""], 1)
-    assert writer.add_missing_digests("c0") == 0
     writer.close()

@@ -97,9 +97,6 @@ class MemoryIndex:
         own = [document for document in self.searchable.values() if document.cell_uuid == cell_uuid]
         return len(own) - len(self._native(cell_uuid))
 
-    def add_missing_digests(self, cell_uuid: str) -> int:
-        return 0
-
     def remove(self, versions: Mapping[str, int]) -> None:
         for uuid, version in versions.items():
             if uuid in self.documents and self.documents[uuid].version <= version:
