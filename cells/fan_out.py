@@ -1,19 +1,18 @@
 """Asking many cells at once, each within a deadline, so that a cell that hangs holds up nobody else.
 
-Adapters block, so each cell has a few threads of its own. A question that misses its deadline keeps its thread until
-the database lets go of it; once all threads of a cell are held that way, the next question is refused at once.
+Adapters block, so each cell has a few threads of its own (cells.bounded_threads).
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
 import structlog
 
+from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, InstanceRow
 from query.page import PageRequest
@@ -126,48 +125,27 @@ class _Line:
     def __init__(self, cell: Cell, open_adapter: Callable[[], CellAdapter], threads: int) -> None:
         self.cell = cell
         self._open = open_adapter
-        self._threads = threads
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{cell.name}")
+        self._threads = BoundedThreads(threads, f"cell-{cell.name}")
         self._adapter: CellAdapter | None = None
         self._opening = threading.Lock()
-        self._guard = threading.Lock()
-        self._running: dict[object, float] = {}
 
     async def ask(self, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        deadline = time.monotonic() + timeout_s
-        if self._hanging() >= self._threads:
-            raise CellUnreachableError(self.cell.name, "earlier questions still wait for an answer")
-        answer: Future[T] = self._executor.submit(self._answer, question, deadline)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
+            return await self._threads.run(lambda: question(self._opened()), timeout_s)
+        except AllThreadsHangError:
+            raise CellUnreachableError(self.cell.name, "earlier questions still wait for an answer") from None
         except TimeoutError:
             raise CellUnreachableError(self.cell.name, f"no answer within {timeout_s:g} s") from None
 
     def close(self) -> None:
         # Behind the questions that wait already; connections of those that run are closed when they come back.
-        self._executor.submit(self._close_adapter)
-        self._executor.shutdown(wait=False)
-
-    def _answer(self, question: Callable[[CellAdapter], T], deadline: float) -> T:
-        token = object()
-        with self._guard:
-            self._running[token] = deadline
-        try:
-            return question(self._opened())
-        finally:
-            with self._guard:
-                del self._running[token]
+        self._threads.close(self._close_adapter)
 
     def _opened(self) -> CellAdapter:
         with self._opening:
             if self._adapter is None:
                 self._adapter = self._open()
             return self._adapter
-
-    def _hanging(self) -> int:
-        now = time.monotonic()
-        with self._guard:
-            return sum(deadline < now for deadline in self._running.values())
 
     def _close_adapter(self) -> None:
         with self._opening:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from elastic_transport import ApiResponse, Serializer, TransportError
-from elasticsearch import ApiError, AsyncElasticsearch, Elasticsearch
+from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError
@@ -63,26 +63,34 @@ class _Bytes(Serializer):
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
-def open_client(settings: IndexSettings) -> Elasticsearch:
-    """The client of a writer; one for each process."""
-    return Elasticsearch(**_options(settings, timeout_s=settings.write_timeout_s))
+def open_client(settings: IndexSettings, *, timeout_s: float, connections: int = 10) -> Elasticsearch:
+    """A client; a writer and a searcher have one each.
 
-
-def open_async_client(settings: IndexSettings) -> AsyncElasticsearch:
-    """The client of a searcher; one for each process."""
-    return AsyncElasticsearch(**_options(settings, timeout_s=settings.search_timeout_s))
+    timeout_s: how long the server may be silent in the middle of a request. connections: kept open to each node.
+    """
+    as_bytes = _Bytes()
+    options: dict[str, Any] = {
+        "hosts": list(settings.urls),
+        "request_timeout": timeout_s,
+        "connections_per_node": connections,
+        "serializers": {JSON: as_bytes, NDJSON: as_bytes},
+        # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
+        "max_retries": len(settings.urls) - 1,
+        "retry_on_status": (),
+    }
+    if settings.api_key is not None:
+        options["api_key"] = settings.api_key.get_secret_value()
+    if settings.username is not None and settings.password is not None:
+        options["basic_auth"] = (settings.username, settings.password.get_secret_value())
+    if settings.ca_certs is not None:
+        options["ca_certs"] = str(settings.ca_certs)
+    return Elasticsearch(**options)
 
 
 def send(client: Elasticsearch, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
     with _translated(f"{method} {path}"):
         return _body(client.perform_request(method, path, headers=_headers(content_type), body=body))
-
-
-async def send_async(client: AsyncElasticsearch, method: str, path: str, body: object = None) -> bytes:
-    """As `send`, without blocking."""
-    with _translated(f"{method} {path}"):
-        return _body(await client.perform_request(method, path, headers=_headers(JSON), body=body))
 
 
 def is_passing(status: int) -> bool:
@@ -104,25 +112,6 @@ def _body(answer: ApiResponse[Any]) -> bytes:
 
 def _headers(content_type: str) -> Mapping[str, str]:
     return {"accept": JSON, "content-type": content_type}
-
-
-def _options(settings: IndexSettings, *, timeout_s: float) -> dict[str, Any]:
-    as_bytes = _Bytes()
-    options: dict[str, Any] = {
-        "hosts": list(settings.urls),
-        "request_timeout": timeout_s,
-        "serializers": {JSON: as_bytes, NDJSON: as_bytes},
-        # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
-        "max_retries": len(settings.urls) - 1,
-        "retry_on_status": (),
-    }
-    if settings.api_key is not None:
-        options["api_key"] = settings.api_key.get_secret_value()
-    if settings.username is not None and settings.password is not None:
-        options["basic_auth"] = (settings.username, settings.password.get_secret_value())
-    if settings.ca_certs is not None:
-        options["ca_certs"] = str(settings.ca_certs)
-    return options
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """Whatever answers instead of Elasticsearch is an index that failed, never an error that nobody expects."""
 
-import asyncio
 from typing import Any, cast
 
 import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse
-from elasticsearch import ApiError, AsyncElasticsearch
+from elasticsearch import ApiError, Elasticsearch
 
-from indexer.backends.elasticsearch_client import send_async
+from indexer.backends.elasticsearch_client import send
 from indexer.backends.elasticsearch_documents import from_found, from_progress_hits, row_decoder
 from indexer.errors import IndexRequestError, IndexUnavailableError
 
@@ -25,14 +24,14 @@ class Client:
     def __init__(self, answer: TextApiResponse | Exception) -> None:
         self._answer = answer
 
-    async def perform_request(self, *_args: object, **_options: object) -> Any:
+    def perform_request(self, *_args: object, **_options: object) -> Any:
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer
 
 
 def sent(answer: TextApiResponse | Exception) -> bytes:
-    return asyncio.run(send_async(cast(AsyncElasticsearch, Client(answer)), "POST", "/index/_search"))
+    return send(cast(Elasticsearch, Client(answer)), "POST", "/index/_search")
 
 
 def test_page_of_a_proxy_is_an_index_that_is_away() -> None:
@@ -45,7 +44,7 @@ def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
         sent(ApiError("no", meta(403), b'{"error":{"type":"\xff"}}'))
 
 
-@pytest.mark.parametrize("decode", [row_decoder(("created_at",), ("brief",)), from_progress_hits])
+@pytest.mark.parametrize("decode", [row_decoder(("created_at",), ("public",)), from_progress_hits])
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"<html>", _NOT_UTF_8])
 def test_answer_that_cannot_be_read_is_an_index_that_failed(decode: Any, answer: bytes) -> None:
     with pytest.raises(IndexRequestError, match="another answer"):
