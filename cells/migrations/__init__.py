@@ -7,8 +7,6 @@ frozen history: it names its columns itself and does not import `cells.tables`.
 import hashlib
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Engine, text
 
 from cells.database import writing
@@ -27,6 +25,10 @@ def upgrade_cell(engine: Engine) -> None:
 
 
 def _upgrade(engine: Engine, schema: str) -> None:
+    # Only here: most commands migrate nothing, and would start a tenth later.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(_HERE / schema).replace("%", "%%"))
     with writing(engine) as connection:

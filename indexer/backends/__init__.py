@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from indexer.backends.base import IndexSearcher, IndexWriter
-from indexer.backends.elasticsearch import ElasticsearchSearcher, ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
 
@@ -20,17 +19,25 @@ class Backend:
     searcher: Callable[[IndexSettings], IndexSearcher]
 
 
-BACKENDS = {
-    "elasticsearch": Backend(ElasticsearchWriter, ElasticsearchSearcher),
-    "sqlite": Backend(lambda settings: SqliteWriter(settings.path), lambda settings: SqliteSearcher(settings.path)),
-}
+def _elasticsearch() -> Backend:
+    # Only where it is used: the client alone takes a third of the time in which a command starts.
+    from indexer.backends.elasticsearch import ElasticsearchSearcher, ElasticsearchWriter  # noqa: PLC0415
+
+    return Backend(ElasticsearchWriter, ElasticsearchSearcher)
+
+
+def _sqlite() -> Backend:
+    return Backend(lambda settings: SqliteWriter(settings.path), lambda settings: SqliteSearcher(settings.path))
+
+
+BACKENDS = {"elasticsearch": _elasticsearch, "sqlite": _sqlite}
 
 
 def open_writer(settings: IndexSettings) -> IndexWriter:
     """The writing side; call `prepare` before anything else. Raises IndexUnavailableError when it cannot be opened."""
-    return BACKENDS[settings.backend].writer(settings)
+    return BACKENDS[settings.backend]().writer(settings)
 
 
 def open_searcher(settings: IndexSettings) -> IndexSearcher:
     """The reading side; opens nothing before its first use."""
-    return BACKENDS[settings.backend].searcher(settings)
+    return BACKENDS[settings.backend]().searcher(settings)
