@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from api.compute.endpoint import Door
 from api.compute.faults import fault, no_such_route
+from api.compute.fleet_access import FleetAccess
 from api.compute.resources import compute_routes
 from api.compute.routes import METHODS, RouteTable
-from api.compute.servers import Mappings, ServerHandlers
+from api.compute.servers import ServerHandlers
 from api.compute.versions import VersionDocuments
 from api.health import HealthEndpoints
 from api.identity import IDENTITIES
@@ -23,6 +24,8 @@ from api.listing.sources import CellReader
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
 from cells.clock import Clock, system_clock
+from cells.fleet import Fleet
+from cells.native_cells import NativeCells
 from indexer.backends.base import IndexSearcher
 
 
@@ -30,13 +33,14 @@ from indexer.backends.base import IndexSearcher
 class ApiParts:
     """What the application is made of. Whoever built a part closes it.
 
-    cells: a `cells.fan_out.CellPool`. mappings: the `cells.fleet.Fleet`.
+    cells: a `cells.fan_out.CellPool`. native: the cells that can be changed.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     other_metrics: of parts that run in the same process, shown by /metrics too.
     """
 
     cells: CellReader
-    mappings: Mappings
+    fleet: Fleet
+    native: NativeCells
     searcher: IndexSearcher | None = None
     api: ApiSettings = field(default_factory=ApiSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
@@ -46,7 +50,7 @@ class ApiParts:
 
 def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`; its `state.lister` holds the safe-connect flag."""
-    lister = InstanceLister(parts.cells, parts.mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+    lister = InstanceLister(parts.cells, parts.fleet.mapping_of, parts.searcher, parts.search, clock=parts.clock)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -73,15 +77,16 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     servers = ServerHandlers(
         lister,
         parts.cells,
-        parts.mappings,
+        parts.fleet,
         metrics,
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
     )
+    access = FleetAccess(parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit)
     app.add_route("/", versions.all, methods=["GET"])
     app.add_route("/v2.1", versions.newest, methods=["GET"])
     app.add_route("/v2.1/", versions.newest, methods=["GET"])
-    table = RouteTable(compute_routes(servers), door)
+    table = RouteTable(compute_routes(servers, access), door)
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

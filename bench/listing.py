@@ -26,6 +26,7 @@ from cells.fan_out import CellPool
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
+from cells.native_cells import NativeCells
 from cells.tables import instances
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
@@ -162,7 +163,8 @@ class _Served:
         self.pool = _CountingPool(self._fleet.cells)
         self._searcher = None if index is None else open_searcher(index)
         search = SearchSettings(enabled=index is not None, staleness_limit_s=86_400)
-        parts = ApiParts(self.pool, self._fleet, self._searcher, ApiSettings(), search)
+        self._native = NativeCells(self._fleet.cells)
+        parts = ApiParts(self.pool, self._fleet, self._native, self._searcher, ApiSettings(), search)
         self._app: FastAPI = create_app(parts)
         self.lister: InstanceLister = self._app.state.lister
 
@@ -195,6 +197,7 @@ class _Served:
         if self._searcher is not None:
             await self._searcher.close()
         await self.pool.close()
+        self._native.close()
         self._fleet.close()
 
 

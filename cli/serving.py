@@ -16,6 +16,7 @@ from api.settings import ApiSettings
 from cells.adapters import open_adapter
 from cells.fan_out import CellPool
 from cells.fleet import Fleet
+from cells.native_cells import NativeCells
 from cli.errors import CommandError
 from cli.settings import Settings
 from indexer.backends import open_searcher
@@ -72,10 +73,12 @@ async def _serve(
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
         refresh_interval_s=settings.fleet.cells_refresh_interval_s,
     )
+    native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
     searcher = open_searcher(settings.index) if settings.search.enabled else None
     parts = ApiParts(
         cells=pool,
-        mappings=fleet,
+        fleet=fleet,
+        native=native,
         searcher=searcher,
         api=settings.api,
         search=settings.search,
@@ -85,6 +88,7 @@ async def _serve(
         await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
     finally:
         await pool.close()
+        native.close()
         if searcher is not None:
             await searcher.close()
 

@@ -1,6 +1,7 @@
 """The addresses that links begin with (contracts/nova-servers, section 7.1)."""
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -40,9 +41,10 @@ class Links:
 
     def to(self, collection: str, name: str) -> list[dict[str, str]]:
         """The pair of links to one thing of a collection (contracts/nova-rest, section 0)."""
+        path = f"{collection}/{quote(name, safe='')}"
         return [
-            {"rel": "self", "href": f"{self.versioned}/{collection}/{name}"},
-            {"rel": "bookmark", "href": f"{self.plain}/{collection}/{name}"},
+            {"rel": "self", "href": f"{self.versioned}/{path}"},
+            {"rel": "bookmark", "href": f"{self.plain}/{path}"},
         ]
 
     def of_server(self, uuid: str) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
@@ -41,6 +41,15 @@ class RequestModel(BaseModel):
     """A JSON object of a request: closed, strict, never changed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+RootT = TypeVar("RootT")
+
+
+class RootRequestModel(RootModel[RootT]):
+    """A JSON object of a request whose keys are data, such as `{key: value}`."""
+
+    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
 def _to_bool(value: object) -> object:
@@ -66,7 +75,7 @@ BodyBool = Annotated[bool, BeforeValidator(_to_bool), WithJsonSchema(_BOOL_SCHEM
 BodyInteger = Annotated[int, BeforeValidator(_to_integer), WithJsonSchema(_INTEGER_SCHEMA)]
 """A number or its digits; bounds come from a `Field` around it."""
 
-M = TypeVar("M", bound=RequestModel)
+M = TypeVar("M", bound=BaseModel)
 
 
 class _Asked(Protocol):

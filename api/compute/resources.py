@@ -3,6 +3,10 @@
 from collections.abc import Iterator
 
 from api.compute.extensions import extension_routes
+from api.compute.flavor_access import FlavorAccessHandlers
+from api.compute.flavor_extra_specs import ExtraSpecHandlers
+from api.compute.flavors import FlavorHandlers
+from api.compute.fleet_access import FleetAccess
 from api.compute.parameters import PARAMETERS
 from api.compute.query_parameters import QueryParameters
 from api.compute.routes import Route, gone
@@ -13,11 +17,14 @@ _LIST_PARAMETERS = QueryParameters(
 )
 
 
-def compute_routes(servers: ServerHandlers) -> Iterator[Route]:
+def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Route]:
     """The table, in the order of the documentation."""
     yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,))
+    yield from FlavorHandlers(access).routes()
+    yield from ExtraSpecHandlers(access).routes()
+    yield from FlavorAccessHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()
 

@@ -23,6 +23,7 @@ from cells.fan_out import CellPool
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
+from cells.native_cells import NativeCells
 from cells.operations import InstanceOperations
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, IndexedRow
@@ -56,8 +57,10 @@ class Api:
         merged = {name: value for group in headers for name, value in group.items()}
         return self._runner.run(self._client.get(url, headers=merged))
 
-    def request(self, method: str, url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        return self._runner.run(self._client.request(method, url, headers=headers))
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, *, json: object = None
+    ) -> httpx.Response:
+        return self._runner.run(self._client.request(method, url, headers=headers, json=json))
 
     def ids(self, url: str, *headers: Mapping[str, str]) -> list[str]:
         """The ids of a page that must be a success."""
@@ -129,6 +132,7 @@ class ComputeFleet:
         self._writer.prepare()
         self.searcher = CountingSearcher(self._settings)
         self.pool = CellPool(self.fleet.cells, open_adapter)
+        self.native = NativeCells(self.fleet.cells)
         self._apis: list[Api] = []
 
     def operations(self, cell: str) -> InstanceOperations:
@@ -172,7 +176,8 @@ class ComputeFleet:
         """An application over the fleet; closed with it."""
         parts = ApiParts(
             cells=pool or self.pool,
-            mappings=self.fleet,
+            fleet=self.fleet,
+            native=self.native,
             searcher=self.searcher,
             api=ApiSettings(max_limit=max_limit, compute_link_prefix=compute_link_prefix),
             search=SearchSettings(enabled=enabled, staleness_limit_s=staleness_limit_s, cell_timeout_s=cell_timeout_s),
@@ -191,6 +196,7 @@ class ComputeFleet:
         for api in self._apis:
             api.close()
         self._runner.run(self.pool.close())
+        self.native.close()
         self._runner.run(self.searcher.close())
         self._runner.close()
         self._writer.close()
