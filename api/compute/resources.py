@@ -7,9 +7,13 @@ from api.compute.flavor_access import FlavorAccessHandlers
 from api.compute.flavor_extra_specs import ExtraSpecHandlers
 from api.compute.flavors import FlavorHandlers
 from api.compute.fleet_access import FleetAccess
+from api.compute.keypairs import KeypairHandlers
+from api.compute.limits import LimitHandlers
 from api.compute.parameters import PARAMETERS
 from api.compute.query_parameters import QueryParameters
+from api.compute.quotas import QuotaHandlers
 from api.compute.routes import Route, gone
+from api.compute.server_groups import ServerGroupHandlers
 from api.compute.servers import ServerHandlers
 
 _LIST_PARAMETERS = QueryParameters(
@@ -25,6 +29,10 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()
+    yield from KeypairHandlers(access).routes()
+    yield from LimitHandlers(access).routes()
+    yield from QuotaHandlers(access).routes()
+    yield from ServerGroupHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()
 

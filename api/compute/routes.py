@@ -113,7 +113,10 @@ class RouteTable:
 
     async def answer(self, http: Request) -> Response:
         """The endpoint of `{base}/{path:path}`, where the path is what follows the base."""
-        elements = http.path_params["path"].split("/")
+        path: str = http.path_params["path"]
+        if "\0" in path:  # nothing that is stored can be called so
+            return no_such_route()
+        elements = path.split("/")
         node, project = self._root.find(elements), dict[str, str]()
         if node is None and elements[0]:
             node, project = self._root.find(elements[1:]), {"project_id": elements[0]}

@@ -83,6 +83,7 @@ def test_address_and_microversion_find_the_handler(path: str, version: str, text
         ("GET", "/v2.1/things/"),
         ("GET", "/v2.1/things/7/"),
         ("GET", "/v2.1//7"),
+        ("GET", "/v2.1/things/a%00b"),
         ("GET", "/v2.1/things/7/parts/8"),
         ("DELETE", "/v2.1/things"),
         ("PATCH", "/v2.1/things/7"),

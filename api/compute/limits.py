@@ -1,0 +1,68 @@
+"""`GET /limits`: what a project may have, and what it has (contracts/nova-rest, 4.3)."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.endpoint import ComputeRequest
+from api.compute.fleet_access import FleetAccess
+from api.compute.query_parameters import list_parameters
+from api.compute.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
+from api.compute.routes import Route
+from cells.quotas import UNLIMITED
+from cells.usage import in_use
+
+_LIMITS = {
+    "maxTotalInstances": "instances",
+    "maxTotalCores": "cores",
+    "maxTotalRAMSize": "ram",
+    "maxServerMeta": "metadata_items",
+    "maxTotalKeypairs": "key_pairs",
+    "maxServerGroups": "server_groups",
+    "maxServerGroupMembers": "server_group_members",
+}
+_USED = {
+    "totalInstancesUsed": "instances",
+    "totalCoresUsed": "cores",
+    "totalRAMUsed": "ram",
+    "totalServerGroupsUsed": "server_groups",
+}
+_NETWORK_LIMITS = ("maxTotalFloatingIps", "maxSecurityGroups", "maxSecurityGroupRules")
+_NETWORK_USED = ("totalFloatingIpsUsed", "totalSecurityGroupsUsed")
+
+
+class LimitHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/limits", self.show, query=list_parameters({"tenant_id": 1, "reserved": 1}), errors=(403,))
+        ]
+
+    async def show(self, request: ComputeRequest) -> Response:
+        caller = request.caller
+        project_id = request.query.last("tenant_id") or caller.project_id or ""
+        if project_id != caller.project_id:
+            request.authorize("os_compute_api:limits:other_project")
+        fleet, native = self._access.fleet, self._access.native
+        limits = await self._access.ask(partial(fleet.quotas.limits, project_id))
+        used = await self._access.ask(partial(in_use, fleet, native, project_id))
+        return json_answer({"limits": {"rate": [], "absolute": _absolute(limits, used, request.minor)}})
+
+
+def _absolute(limits: Mapping[str, int], used: Mapping[str, int], minor: int) -> dict[str, int]:
+    shown = {name: limits[resource] for name, resource in _LIMITS.items()}
+    shown |= {name: used[resource] for name, resource in _USED.items()}
+    if minor <= NETWORK_UNTIL:
+        shown |= dict.fromkeys(_NETWORK_LIMITS, UNLIMITED) | dict.fromkeys(_NETWORK_USED, 0)
+    if minor <= IMAGE_METADATA_UNTIL:
+        shown["maxImageMeta"] = limits["metadata_items"]
+    if minor <= FILES_UNTIL:
+        shown |= {
+            "maxPersonality": limits["injected_files"],
+            "maxPersonalitySize": limits["injected_file_content_bytes"],
+        }
+    return shown
