@@ -6,7 +6,7 @@ sends bulk requests of the same documents, which were made beforehand, with as m
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,12 +20,14 @@ from prometheus_client import CollectorRegistry
 
 from bench import fleet as made_up
 from bench.measure import Figure, figure, seconds
+from cells.failures import Failure
 from cells.instance_payload import to_payload
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.elasticsearch_documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.consumer import Consumer
+from indexer.dead_letters import DeadLetters
 from indexer.documents import to_document
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
@@ -78,19 +80,33 @@ def run(quick: bool) -> Iterator[Figure]:
     )
 
 
+class _NoFailures:
+    """A dead letter would make the measurement worthless."""
+
+    def add(self, found: Sequence[Failure]) -> None:
+        raise AssertionError(f"{found[0].summary.reason}: {found[0].summary.detail}")
+
+    def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
+        raise AssertionError(f"{len(instance_uuids)} instances of cell {cell_uuid} were read again at {at}")
+
+
 class _Ours:
     """The consumer of the indexer, alone in this process."""
 
     def __init__(self, stack: ExitStack, amqp_url: str, cell: str, writer: IndexWriter) -> None:
         self._tracker = ProgressTracker(CellProgress(cell, 0, 0, is_complete=True))
+        metrics = IndexerMetrics(CollectorRegistry())
+        receiver = Receiver(amqp_url, cell, _SETTINGS.prefetch)
+        dead_letters = DeadLetters(cell, _NoFailures(), receiver, metrics)
         self._consumer = Consumer(
             cell,
-            receiver=Receiver(amqp_url, cell, _SETTINGS.prefetch),
+            receiver=receiver,
             writer=writer,
             tracker=self._tracker,
-            rereader=Rereader(cell, lambda _: None, writer, self._tracker),
+            rereader=Rereader(cell, lambda _: {}, writer, self._tracker, on_reread=dead_letters.was_reread),
+            dead_letters=dead_letters,
             settings=_SETTINGS,
-            metrics=IndexerMetrics(CollectorRegistry()),
+            metrics=metrics,
         )
         stack.callback(self._consumer.close)
 

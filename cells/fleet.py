@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from cells.database import translated_failures, writing
 from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.failures import FailureStore
 from cells.flavors import Flavors
 from cells.fleet_database import FleetDatabase
 from cells.keypairs import Keypairs
@@ -18,7 +19,7 @@ from cells.model import Cell, CellKind, InstanceRow
 from cells.quotas import Quotas
 from cells.server_groups import ServerGroups
 from cells.tables import cells as cells_table
-from cells.tables import instance_mappings
+from cells.tables import failures, instance_mappings
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ class InstanceMapping:
 
 
 class Fleet:
-    """The fleet database. Every call raises FleetUnreachableError when it does not answer."""
+    """The fleet database. Every call raises FleetUnreachableError when it does not answer.
+
+    failures: messages that could not be indexed.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -60,6 +64,7 @@ class Fleet:
         self.keypairs = Keypairs(database)
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
+        self.failures = FailureStore(database)
 
     def add_cell(
         self, name: str, kind: CellKind, database_url: str, transport_url: str, *, uuid: str | None = None
@@ -112,7 +117,7 @@ class Fleet:
             connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
 
     def remove_cell(self, cell: Cell) -> int:
-        """Forget a disabled cell and where its instances live; returns how many mappings there were.
+        """Forget a disabled cell, where its instances live and what failed; returns how many mappings there were.
 
         Its database and its bus stay as they are. Raises CellInUseError when it is not disabled (any more).
         """
@@ -125,6 +130,7 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
+            connection.execute(delete(failures).where(failures.c.cell_uuid == cell.uuid))
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
             return mappings.rowcount
 

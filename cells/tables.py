@@ -83,6 +83,27 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
+# Messages that could not be indexed, until somebody has solved or dropped them (cells.failures).
+failures = Table(
+    "failures",
+    fleet_metadata,
+    Column("id", _UUID, primary_key=True),
+    Column("cell_uuid", _UUID, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("instance_uuid", Text),
+    Column("first_at", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("reread_at", BigInteger),
+    Column("routing_key", Text, nullable=False),
+    Column("headers", JSON_VALUE, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("trace", Text),
+    Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
+    Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
+)
+
 
 class _NewestFirst(FunctionElement[int]):
     """A column from high to low, nulls last (query.sort), as an index of each database has to say it.

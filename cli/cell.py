@@ -1,6 +1,5 @@
 """`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
 
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
 from cli.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_notice, print_result, print_table, progress_bar
+from cli.output import is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
 from indexer.backends import open_writer
 from indexer.cell_removal import Removed, remove_cell
@@ -182,11 +181,6 @@ def _is_relayed(cell: Cell) -> bool:
         # A relay needs the database as well, and a cell that is gone for good must be removable.
         print_notice(f"{error}; so no relay can be active")
         return False
-
-
-def is_terminal() -> bool:
-    """Whether a person can answer a question."""
-    return sys.stdin.isatty()
 
 
 def _ask(cell: Cell, instances: int) -> None:

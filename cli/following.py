@@ -77,6 +77,7 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
+            failures=fleet.failures,
             settings=settings.indexer,
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,

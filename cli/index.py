@@ -12,7 +12,7 @@ from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
 from cells.errors import UnknownCellError
 from cells.model import Cell
-from cli import sync
+from cli import failures, sync
 from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
@@ -31,6 +31,8 @@ app = typer.Typer(
     help="The search index: how far it is, filling it, and comparing it with the cells.", no_args_is_help=True
 )
 
+app.add_typer(failures.app, name="failures")
+
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
 
@@ -43,11 +45,12 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         cells = chosen_cells(fleet, None)
+        failures_kept = fleet.failures.counts()
     statuses = read_status(
         cells,
         asyncio.run(_progress(settings.index)),
         open_adapter=open_changelog_adapter,
-        count_dead_letters=partial(_count_dead_letters, settings.bus),
+        count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
         now=system_clock(),
         staleness_limit_s=settings.search.staleness_limit_s,
     )
@@ -117,9 +120,11 @@ async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:
         await searcher.close()
 
 
-def _count_dead_letters(settings: BusSettings, cell: Cell) -> int:
+def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:
+    """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
     # A bus inside of `fleetlight up` cannot be asked from here.
-    return 0 if is_in_process(cell) else dead_letters(cell.transport_url, cell.uuid, settings)
+    on_the_bus = 0 if is_in_process(cell) else dead_letters(cell.transport_url, cell.uuid, settings)
+    return failures_kept.get(cell.uuid, 0) + on_the_bus
 
 
 def _as_json(status: CellStatus) -> dict[str, Any]:
@@ -132,7 +137,7 @@ def _as_json(status: CellStatus) -> dict[str, Any]:
         "published_sequence": status.published_sequence,
         "lag_changes": status.lag_changes,
         "age_s": status.age_s,
-        "dead_letters": None if is_in_process(status.cell) else status.dead_letters,
+        "dead_letters": status.dead_letters,
         "problem": status.problem,
     }
 

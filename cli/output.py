@@ -4,6 +4,7 @@ Colours, tables and progress bars are rich's, which leaves colours away when the
 """
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 
 import typer
@@ -48,6 +49,11 @@ def print_error(text: str) -> None:
 def print_notice(text: str) -> None:
     """Something a person should know that is no part of the result."""
     Console(stderr=True, soft_wrap=True).print(Text(mask_url_passwords(text)))
+
+
+def is_terminal() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()
 
 
 def progress_bar() -> Progress:

@@ -5,17 +5,22 @@ from typing import assert_never
 
 from indexer.backends.base import Document
 from indexer.documents import ForeignChange, NativeChange, merge, to_document
+from indexer.errors import MalformedMessageError
 from indexer.messages import Heartbeat, Meaning, OtherNotification
 
 
 class Batch:
-    """Collects the meanings of messages of one cell."""
+    """Collects the meanings of messages of one cell.
+
+    failed: after `documents`, by uuid, why there is no document of an instance that there should be one of.
+    """
 
     def __init__(self, cell_uuid: str) -> None:
         self._cell_uuid = cell_uuid
         self._native: dict[str, NativeChange] = {}
         self._foreign: dict[str, list[ForeignChange]] = {}
         self.heartbeats: list[Heartbeat] = []
+        self.failed: dict[str, MalformedMessageError] = {}
         self.changes = 0
         self.others = 0
 
@@ -54,11 +59,20 @@ class Batch:
 
         read: the documents there are among some uuids; called at most once, with `to_read`.
         """
-        documents = [to_document(self._cell_uuid, change.revision, change.record) for change in self._native.values()]
+        documents: list[Document] = []
+        for change in self._native.values():
+            try:
+                documents.append(to_document(self._cell_uuid, change.revision, change.record))
+            except Exception as error:  # noqa: BLE001  # it is about this instance, and the others go on
+                self.failed[change.uuid] = MalformedMessageError.unexpected(error)
         to_read = self.to_read
         existing = read(to_read) if to_read else {}
         for uuid in to_read:
-            document = merge(self._cell_uuid, existing.get(uuid), self._foreign[uuid])
-            if document is not None:
-                documents.append(document)
+            try:
+                document = merge(self._cell_uuid, existing.get(uuid), self._foreign[uuid])
+            except Exception as error:  # noqa: BLE001  # as above
+                self.failed[uuid] = MalformedMessageError.unexpected(error)
+            else:
+                if document is not None:
+                    documents.append(document)
         return documents

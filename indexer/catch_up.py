@@ -9,19 +9,21 @@ from indexer.messages import interpret
 from indexer.progress import ProgressTracker
 from indexer.writing import WritesAndReads
 
+KeepsDeadLetters = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
+
 
 def catch_up(
     adapter: ChangelogAdapter,
     writer: WritesAndReads,
     tracker: ProgressTracker,
     *,
-    dead_letter: Callable[[Change, DeadLetterReason, str], None],
+    dead_letters: KeepsDeadLetters,
     batch_size: int,
     on_batch: Callable[[], None],
 ) -> bool:
     """Write every change after the watermark, and move it.
 
-    dead_letter: called for a change that can never be indexed, with the reason and what exactly is wrong.
+    dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
     on_batch: called after each batch. Returns False when the changelog no longer reaches back to the watermark, or does
     not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
     """
@@ -35,7 +37,7 @@ def catch_up(
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(adapter.cell.uuid, changes, writer, tracker, dead_letter)
+            _write(adapter.cell.uuid, changes, writer, tracker, dead_letters)
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:
@@ -52,23 +54,25 @@ def _write(
     changes: Sequence[Change],
     writer: WritesAndReads,
     tracker: ProgressTracker,
-    dead_letter: Callable[[Change, DeadLetterReason, str], None],
+    dead_letters: KeepsDeadLetters,
 ) -> None:
     batch = Batch(cell_uuid)
     sources: dict[str, Change] = {}
-    malformed: list[tuple[Change, MalformedMessageError]] = []
+    dead: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:
         try:
             # A notification that somebody else wrote has no revision.
             instance_uuid = batch.add(interpret(change.message, change.revision or None))
         except MalformedMessageError as error:
-            malformed.append((change, error))
+            dead.append((change, error))
             continue
         if instance_uuid is not None:
             sources[instance_uuid] = change
     result = writer.write(batch.documents(writer.read))
     tracker.mark_indexed(sources)
-    for rejection in result.rejected:
-        dead_letter(sources[rejection.document.id], DeadLetterReason.REJECTED, rejection.reason)
-    for change, malformation in malformed:
-        dead_letter(change, malformation.reason, str(malformation))
+    dead += [(sources[uuid], error) for uuid, error in batch.failed.items()]
+    dead += [
+        (sources[rejection.document.id], MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason))
+        for rejection in result.rejected
+    ]
+    dead_letters(dead)

@@ -1,8 +1,9 @@
 """The loop of one cell: receive a batch, write it, move the watermark, acknowledge.
 
 What becomes of a message: applied, or stale (something newer is there) -> acknowledged; malformed, of an unknown
-payload, of a newer major version, or rejected by the index -> dead letter with the reason, and its instance is read
-again from the cell; index away -> nothing is acknowledged, and nothing more is received until it is back.
+payload, of a newer major version, rejected by the index, or such that this program fails on it -> dead letter with the
+reason, and its instance is read again from the cell; index away -> nothing is acknowledged, and nothing more is
+received until it is back.
 """
 
 import time
@@ -12,13 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-import structlog
-
 from cells.model import Change
 from indexer.backends.base import Document, WriteResult
 from indexer.batches import Batch
+from indexer.dead_letters import Buries, DeadLetter, DeadLetters
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.messages import interpret
+from indexer.messages import interpret, read_headers
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader
@@ -27,20 +27,18 @@ from indexer.writing import WritesAndReads
 from notifications.bus import Delivery, Headers, Message
 from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 
-_log = structlog.get_logger(__name__)
-
 T = TypeVar("T")
 
 _KEEP_ALIVE_INTERVAL_S = 1.0
+_DEAD_LETTERS_INTERVAL_S = 15.0
 
 
-class Receives(Protocol):
-    """The part of notifications.bus.Receiver that a consumer needs; `receive` and `bury` raise BusError."""
+class Receives(Buries, Protocol):
+    """The part of notifications.bus.Receiver that a consumer needs; `receive` raises BusError."""
 
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]: ...
     def keep_alive(self) -> None: ...
     def ack(self, deliveries: Sequence[Delivery]) -> None: ...
-    def bury(self, message: Message, reason: str, detail: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -75,6 +73,7 @@ class Consumer:
         writer: WritesAndReads,
         tracker: ProgressTracker,
         rereader: Rereader,
+        dead_letters: DeadLetters,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
     ) -> None:
@@ -83,8 +82,10 @@ class Consumer:
         self._writer = writer
         self._tracker = tracker
         self._rereader = rereader
+        self._dead_letters = dead_letters
         self._settings = settings
         self._metrics = metrics
+        self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
 
@@ -104,7 +105,11 @@ class Consumer:
         has_backlog = len(deliveries) == settings.batch_max_messages
         while self._pending and (not has_backlog or len(self._pending) >= settings.writes_in_flight):
             self._finish_oldest()
-        self._rereader.work(time.monotonic())
+        now_s = time.monotonic()
+        self._rereader.work(now_s)
+        if now_s >= self._dead_letters_due_s:
+            self._dead_letters.take_from_bus()
+            self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
         return len(deliveries)
 
     def drain(self) -> None:
@@ -112,14 +117,9 @@ class Consumer:
         while self._pending:
             self._finish_oldest()
 
-    def bury(self, change: Change, reason: DeadLetterReason, detail: str) -> None:
-        """A change of the changelog that can never be indexed: to the dead letters, as if the bus had brought it."""
-        headers: Headers = {CELL_HEADER: self._cell_uuid, SEQUENCE_HEADER: change.sequence}
-        if change.revision:
-            headers[REVISION_HEADER] = change.revision
-        if change.instance_uuid:
-            headers[RESOURCE_HEADER] = change.instance_uuid
-        self._bury(Message(change.message, change.routing_key, headers), reason, detail)
+    def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
+        """Changes of the changelog that can never be indexed: dead letters, as if the bus had brought them."""
+        self._keep_dead([DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes])
 
     def keep_alive(self) -> None:
         """Call this every few seconds while `step` is not called."""
@@ -139,19 +139,20 @@ class Consumer:
             # What these messages are merged into may be among the documents that are still being written.
             self.drain()
         documents = batch.documents(self._read)
+        pending.dead += [(pending.sources[uuid], error) for uuid, error in batch.failed.items()]
         if documents:
             pending.write = self._threads.submit(self._writer.write, documents)
         return pending
 
     def _take(self, delivery: Delivery, pending: _Pending) -> None:
-        sequence = _number(delivery, SEQUENCE_HEADER)
-        if sequence is not None:
-            if sequence <= self._tracker.watermark:
-                pending.duplicates += 1
-                return
-            pending.sequences.append(sequence)
         try:
-            instance_uuid = pending.batch.add(interpret(delivery.body, _number(delivery, REVISION_HEADER)))
+            sequence, revision = read_headers(self._cell_uuid, delivery.headers)
+            if sequence is not None:
+                if sequence <= self._tracker.watermark:
+                    pending.duplicates += 1
+                    return
+                pending.sequences.append(sequence)
+            instance_uuid = pending.batch.add(interpret(delivery.body, revision))
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return
@@ -162,8 +163,9 @@ class Consumer:
         pending = self._pending[0]
         if pending.write is not None:
             self._finish_write(pending, pending.write)
-        for delivery, error in pending.dead:
-            self._dead_letter(delivery, error.reason, str(error))
+        # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
+        # has passed them, so they have to be among the dead letters now.
+        self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
         # Only now, so that a progress seen by others never covers a message that was not dealt with.
         self._tracker.add(pending.sequences)
         for heartbeat in pending.batch.heartbeats:
@@ -175,26 +177,16 @@ class Consumer:
     def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:
         result = self._await(write)
         self._tracker.mark_indexed(pending.sources)
-        for rejection in result.rejected:
-            self._dead_letter(pending.sources[rejection.document.id], DeadLetterReason.REJECTED, rejection.reason)
+        pending.dead += [
+            (
+                pending.sources[rejection.document.id],
+                MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason),
+            )
+            for rejection in result.rejected
+        ]
 
-    def _dead_letter(self, delivery: Delivery, reason: DeadLetterReason, detail: str) -> None:
-        # Acknowledged with its batch. When the connection broke in between it comes again, but then the watermark has
-        # passed it, so it has to be among the dead letters now.
-        self._bury(Message(delivery.body, delivery.routing_key, delivery.headers), reason, detail)
-
-    def _bury(self, message: Message, reason: DeadLetterReason, detail: str) -> None:
-        self._receiver.bury(message, reason.value, detail)
-        _log.error(
-            "indexer.dead_letter",
-            cell=self._cell_uuid,
-            reason=reason.value,
-            detail=detail,
-            sequence=message.headers.get(SEQUENCE_HEADER),
-        )
-        self._metrics.messages_handled(self._cell_uuid, reason.value, 1)
-        instance_uuid = message.headers.get(RESOURCE_HEADER)
-        if isinstance(instance_uuid, str):
+    def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
+        for instance_uuid in self._dead_letters.keep(letters):
             self._rereader.add(instance_uuid)
 
     def _count(self, pending: _Pending) -> None:
@@ -216,6 +208,15 @@ class Consumer:
         return future.result()
 
 
-def _number(delivery: Delivery, header: str) -> int | None:
-    value = delivery.headers.get(header)
-    return value if isinstance(value, int) else None
+def _received(delivery: Delivery) -> Message:
+    return Message(delivery.body, delivery.routing_key, delivery.headers)
+
+
+def _message(cell_uuid: str, change: Change) -> Message:
+    """The message of a change, as the relay has published it."""
+    headers: Headers = {CELL_HEADER: cell_uuid, SEQUENCE_HEADER: change.sequence}
+    if change.revision:
+        headers[REVISION_HEADER] = change.revision
+    if change.instance_uuid:
+        headers[RESOURCE_HEADER] = change.instance_uuid
+    return Message(change.message, change.routing_key, headers)

@@ -9,6 +9,7 @@ IndexerError
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
 """
 
+import traceback
 from enum import StrEnum
 
 
@@ -56,11 +57,25 @@ class DeadLetterReason(StrEnum):
     UNKNOWN_PAYLOAD = "unknown_payload"
     UNSUPPORTED_VERSION = "unsupported_version"
     REJECTED = "rejected"
+    UNEXPECTED = "unexpected"  # this program has failed on it, in a way that nobody had foreseen
+    UNDELIVERABLE = "undeliverable"  # the broker has given up on it
 
 
 class MalformedMessageError(IndexerError):
-    """The message can never be indexed, for this `reason`; the text says what is wrong where."""
+    """The message can never be indexed, for this `reason`; the text says what is wrong where.
 
-    def __init__(self, reason: DeadLetterReason, detail: str) -> None:
+    trace: where in this program it failed; only if that was not foreseen.
+    """
+
+    def __init__(self, reason: DeadLetterReason, detail: str, trace: str | None = None) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.trace = trace
+
+    @classmethod
+    def unexpected(cls, error: Exception) -> "MalformedMessageError":
+        """For a message that this program fails on although nothing is known to be wrong with it."""
+        frames = traceback.extract_tb(error.__traceback__)
+        trace = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+        detail = f"{type(error).__name__}: {error}"
+        return cls(DeadLetterReason.UNEXPECTED, detail, "\n".join(trace))

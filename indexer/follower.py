@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from threading import Event
 
 import structlog
@@ -15,11 +16,12 @@ from indexer.bulk_sync import is_empty, sync_cell
 from indexer.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.checkpoints import FROM_CELLS, Checkpoints
 from indexer.consumer import Consumer, Receives
+from indexer.dead_letters import DeadLetters, KeepsFailures
 from indexer.errors import IndexerError
 from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
+from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
 from indexer.writing import PatientWriter
 from notifications.errors import BusError
@@ -64,6 +66,7 @@ class CellFollower:
         open_receiver: Callable[[Cell], Receives],
         writer: IndexWriter,
         leases: CellLeases,
+        failures: KeepsFailures,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
     ) -> None:
@@ -72,6 +75,7 @@ class CellFollower:
         self._open_receiver = open_receiver
         self._writer = writer
         self._leases = leases
+        self._dead_letter_store = failures
         self._settings = settings
         self._metrics = metrics
         self._tracker = ProgressTracker(saved)
@@ -124,13 +128,22 @@ class CellFollower:
                 on_wait=self._report,
                 on_answer=self._recovered,
             )
-            rereader = Rereader(self.cell.uuid, adapter.find, writer, self._tracker)
+            receiver = self._open_receiver(self.cell)
+            dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
+            rereader = Rereader(
+                self.cell.uuid,
+                partial(rows_of, adapter),
+                writer,
+                self._tracker,
+                on_reread=dead_letters.was_reread,
+            )
             consumer = Consumer(
                 self.cell.uuid,
-                receiver=self._open_receiver(self.cell),
+                receiver=receiver,
                 writer=writer,
                 tracker=self._tracker,
                 rereader=rereader,
+                dead_letters=dead_letters,
                 settings=self._settings,
                 metrics=self._metrics,
             )
@@ -220,7 +233,7 @@ class CellFollower:
                 adapter,
                 writer,
                 tracker,
-                dead_letter=consumer.bury,
+                dead_letters=consumer.give_up,
                 batch_size=batch_size,
                 on_batch=between_batches,
             ):

@@ -1,6 +1,8 @@
 """What one message from a cell's bus means for the index; pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from cells.instance_payload import from_payload
@@ -12,9 +14,11 @@ from notifications.envelope import Notification, decode
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from notifications.payloads import fleetlight, instance
 from notifications.registry import parse_payload
+from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from query.fields import to_microseconds
 
 _UUID_LENGTH = 36
+_LONGEST_SEQUENCE = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,50 @@ class OtherNotification:
 Meaning = NativeChange | ForeignChange | Heartbeat | OtherNotification
 
 
+def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Sequence and revision of a message on the bus of a cell; None where the message says nothing.
+
+    A header that is no number is as good as none: any sender may have put it there. A number that cannot be one of the
+    cell's would do harm, as would numbers of another cell: raises MalformedMessageError.
+    """
+    cell = headers.get(CELL_HEADER)
+    if cell is not None and cell != cell_uuid:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"headers.{CELL_HEADER}: must be {cell_uuid}, whose bus this is, not {cell!r}"
+        )
+    return (
+        _number(headers, SEQUENCE_HEADER, _LONGEST_SEQUENCE),
+        _number(headers, REVISION_HEADER, OLDEST_TIME_VERSION - 1),
+    )
+
+
+def _number(headers: Mapping[str, Any], header: str, highest: int) -> int | None:
+    value = headers.get(header)
+    if type(value) is not int:
+        return None
+    if not 1 <= value <= highest:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"headers.{header}: must be between 1 and {highest}, not {value}"
+        )
+    return value
+
+
 def interpret(body: bytes, revision: int | None) -> Meaning:
     """Read one message.
 
     revision: what the message's headers say; None for a notification from outside, which has no such header.
-    Raises MalformedMessageError for what can never be read.
+    Raises MalformedMessageError for what can never be read, also if that was not foreseen: one message must not stop
+    the stream.
     """
+    try:
+        return _interpret(body, revision)
+    except MalformedMessageError:
+        raise
+    except Exception as error:
+        raise MalformedMessageError.unexpected(error) from error
+
+
+def _interpret(body: bytes, revision: int | None) -> Meaning:
     if revision is not None:
         record = read_record(body)
         if record is not None:

@@ -1,5 +1,7 @@
 """What the indexer counts, for Prometheus."""
 
+from collections.abc import Iterable, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from indexer.backends.base import CellProgress
@@ -36,6 +38,12 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._dead_letters = Gauge(
+            "fleetlight_indexer_dead_letters",
+            "Messages that could not be indexed and that nobody has solved or dropped yet",
+            ["cell"],
+            registry=registry,
+        )
         self._messages = Counter(
             "fleetlight_indexer_messages", "Messages by what became of them", ["cell", "outcome"], registry=registry
         )
@@ -61,6 +69,11 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+
+    def failures_kept(self, cell_uuids: Iterable[str], counts: Mapping[str, int]) -> None:
+        """How many messages of each cell wait for a person."""
+        for cell_uuid in cell_uuids:
+            self._dead_letters.labels(cell_uuid).set(counts.get(cell_uuid, 0))
 
     def batch_received(self, cell_uuid: str, messages: int) -> None:
         self._batch_messages.labels(cell_uuid).observe(messages)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
+from typing import Protocol
 
 import structlog
 
@@ -14,6 +15,7 @@ from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.consumer import Receives
+from indexer.dead_letters import KeepsFailures
 from indexer.errors import IndexerError, IndexReplacedError, IndexUnavailableError
 from indexer.follower import CellFollower, CellHealth
 from indexer.leases import CellLeases
@@ -21,6 +23,12 @@ from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 
 _log = structlog.get_logger(__name__)
+
+
+class CountsFailures(KeepsFailures, Protocol):
+    """What the indexer needs of cells.failures.FailureStore; raises FleetUnreachableError."""
+
+    def counts(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class IndexerService:
     """Follows every enabled native cell of a fleet.
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter raises CellUnreachableError, open_receiver
-    BusError. writer, leases: shared by all, and closed by whoever opened them.
+    BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -51,6 +59,7 @@ class IndexerService:
         open_receiver: Callable[[Cell], Receives],
         writer: IndexWriter,
         leases: CellLeases,
+        failures: CountsFailures,
         settings: IndexerSettings,
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
@@ -61,6 +70,7 @@ class IndexerService:
         self._open_receiver = open_receiver
         self._writer = writer
         self._leases = leases
+        self._failures = failures
         self._settings = settings
         self._refresh_interval_s = refresh_interval_s
         self._cells_refresh_interval_s = cells_refresh_interval_s
@@ -123,6 +133,7 @@ class IndexerService:
             new = cells.keys() - self._running.keys()
             if new:
                 self._start_followers(new)
+            self._metrics.failures_kept(cells, self._failures.counts())
         except IndexUnavailableError as error:
             self._index_failed(error)
             return False
@@ -174,6 +185,7 @@ class IndexerService:
             open_receiver=self._open_receiver,
             writer=self._writer,
             leases=self._leases,
+            failures=self._failures,
             settings=self._settings,
             metrics=self._metrics,
         )

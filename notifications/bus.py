@@ -5,7 +5,7 @@ Receiver belongs to one thread at a time.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from time import monotonic
@@ -15,7 +15,7 @@ from kombu import Consumer
 
 from notifications import topology
 from notifications.errors import BusUnavailableError
-from notifications.link import Link, count_messages
+from notifications.link import Link, body_of, count_messages
 from notifications.settings import BusSettings
 
 Headers = dict[str, int | str]
@@ -183,6 +183,21 @@ class Receiver:
             self._abandon()
             raise
 
+    def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
+        """Hand at most `limit` dead letters to `keep`, and forget them when it returns; returns how many there were.
+
+        Raises BusError, BusUnavailableError, and what `keep` raises; then they stay.
+        """
+        try:
+            link = self._link or self._open_link()
+            with link.taken(topology.dead_name(self._cell_uuid), limit) as taken:
+                if taken:
+                    keep([Message(body, routing_key, headers) for body, routing_key, headers in taken])
+            return len(taken)
+        except BusUnavailableError:
+            self._abandon()
+            raise
+
     def close(self) -> None:
         """Close; what was not acknowledged goes back to the queue."""
         if self._link is None:
@@ -218,10 +233,9 @@ class Receiver:
         link = Link(self._transport_url, self._cell_uuid, self._settings, heartbeat_s=self._settings.heartbeat_s)
 
         def on_message(message: Any) -> None:
-            body = message.body
             self._arrived.append(
                 Delivery(
-                    body=body if isinstance(body, bytes) else str(body).encode(),
+                    body=body_of(message),
                     routing_key=message.delivery_info["routing_key"],
                     headers=message.headers,
                     redelivered=bool(message.delivery_info.get("redelivered")),

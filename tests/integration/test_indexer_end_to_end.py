@@ -12,7 +12,7 @@ from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from cells.operations import InstanceOperations
 from cells.simulated_instances import new_instance, new_metadata
 from indexer.backends.settings import IndexSettings
-from notifications.bus import Message, Publisher, dead_letters
+from notifications.bus import Message, Publisher, Receiver, dead_letters
 from notifications.memory_transport import MemoryTransport
 from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
 from tests.support.indexer_worlds import World, new_world
@@ -105,11 +105,29 @@ def test_poison_on_the_bus_disturbs_nothing_else_and_is_kept_with_its_reason(wor
     publisher = Publisher(world.cell.transport_url, world.cell.uuid)
     with world.relaying(), world.indexing():
         operate(world.operations, 20, seed=1)
-        publisher.publish([Message(b"{", ROUTING_KEY, {}) for _ in range(3)])
+        publisher.publish([Message(body, ROUTING_KEY, {}) for body in (b"{", b"[", b"{")])
         operate(world.operations, 20, seed=2)
         wait_until(world.index_equals_cell, 30)
-        wait_until(lambda: dead_letters(world.cell.transport_url, world.cell.uuid) == 3)
+        wait_until(lambda: sorted(_failed(world)) == [(b"[", "malformed", 1), (b"{", "malformed", 2)], 60)
     publisher.close()
+
+
+def _failed(world: World) -> list[tuple[bytes, str, int]]:
+    """Of each failure of the fleet the body, the reason, and how often it happened."""
+    store = world.fleet.failures
+    found = store.find([summary.id for summary in store.summaries([world.cell.uuid])])
+    return [(failure.body, failure.summary.reason, failure.summary.times) for failure in found]
+
+
+def test_dead_letters_that_are_on_the_bus_are_taken_over(world: World) -> None:
+    """The fleet database was away when they came, or the broker has given up on them."""
+    receiver = Receiver(world.cell.transport_url, world.cell.uuid, 1)
+    receiver.bury(Message(b"{", ROUTING_KEY, {}), "malformed", "it is not JSON")
+    receiver.close()
+    wait_until(lambda: dead_letters(world.cell.transport_url, world.cell.uuid) == 1, 60)
+    with world.indexing():
+        wait_until(lambda: _failed(world) == [(b"{", "malformed", 1)], 60)
+    wait_until(lambda: dead_letters(world.cell.transport_url, world.cell.uuid) == 0, 60)
 
 
 def test_instance_of_a_poisoned_change_is_read_again_from_the_cell(world: World) -> None:

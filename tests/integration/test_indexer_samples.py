@@ -11,7 +11,7 @@ import pytest
 
 from cells.instance_payload import from_payload
 from indexer.backends.settings import IndexSettings
-from notifications.bus import Message, Publisher, dead_letters
+from notifications.bus import Message, Publisher
 from notifications.envelope import Notification, encode, read_sample
 from notifications.registry import parse_payload
 from notifications.topology import routing_key
@@ -85,7 +85,7 @@ def test_every_sample_of_an_instance_can_be_found_with_what_it_carries(
             carried.pop("deleted_at")
             assert record["deleted_at"] is not None
         assert {name: record[name] for name in carried} == carried, notification.event_type
-    assert dead_letters(world.cell.transport_url, world.cell.uuid) == 0
+    assert world.fleet.failures.counts() == {}
 
 
 def test_all_samples_of_one_instance_end_in_its_deletion(world: World, samples: list[tuple[str, bytes]]) -> None:
@@ -100,4 +100,4 @@ def test_all_samples_of_one_instance_end_in_its_deletion(world: World, samples: 
         )
     assert document
     assert document.record["deleted"] is True
-    assert dead_letters(world.cell.transport_url, world.cell.uuid) == 0
+    assert world.fleet.failures.counts() == {}

@@ -1,6 +1,7 @@
 """Whatever the bus does to the order and the number of messages, the index ends up equal to the cell."""
 
 from collections.abc import Sequence
+from functools import partial
 from threading import Event
 
 from hypothesis import given, settings
@@ -9,13 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import CellProgress
 from indexer.consumer import Consumer
+from indexer.dead_letters import DeadLetters
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
+from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
 from indexer.writing import PatientWriter
 from notifications.bus import Message
-from tests.support.indexing import CELL_UUID, MemoryBus, MemoryCell, MemoryIndex, versions
+from tests.support.indexing import CELL_UUID, MemoryBus, MemoryCell, MemoryFailures, MemoryIndex, versions
 
 _INSTANCES = tuple(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}" for number in range(3))
 _HOSTS = ("a", "b", None)
@@ -62,12 +64,15 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
         on_wait=lambda _: None,
         on_answer=lambda: None,
     )
+    receiver = bus.receiver()
+    dead_letters = DeadLetters(CELL_UUID, MemoryFailures(), receiver, metrics)
     consumer = Consumer(
         CELL_UUID,
-        receiver=bus.receiver(),
+        receiver=receiver,
         writer=writer,
         tracker=tracker,
-        rereader=Rereader(CELL_UUID, cell.find, writer, tracker),
+        rereader=Rereader(CELL_UUID, partial(rows_of, cell), writer, tracker, on_reread=dead_letters.was_reread),
+        dead_letters=dead_letters,
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
     )

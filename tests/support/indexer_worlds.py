@@ -63,6 +63,7 @@ class World:
                 open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
                 writer=writer,
                 leases=leases,
+                failures=self.fleet.failures,
                 settings=INDEXER,
                 refresh_interval_s=0.05,
                 cells_refresh_interval_s=0.2,

@@ -1,8 +1,8 @@
 """Fakes with behaviour for the indexer: an index, a bus and a cell that live in memory and can be made to fail."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 from uuid import uuid4
@@ -11,7 +11,8 @@ import msgspec
 
 from cells.clock import system_clock
 from cells.digests import RangeDigest, digests_of
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.failures import Failure
 from cells.instance_payload import to_payload
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
@@ -21,7 +22,13 @@ from indexer.errors import IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
 from notifications.envelope import Notification, encode
 from notifications.errors import BusUnavailableError
-from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from notifications.topology import (
+    DETAIL_HEADER,
+    REASON_HEADER,
+    RESOURCE_HEADER,
+    REVISION_HEADER,
+    SEQUENCE_HEADER,
+)
 from query.evaluate import matcher
 from query.fields import from_microseconds
 from query.instances import INSTANCE_FIELDS
@@ -180,6 +187,39 @@ class MemoryLeases:
 
 
 @dataclass
+class MemoryFailures:
+    """The failures of a fleet (cells.failures). is_away: the fleet database does not answer."""
+
+    kept: dict[str, Failure] = field(default_factory=dict)
+    reread: list[str] = field(default_factory=list)
+    is_away: bool = False
+
+    def add(self, found: Sequence[Failure]) -> None:
+        self._require_database()
+        for failure in found:
+            known = self.kept.get(failure.id)
+            times = failure.summary.times + (known.summary.times if known else 0)
+            self.kept[failure.id] = replace(failure, summary=replace(failure.summary, times=times))
+
+    def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
+        self._require_database()
+        self.reread += instance_uuids
+
+    def counts(self) -> Mapping[str, int]:
+        self._require_database()
+        return Counter(failure.summary.cell_uuid for failure in self.kept.values())
+
+    @property
+    def found(self) -> list[tuple[bytes, str, str]]:
+        """Of each failure the body, the reason and the detail."""
+        return [(each.body, each.summary.reason, each.summary.detail) for each in self.kept.values()]
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+
+
+@dataclass
 class MemoryBus:
     """What a receiver receives from, one receiver after the other. is_away: the broker cannot be reached."""
 
@@ -227,6 +267,19 @@ class MemoryReceiver:
     def bury(self, message: Message, reason: str, detail: str) -> None:
         self._require_bus()
         self._bus.buried.append((message, reason, detail))
+
+    def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
+        self._require_bus()
+        taken = [
+            Message(
+                message.body, message.routing_key, {**message.headers, REASON_HEADER: reason, DETAIL_HEADER: detail}
+            )
+            for message, reason, detail in self._bus.buried[:limit]
+        ]
+        if taken:
+            keep(taken)
+        del self._bus.buried[: len(taken)]
+        return len(taken)
 
     def close(self) -> None:
         self._bus.waiting.extendleft(reversed(self._held.values()))

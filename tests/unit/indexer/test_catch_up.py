@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,7 +7,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Change
 from indexer.backends.base import CellProgress
 from indexer.catch_up import catch_up, reaches_back_to_the_beginning
-from indexer.errors import DeadLetterReason
+from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.progress import ProgressTracker
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
 
@@ -28,14 +28,14 @@ class Stage:
             self.cell,
             self.index,
             self.tracker,
-            dead_letter=self._dead_letter,
+            dead_letters=self._keep_dead,
             batch_size=batch_size,
             on_batch=self._on_batch,
         )
 
-    def _dead_letter(self, change: Change, reason: DeadLetterReason, detail: str) -> None:
-        assert detail
-        self.dead.append((change.sequence, reason))
+    def _keep_dead(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
+        assert all(map(str, (error for _, error in changes)))
+        self.dead += [(change.sequence, error.reason) for change, error in changes]
 
     def _on_batch(self) -> None:
         self.batches += 1

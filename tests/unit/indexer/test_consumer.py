@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from functools import partial
 from threading import Event
 
 import pytest
@@ -6,16 +7,27 @@ from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import CellProgress
 from indexer.consumer import Consumer
+from indexer.dead_letters import DeadLetters
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
+from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
+from indexer.view import View, render_view
 from indexer.writing import PatientWriter
 from notifications.bus import Message
-from notifications.topology import REVISION_HEADER, SEQUENCE_HEADER
-from query.fields import from_microseconds
-from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryIndex, versions
+from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from query.fields import Record, from_microseconds
+from tests.support.indexing import (
+    CELL_UUID,
+    NOW,
+    ROUTING_KEY,
+    MemoryBus,
+    MemoryCell,
+    MemoryFailures,
+    MemoryIndex,
+    versions,
+)
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
@@ -42,12 +54,22 @@ class Stage:
             on_wait=self.waits.append,
             on_answer=lambda: None,
         )
+        receiver = self.bus.receiver()
+        self.failures = MemoryFailures()
+        self.dead_letters = DeadLetters(CELL_UUID, self.failures, receiver, metrics, lambda: NOW)
         self.consumer = Consumer(
             CELL_UUID,
-            receiver=self.bus.receiver(),
+            receiver=receiver,
             writer=writer,
             tracker=self.tracker,
-            rereader=Rereader(CELL_UUID, self.cell.find, writer, self.tracker),
+            rereader=Rereader(
+                CELL_UUID,
+                partial(rows_of, self.cell),
+                writer,
+                self.tracker,
+                on_reread=self.dead_letters.was_reread,
+            ),
+            dead_letters=self.dead_letters,
             settings=settings,
             metrics=metrics,
         )
@@ -117,8 +139,8 @@ def test_malformed_message_goes_to_the_dead_letters_and_the_others_go_on(stage: 
     good, another = stage.cell.create(), stage.cell.create()
     stage.consume(good, Message(b"{", ROUTING_KEY, {}), another)
     assert versions(stage.index) == stage.cell.versions()
-    [(message, reason, detail)] = stage.bus.buried
-    assert (message.body, reason) == (b"{", "malformed")
+    [(body, reason, detail)] = stage.failures.found
+    assert (body, reason) == (b"{", "malformed")
     assert detail
     assert stage.bus.acknowledged == 3
     assert stage.tracker.watermark == 2
@@ -148,7 +170,8 @@ def test_rejected_change_of_the_cell_is_not_mistaken_for_a_notification_of_its_i
     uuid = str(change.headers["fleetlight-resource"])
     stage.index.refused[uuid] = "the name is too long"
     stage.consume(change, foreign(change))
-    assert [message for message, _, _ in stage.bus.buried] == [change]
+    [failure] = stage.failures.kept.values()
+    assert failure.headers == change.headers
     assert not stage.tracker.snapshot().is_complete
 
 
@@ -157,8 +180,7 @@ def test_rejected_document_goes_to_the_dead_letters_and_the_cell_is_not_complete
     uuid = str(bad.headers["fleetlight-resource"])
     stage.index.refused[uuid] = "the name is too long"
     stage.consume(bad, good)
-    [(message, reason, detail)] = stage.bus.buried
-    assert (message, reason, detail) == (bad, "rejected", "the name is too long")
+    assert stage.failures.found == [(bad.body, "rejected", "the name is too long")]
     assert stage.tracker.watermark == 2
     assert not stage.tracker.snapshot().is_complete
     assert stage.bus.acknowledged == 2
@@ -170,7 +192,7 @@ def test_rejected_document_goes_to_the_dead_letters_and_the_cell_is_not_complete
 def test_newer_major_version_is_refused_with_its_reason(stage: Stage) -> None:
     message = stage.cell.create()
     stage.consume(Message(message.body.replace(b'\\"1.0\\"', b'\\"9.0\\"'), ROUTING_KEY, {}))
-    [(_, reason, detail)] = stage.bus.buried
+    [(_, reason, detail)] = stage.failures.found
     assert reason == "unsupported_version"
     assert "9.0" in detail
 
@@ -261,3 +283,73 @@ def test_bus_is_kept_alive_while_the_index_is_slow(stage: Stage) -> None:
     stage.index.before_write = lambda: wait_until(lambda: stage.bus.kept_alive)
     stage.consume(stage.cell.create())
     assert stage.tracker.watermark == 1
+
+
+def test_message_that_this_program_fails_on_is_a_dead_letter_and_the_others_go_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = stage.cell.create(), stage.cell.create()
+    uuid = str(bad.headers["fleetlight-resource"])
+
+    def render(record: Record) -> View:
+        if record["uuid"] == uuid:
+            raise KeyError("vcpus")
+        return render_view(record)
+
+    monkeypatch.setattr("indexer.documents.render_view", render)
+    stage.consume(bad, good, foreign(bad))
+    [failure] = stage.failures.kept.values()
+    assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "KeyError: 'vcpus'")
+    assert "test_consumer.py" in (failure.trace or "")
+    assert set(versions(stage.index)) == stage.cell.rows.keys() - {uuid}
+    assert stage.tracker.watermark == 2
+    assert not stage.tracker.snapshot().is_complete
+    assert stage.bus.acknowledged == 3
+
+
+def test_message_that_cannot_even_be_read_for_an_unknown_cause_is_a_dead_letter(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistake(_body: bytes) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("indexer.messages.read_record", mistake)
+    stage.consume(stage.cell.create())
+    [failure] = stage.failures.kept.values()
+    assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "RuntimeError: a mistake")
+    assert versions(stage.index) == stage.cell.versions(), "the cell knows better"
+    assert stage.failures.reread == list(stage.cell.rows)
+
+
+@pytest.mark.parametrize("header", [REVISION_HEADER, SEQUENCE_HEADER])
+@pytest.mark.parametrize("wrong", [0, -1, 10**30])
+def test_number_that_no_cell_gives_out_is_a_dead_letter(stage: Stage, header: str, wrong: int) -> None:
+    message = stage.cell.create()
+    stage.consume(Message(message.body, ROUTING_KEY, {**message.headers, header: wrong}))
+    [(_, reason, detail)] = stage.failures.found
+    assert reason == "malformed"
+    assert f"headers.{header}" in detail
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_message_of_another_cell_is_a_dead_letter_and_its_numbers_count_for_nothing(stage: Stage) -> None:
+    message = stage.cell.create()
+    stage.consume(Message(message.body, ROUTING_KEY, {**message.headers, CELL_HEADER: "another"}))
+    [(_, _, detail)] = stage.failures.found
+    assert f"headers.{CELL_HEADER}: must be {CELL_UUID}" in detail
+    assert stage.tracker.watermark == 0
+
+
+def test_stream_goes_on_while_the_fleet_database_is_away(stage: Stage) -> None:
+    stage.failures.is_away = True
+    stage.consume(Message(b"{", ROUTING_KEY, {}), stage.cell.create())
+    assert versions(stage.index) == stage.cell.versions()
+    assert [reason for _, reason, _ in stage.bus.buried] == ["malformed"]
+    assert stage.bus.acknowledged == 2
+
+
+def test_many_broken_messages_are_read_again_together(stage: Stage) -> None:
+    messages = [stage.cell.create() for _ in range(4)]
+    stage.consume(*(Message(b"%d" % number, ROUTING_KEY, each.headers) for number, each in enumerate(messages)))
+    assert versions(stage.index) == stage.cell.versions()
+    assert (stage.cell.pages_read, stage.index.writes) == (1, [4])

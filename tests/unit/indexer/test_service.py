@@ -19,7 +19,18 @@ from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
-from tests.support.indexing import CELL_UUID, NOW, MemoryBus, MemoryCell, MemoryIndex, MemoryLeases, versions
+from notifications.bus import Message
+from tests.support.indexing import (
+    CELL_UUID,
+    NOW,
+    ROUTING_KEY,
+    MemoryBus,
+    MemoryCell,
+    MemoryFailures,
+    MemoryIndex,
+    MemoryLeases,
+    versions,
+)
 from tests.support.waiting import wait_until
 
 OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
@@ -34,6 +45,7 @@ class Stage:
         self.buses = {uuid: MemoryBus() for uuid in self.cells}
         self.index = MemoryIndex()
         self.leases = MemoryLeases()
+        self.failures = MemoryFailures()
         self.followed = [CELL_UUID]
         self.fleet_is_away = False
         self.mortal: Callable[[Any], Any] = lambda target: target
@@ -88,6 +100,7 @@ class Stage:
             open_receiver=self._open_receiver,
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
+            failures=self.failures,
             settings=SETTINGS,
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
@@ -267,8 +280,8 @@ def test_unreadable_change_of_the_changelog_is_a_dead_letter_and_its_instance_is
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
-    [(message, reason, _)] = stage.bus.buried
-    assert (message.headers["fleetlight-sequence"], reason) == (1, "malformed")
+    [failure] = stage.failures.kept.values()
+    assert (failure.headers["fleetlight-sequence"], failure.summary.reason) == (1, "malformed")
 
 
 @pytest.mark.parametrize("what", ["bus", "cell", "index"])
@@ -528,3 +541,30 @@ def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
         wait_until(lambda: metric("fresh_as_of_seconds") == NOW / 1e6)
         assert metric("lag_changes") == 0
         assert metric("complete") == 1
+
+
+def test_failures_are_shown_by_the_metrics_until_they_are_solved_also_after_a_restart(stage: Stage) -> None:
+    def shown() -> float | None:
+        return stage.registry.get_sample_value("fleetlight_indexer_dead_letters", {"cell": CELL_UUID})
+
+    with stage.running():
+        wait_until(lambda: shown() == 0)
+        stage.bus.waiting.append(Message(b"{", ROUTING_KEY, {}))
+        wait_until(lambda: shown() == 1)
+    with stage.running():
+        wait_until(lambda: shown() == 1)
+        stage.failures.kept.clear()
+        wait_until(lambda: shown() == 0)
+
+
+def test_row_that_the_index_refused_is_tried_again_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.rereading._REJECTED_RETRY_S", 0.01)
+    message = stage.cell.create()
+    [uuid] = stage.cell.rows
+    stage.index.refused[uuid] = "the name is too long"
+    with stage.running():
+        stage.bus.waiting.append(message)
+        wait_until(lambda: (saved := stage.saved()) is not None and saved.watermark == 1 and not saved.is_complete)
+        stage.index.refused.clear()
+        wait_until(stage.is_followed_to_the_end)
+        wait_until(lambda: uuid in stage.index.searchable)

@@ -1,0 +1,105 @@
+"""Failures in the fleet database, in both kinds of database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cells.database import create_database_engine
+from cells.failures import Failure, FailureStore, FailureSummary, failure_id
+from cells.fleet import Fleet
+from cells.migrations import upgrade_fleet
+from cells.model import CellKind
+
+ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
+INSTANCE = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/fleet.db"
+    else:
+        make: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
+        url = make()
+    engine = create_database_engine(url)
+    upgrade_fleet(engine)
+    fleet = Fleet(engine)
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def store(fleet: Fleet) -> FailureStore:
+    return fleet.failures
+
+
+def failed(body: bytes, at: int = 1, *, cell_uuid: str = ONE, **changes: Any) -> Failure:
+    summary = FailureSummary(failure_id(cell_uuid, body), cell_uuid, "malformed", "it is not JSON", INSTANCE, at, at)
+    return Failure(replace(summary, **changes), "versioned_notifications.info", {"fleetlight-sequence": 7}, body)
+
+
+def test_failure_is_kept_whole(store: FailureStore) -> None:
+    failure = replace(failed(bytes(range(256))), trace="file.py:7 in read")
+    store.add([failure])
+    assert store.find([failure.id]) == [failure]
+
+
+def test_message_that_fails_again_is_counted_and_says_what_is_wrong_now(store: FailureStore) -> None:
+    store.add([failed(b"{", 1), failed(b"[", 1)])
+    store.add([failed(b"{", 5, reason="rejected", detail="too long")])
+    [first] = store.find([failure_id(ONE, b"{")])
+    assert (first.summary.times, first.summary.first_at, first.summary.last_at) == (2, 1, 5)
+    assert (first.summary.reason, first.summary.detail) == ("rejected", "too long")
+    assert store.counts() == {ONE: 2}
+
+
+def test_same_message_of_two_cells_is_two_failures(store: FailureStore) -> None:
+    store.add([failed(b"{"), failed(b"{", cell_uuid=TWO)])
+    assert store.counts() == {ONE: 1, TWO: 1}
+
+
+def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cells.failures._BATCH", 3)
+    bodies = [str(number).encode() for number in range(10)]
+    store.add([failed(body, 100 - number // 2) for number, body in enumerate(bodies)])
+    store.add([failed(b"of another cell", cell_uuid=TWO)])
+    moments = [summary.first_at for summary in store.summaries([ONE])]
+    assert moments == sorted(moments)
+    assert {summary.id for summary in store.summaries([ONE])} == {failure_id(ONE, body) for body in bodies}
+    assert len(list(store.summaries([ONE, TWO]))) == 11
+    assert list(store.summaries([])) == []
+
+
+def test_text_that_no_database_takes_is_kept_readable(store: FailureStore) -> None:
+    failure = failed(b"\0", detail="a\0b\ud800" + "x" * 20_000)
+    store.add([replace(failure, headers={"na\0me": "\udfff"})])
+    [kept] = store.find([failure.id])
+    assert kept.summary.detail.startswith("a\\x00b\\ud800xx")
+    assert len(kept.summary.detail) < 11_000
+    assert kept.headers == {"na\\x00me": "\\udfff"}
+    assert kept.body == b"\0"
+
+
+def test_instances_that_were_read_again_are_marked(store: FailureStore) -> None:
+    other = failed(b"[", instance_uuid=None)
+    store.add([failed(b"{"), other, failed(b"{", cell_uuid=TWO)])
+    store.mark_reread(ONE, [INSTANCE], 9)
+    assert {summary.instance_uuid: summary.reread_at for summary in store.summaries([ONE])} == {INSTANCE: 9, None: None}
+    assert [summary.reread_at for summary in store.summaries([TWO])] == [None]
+
+
+def test_dropped_failures_are_gone(store: FailureStore) -> None:
+    store.add([failed(b"{"), failed(b"[")])
+    assert store.drop([failure_id(ONE, b"{"), "no-such-failure"]) == 1
+    assert store.counts() == {ONE: 1}
+
+
+def test_removed_cell_takes_its_failures_along(fleet: Fleet) -> None:
+    cell = fleet.add_cell("one", CellKind.NATIVE, "sqlite:///one.db", "memory://", uuid=ONE)
+    fleet.failures.add([failed(b"{"), failed(b"{", cell_uuid=TWO)])
+    fleet.set_disabled(cell.uuid, True)
+    fleet.remove_cell(cell)
+    assert fleet.failures.counts() == {TWO: 1}

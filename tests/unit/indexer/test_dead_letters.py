@@ -1,0 +1,128 @@
+"""From a message that could not be indexed to a failure."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from indexer.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
+from indexer.errors import DeadLetterReason
+from indexer.metrics import IndexerMetrics
+from notifications.bus import Message
+from notifications.topology import RESOURCE_HEADER
+from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryFailures
+
+UUID = "7a1d5a0a-90b1-4f36-8f6e-0000000000aa"
+
+
+def enveloped(inner: dict[str, object]) -> bytes:
+    return json.dumps({"oslo.version": "2.0", "oslo.message": json.dumps(inner)}).encode()
+
+
+def notification(**changes: object) -> dict[str, object]:
+    payload = {"nova_object.name": "X", "nova_object.data": {"uuid": UUID}}
+    return {"event_type": "instance.update", "payload": payload, "priority": "INFO"} | changes
+
+
+@pytest.mark.parametrize("body", [enveloped(notification()), json.dumps(notification()).encode()])
+def test_instance_is_found_in_a_message_that_cannot_be_read_as_a_whole(body: bytes) -> None:
+    assert instance_of(Message(body, ROUTING_KEY, {})) == UUID
+
+
+def test_instance_that_the_headers_name_goes_first_and_has_its_usual_form() -> None:
+    headers: dict[str, int | str] = {RESOURCE_HEADER: UUID.upper()}
+    assert instance_of(Message(b"{", ROUTING_KEY, headers)) == UUID
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[" * 100_000,
+        b"\xff",
+        b"7",
+        b"[]",
+        b'{"oslo.message": 7}',
+        enveloped(notification(payload=None)),
+        enveloped(notification(event_type="keypair.create.end")),
+        enveloped(notification(event_type=7)),
+        enveloped(notification(payload={"nova_object.data": {"uuid": "no uuid\0"}})),
+    ],
+)
+def test_message_that_says_nothing_of_an_instance_is_about_none(body: bytes) -> None:
+    assert instance_of(Message(body, ROUTING_KEY, {})) is None
+
+
+def test_request_context_of_the_sender_is_not_kept() -> None:
+    inner = notification(_context_auth_token="secret", _context_roles=["admin"], _context_request_id="req-1")
+    for body in (enveloped(inner), json.dumps(inner).encode()):
+        kept = without_secrets(body)
+        assert b"secret" not in kept
+        decoded = json.loads(kept)
+        decoded = json.loads(decoded["oslo.message"]) if "oslo.message" in decoded else decoded
+        assert decoded == notification(_context_request_id="req-1")
+
+
+@pytest.mark.parametrize(
+    "body", [enveloped(notification()), b'{"oslo.message": "\\ud800"}', b"{", b"\xff", b"[1,  2]", b'{"a":  1e400}']
+)
+def test_other_messages_are_kept_byte_for_byte(body: bytes) -> None:
+    assert without_secrets(body) == body
+
+
+def test_id_is_that_of_the_message_as_it_came() -> None:
+    body = enveloped(notification(_context_auth_token="secret"))
+    letter = DeadLetter(Message(body, ROUTING_KEY, {}), DeadLetterReason.MALFORMED, "why")
+    once, again = (to_failure(CELL_UUID, letter, moment) for moment in (1, 2))
+    assert once.id == again.id
+    assert once.body != body
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self.failures = MemoryFailures()
+        self.letters = DeadLetters(
+            CELL_UUID, self.failures, self.bus.receiver(), IndexerMetrics(CollectorRegistry()), lambda: NOW
+        )
+
+    def keep(self, *bodies: bytes) -> list[str]:
+        messages = [Message(body, ROUTING_KEY, {}) for body in bodies]
+        return self.letters.keep([DeadLetter(message, DeadLetterReason.MALFORMED, "why") for message in messages])
+
+
+def test_same_message_twice_in_a_batch_is_one_failure() -> None:
+    stage = Stage()
+    stage.keep(b"{", b"[", b"{")
+    assert sorted(failure.summary.times for failure in stage.failures.kept.values()) == [1, 2]
+
+
+def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() -> None:
+    stage = Stage()
+    stage.failures.is_away = True
+    assert stage.keep(b"{", enveloped(notification())) == [UUID]
+    assert [reason for _, reason, _ in stage.bus.buried] == ["malformed", "malformed"]
+    stage.letters.take_from_bus()
+    assert len(stage.bus.buried) == 2
+    stage.failures.is_away = False
+    stage.letters.take_from_bus()
+    assert stage.bus.buried == []
+    assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
+
+
+def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
+    stage = Stage()
+    stage.bus.buried.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.letters.take_from_bus()
+    [failure] = stage.failures.kept.values()
+    assert failure.summary.reason == "undeliverable"
+    assert failure.summary.instance_uuid == failure.headers[RESOURCE_HEADER]
+
+
+def test_that_an_instance_was_read_again_is_not_worth_stopping_for() -> None:
+    stage = Stage()
+    stage.failures.is_away = True
+    stage.letters.was_reread([UUID])
+    stage.failures.is_away = False
+    stage.letters.was_reread([UUID])
+    assert stage.failures.reread == [UUID]
