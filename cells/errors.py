@@ -16,7 +16,13 @@ CellError
 ├── ResourceExistsError      there is such a flavor, key pair … already
 ├── QuotaExceededError       a project would have more than its quota allows
 ├── InvalidKeyError          the text is not a key of its type
-└── InvalidTransitionError   the instance's state does not allow the operation
+├── NoValidHostError         no host may take the instance and has room for it
+├── SupersededError          an action was given up for another one
+├── NotResizedError          there is no resize to confirm or to revert
+└── StateConflictError       the instance cannot do this now
+    ├── InvalidTransitionError   its state does not allow the operation
+    ├── InstanceLockedError      its owner or an administrator has locked it
+    └── InstanceNotReadyError    it is on no host
 """
 
 from collections.abc import Sequence
@@ -119,14 +125,19 @@ class HostInUseError(CellError):
         self.host = host
 
 
-class InvalidTransitionError(CellError):
-    """The operation is not allowed while the instance is in `vm_state`."""
+class NoValidHostError(CellError):
+    """No host may take the instance and has room for it."""
 
-    def __init__(self, uuid: str, action: str, vm_state: str | None) -> None:
-        super().__init__(f"Cannot '{action}' instance {uuid} while it is in vm_state {vm_state}")
-        self.uuid = uuid
+    def __init__(self) -> None:
+        super().__init__("No valid host was found. There are not enough hosts available.")
+
+
+class SupersededError(CellError):
+    """An action was given up, because `action` was accepted."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(f"Given up for '{action}'.")
         self.action = action
-        self.vm_state = vm_state
 
 
 class ResourceNotFoundError(CellError):
@@ -158,3 +169,47 @@ class InvalidKeyError(CellError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"Keypair data is invalid: {reason}")
         self.reason = reason
+
+
+class NotResizedError(CellError):
+    """There is no resize of `uuid` to confirm or to revert."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__("Instance has not been resized.")
+        self.uuid = uuid
+
+
+class StateConflictError(CellError):
+    """The instance `uuid` cannot do this now (contracts/nova-rest, 2.3: the forms of the text)."""
+
+    def __init__(self, uuid: str, text: str) -> None:
+        super().__init__(text)
+        self.uuid = uuid
+
+
+class InvalidTransitionError(StateConflictError):
+    """`action` is not allowed while `attribute` (vm_state, task_state, …) is `value`."""
+
+    def __init__(self, uuid: str, action: str, value: str | None, *, attribute: str = "vm_state") -> None:
+        if value is None:
+            text = f"Instance {uuid} is in an invalid state for '{action}'"
+        else:
+            text = f"Cannot '{action}' instance {uuid} while it is in {attribute} {value}"
+        super().__init__(uuid, text)
+        self.action = action
+        self.attribute = attribute
+        self.value = value
+
+
+class InstanceLockedError(StateConflictError):
+    """Only an administrator may change a locked instance."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(uuid, f"Instance {uuid} is locked")
+
+
+class InstanceNotReadyError(StateConflictError):
+    """The instance is on no host."""
+
+    def __init__(self, uuid: str) -> None:
+        super().__init__(uuid, f"Instance {uuid} is not ready")

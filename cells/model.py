@@ -13,6 +13,10 @@ NO_REVISION = 0
 """The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
 
 
+# Power states (contracts/nova-db, section 9); numbers 2 and 5 were never given out.
+NO_STATE, RUNNING, PAUSED, SHUT_DOWN, CRASHED, SUSPENDED = 0, 1, 3, 4, 6, 7
+
+
 class CellKind(StrEnum):
     """What a cell is (DESIGN, "Words")."""
 

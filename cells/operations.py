@@ -26,6 +26,7 @@ from cells.errors import (
 from cells.fleet import Fleet, InstanceMapping
 from cells.model import Cell, InstanceRow
 from cells.new_instance import check_values, completed_flavor, new_record
+from cells.placement import allocate_on_their_nodes
 from cells.tables import instances
 from notifications import event_types
 from query.errors import UnknownFieldError
@@ -91,6 +92,7 @@ class InstanceOperations:
         try:
             with self._failures(), writing(self._engine) as connection:
                 connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
+                allocate_on_their_nodes(connection, [row.record for row in rows])
                 outbox.append(connection, announced)
         except IntegrityError as error:
             raise InstanceExistsError(self._existing(uuids)) from error

@@ -1,0 +1,152 @@
+"""Workers on both databases: several share the jobs of a cell, a killed one loses nothing, a broken job ends alone."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from sqlalchemy import Engine, func, select, update
+
+from cells.fleet import Fleet
+from cells.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from cells.instance_migrations import MigrationLog, MigrationQuery
+from cells.model import Cell
+from cells.tables import changes, instances, jobs
+from cells.worker import Worker
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.waiting import wait_until
+
+_WORKER = """
+import sys
+from threading import Event
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.worker import Worker
+fleet = Fleet(create_database_engine(sys.argv[1]))
+cell = fleet.cell("one")
+print("ready", flush=True)
+Worker(create_database_engine(cell.database_url), fleet, cell).run(Event())
+"""
+_EVENTS_OF_A_CREATION = 8
+
+
+@pytest.fixture
+def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
+    return ActingCell(engine, fleet, cell)
+
+
+def create(acting: ActingCell, count: int) -> list[str]:
+    values = [{"project_id": "demo", "flavor": {**FLAVOR, "memory_mb": 1, "root_gb": 0, "vcpus": 0}}] * count
+    return [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]
+
+
+def count_rows(acting: ActingCell, table: object) -> int:
+    with acting.engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(table)).scalar_one()  # type: ignore[arg-type]
+
+
+def has_announced(acting: ActingCell, count: int) -> bool:
+    return count_rows(acting, changes) >= count
+
+
+def check_revisions(acting: ActingCell) -> None:
+    """Every revision of every instance was announced exactly once, in order."""
+    with acting.engine.connect() as connection:
+        rows = connection.execute(select(instances.c.uuid, instances.c.revision)).all()
+        found = connection.execute(
+            select(changes.c.instance_uuid, changes.c.revision).where(changes.c.revision > 0).order_by(changes.c.id)
+        ).all()
+    announced: dict[str, list[int]] = {}
+    for uuid, revision in found:
+        announced.setdefault(uuid, []).append(revision)
+    assert announced == {uuid: list(range(1, revision + 1)) for uuid, revision in rows}
+
+
+def test_several_workers_share_the_jobs_and_do_each_once(acting: ActingCell, fleet: Fleet, cell: Cell) -> None:
+    uuids = create(acting, 12)
+    workers = [Worker(acting.engine, fleet, cell) for _ in range(3)]
+
+    def work(worker: Worker) -> None:
+        # False also while another worker has what there is.
+        wait_until(lambda: not worker.run_once() and not count_rows(acting, jobs), timeout_s=60)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, workers))
+    assert {acting.state(uuid)[0] for uuid in uuids} == {"active"}
+    assert count_rows(acting, changes) == len(uuids) * _EVENTS_OF_A_CREATION
+    assert sum(acting.used().values()) == len(uuids)
+    check_revisions(acting)
+
+
+def test_killed_worker_loses_and_doubles_nothing(acting: ActingCell, fleet: Fleet) -> None:
+    uuids = create(acting, 8)
+    fleet_url = fleet._engine.url.render_as_string(hide_password=False)
+    for kill in range(2):
+        process = subprocess.Popen([sys.executable, "-c", _WORKER, fleet_url], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        wait_until(partial(has_announced, acting, len(uuids) * (2 + 2 * kill)), timeout_s=60)
+        process.kill()
+        process.wait(timeout=60)
+        process.stdout.close()
+    acting.work()
+    assert {acting.state(uuid)[:2] for uuid in uuids} == {("active", None)}
+    assert count_rows(acting, changes) == len(uuids) * _EVENTS_OF_A_CREATION
+    check_revisions(acting)
+
+
+def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:
+    broken, well = acting.instance(), acting.instance()
+    acting.accept(broken, "os-stop")
+    acting.accept(well, "os-stop")
+    with acting.engine.begin() as connection:
+        # No contract has such a value, so the next step cannot be announced.
+        connection.execute(update(instances).where(instances.c.uuid == broken).values(metadata={"size": 5}))
+    acting.work()
+    assert acting.state(well) == ("stopped", None, 4)
+    assert count_rows(acting, jobs) == 0
+    found = InstanceActionLog(acting.engine, acting.cell).find(broken, "req-1")
+    assert found is not None
+    assert found[0].message == ERROR
+
+
+def test_instance_action_is_found_by_its_request_also_after_deletion(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    log = InstanceActionLog(acting.engine, acting.cell)
+    acting.accept(uuid, "os-stop")
+    found = log.find(uuid, "req-1")
+    assert found is not None
+    assert (found[0].action, found[0].user_id, found[0].message, list(found[1])) == ("stop", "ada", None, [])
+    acting.work()
+    acting.do(uuid, "delete")
+    found = log.find(uuid, "req-1")
+    assert found is not None
+    action, [event] = found
+    assert (action.action, event.event, event.result) == ("delete", "compute_terminate_instance", SUCCESS)
+    assert event.finish_time is not None
+    assert [action.action for action in log.actions(uuid)] == ["delete", "stop"]
+    assert log.find(uuid, "req-2") is None
+
+
+def test_failed_action_says_so_with_a_traceback(acting: ActingCell) -> None:
+    [row] = acting.acceptance.create([{"flavor": {**FLAVOR, "vcpus": 1000}}], {}, REQUEST)
+    acting.work()
+    found = InstanceActionLog(acting.engine, acting.cell).find(row.uuid, "req-1")
+    assert found is not None
+    assert found[0].message == ERROR
+
+
+def test_migrations_are_listed_newest_first_page_by_page(acting: ActingCell) -> None:
+    first, second = acting.instance(), acting.instance()
+    acting.do(first, "migrate")
+    acting.do(second, "os-migrateLive")
+    log = MigrationLog(acting.engine, acting.cell)
+    [newest] = log.page(MigrationQuery(), 1)
+    [older] = log.page(MigrationQuery(), 1, (newest.created_at, newest.uuid))
+    assert (newest.instance_uuid, newest.migration_type, newest.status) == (second, "live-migration", "completed")
+    assert (older.instance_uuid, older.migration_type, older.status) == (first, "migration", "finished")
+    assert (older.source_compute, older.dest_compute) == ("host1", "host2")
+    assert [found.id for found in log.page(MigrationQuery(instance_uuid=first), 10)] == [older.id]
+    acting.do(first, "confirmResize")
+    assert [found.status for found in log.page(MigrationQuery(instance_uuid=first), 10)] == ["confirmed"]

@@ -1,0 +1,96 @@
+"""A native cell with hosts, callers who want something done, and a worker that is called by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, select
+
+from cells.accepting import Acceptance, Order
+from cells.fleet import Fleet
+from cells.model import Cell, Request
+from cells.nodes import Capacity, CellNodes, NewHost
+from cells.operations import InstanceOperations
+from cells.tables import changes, instances
+from cells.worker import Worker
+
+FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 0}
+SIZE = Capacity(vcpus=64, memory_mib=65_536, disk_gib=2000)
+REQUEST = Request("req-1", "ada", "demo")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A notification in the outbox; what is of the payload is None where it has no such thing."""
+
+    event_type: str
+    publisher_id: str
+    revision: int
+    vm_state: str | None
+    task_state: str | None
+    host: str | None
+
+
+class ActingCell:
+    """hosts: names of hosts, all alike."""
+
+    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, hosts: Sequence[str] = ("host1", "host2")) -> None:
+        self.engine = engine
+        self.cell = cell
+        self.fleet = fleet
+        self.nodes = CellNodes(engine, cell)
+        self.nodes.add_hosts([NewHost(host, SIZE, node=f"{host}.example.org") for host in hosts])
+        self.acceptance = Acceptance(engine, fleet, cell)
+        self.operations = InstanceOperations(engine, fleet, cell)
+        self.worker = Worker(engine, fleet, cell)
+
+    def instance(self, **values: Any) -> str:
+        """An instance that is there already, active on host1 unless `values` say something else."""
+        placed = {"host": "host1", "node": "host1.example.org", "flavor": FLAVOR, "project_id": "demo"}
+        return self.operations.create({**placed, **values}).uuid
+
+    def accept(self, uuid: str, action: str, *, is_admin: bool = False, **parameters: Any) -> None:
+        self.acceptance.accept(uuid, Order(action, parameters=parameters, request=REQUEST, is_admin=is_admin))
+
+    def work(self) -> None:
+        """Let the worker finish everything."""
+        while self.worker.run_once():
+            pass
+
+    def do(self, uuid: str, action: str, **parameters: Any) -> Sequence[Event]:
+        """Accept an action and carry it out; returns what was announced."""
+        before = len(self.events())
+        self.accept(uuid, action, **parameters)
+        self.work()
+        return self.events()[before:]
+
+    def record(self, uuid: str) -> Mapping[str, Any]:
+        with self.engine.connect() as connection:
+            return dict(connection.execute(select(instances).where(instances.c.uuid == uuid)).one()._mapping)
+
+    def state(self, uuid: str) -> tuple[str | None, str | None, int | None]:
+        record = self.record(uuid)
+        return record["vm_state"], record["task_state"], record["power_state"]
+
+    def events(self) -> Sequence[Event]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(changes).order_by(changes.c.id)).all()
+        return [_event(row.message, row.revision) for row in rows]
+
+    def used(self) -> Mapping[str, int]:
+        """Instances by host, of those that take up something there."""
+        return {node.service.host: node.instance_count for node in self.nodes.nodes() if node.instance_count}
+
+
+def _event(message: bytes, revision: int) -> Event:
+    inner = msgspec.json.decode(msgspec.json.decode(message)["oslo.message"])
+    data = inner["payload"]["nova_object.data"]
+    return Event(
+        inner["event_type"],
+        inner["publisher_id"],
+        revision,
+        data.get("state"),
+        data.get("task_state"),
+        data.get("host"),
+    )

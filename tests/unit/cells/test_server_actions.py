@@ -1,0 +1,321 @@
+"""Every action as a row: where it is allowed, what it announces in which order, and where it ends."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
+from cells.fleet import Fleet
+from cells.model import Cell
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+
+BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "vcpus": 4}
+SELECT = ["scheduler.select_destinations.start", "scheduler.select_destinations.end"]
+STOPPED = {"vm_state": "stopped", "power_state": 4}
+
+
+@pytest.fixture
+def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
+    return ActingCell(engine, fleet, cell)
+
+
+def pair(base: str) -> list[str]:
+    return [f"instance.{base}.start", f"instance.{base}.end"]
+
+
+UPDATE = "instance.update"
+MOVE = [
+    UPDATE,
+    *SELECT,
+    "instance.exists",
+    *pair("resize_prep"),
+    *pair("resize"),
+    *pair("resize_finish"),
+]
+REBUILD = [
+    UPDATE,
+    *SELECT,
+    "instance.rebuild_scheduled",
+    "instance.exists",
+    "instance.rebuild.start",
+    UPDATE,
+    UPDATE,
+]
+LIVE = [
+    UPDATE,
+    *SELECT,
+    *pair("live_migration_pre"),
+    "instance.live_migration_post.start",
+    *pair("live_migration_post_dest"),
+    "instance.live_migration_post.end",
+]
+Row = tuple[str, dict[str, Any], dict[str, Any], list[str], tuple[str, int]]
+# (action, parameters, state before, events, (vm_state, power_state) after)
+ROWS: list[Row] = [
+    ("os-start", {}, STOPPED, [UPDATE, *pair("power_on")], ("active", 1)),
+    ("os-stop", {}, {}, [UPDATE, *pair("power_off")], ("stopped", 4)),
+    ("os-stop", {}, {"vm_state": "error"}, [UPDATE, *pair("power_off")], ("stopped", 4)),
+    ("reboot SOFT", {}, {}, [UPDATE, "instance.reboot.start", UPDATE, "instance.reboot.end"], ("active", 1)),
+    ("reboot HARD", {}, STOPPED, [UPDATE, "instance.reboot.start", UPDATE, "instance.reboot.end"], ("active", 1)),
+    ("pause", {}, {}, [UPDATE, *pair("pause")], ("paused", 3)),
+    ("unpause", {}, {"vm_state": "paused"}, [UPDATE, *pair("unpause")], ("active", 1)),
+    ("suspend", {}, {}, [UPDATE, *pair("suspend")], ("suspended", 4)),
+    ("resume", {}, {"vm_state": "suspended"}, [UPDATE, *pair("resume")], ("active", 1)),
+    (
+        "rescue",
+        {},
+        STOPPED,
+        [UPDATE, "instance.rescue.start", "instance.exists", "instance.rescue.end"],
+        ("rescued", 1),
+    ),
+    ("unrescue", {}, {"vm_state": "rescued"}, [UPDATE, *pair("unrescue")], ("active", 1)),
+    (
+        "rebuild",
+        {},
+        {},
+        [*REBUILD, "instance.rebuild.end"],
+        ("active", 1),
+    ),
+    (
+        "rebuild",
+        {},
+        STOPPED,
+        [*REBUILD, UPDATE, *pair("power_off"), "instance.rebuild.end"],
+        ("stopped", 4),
+    ),
+    ("resize", {"flavor": BIGGER, "flavor_number": 2}, {}, MOVE, ("resized", 1)),
+    ("migrate", {}, STOPPED, MOVE, ("resized", 4)),
+    (
+        "os-migrateLive",
+        {},
+        {},
+        LIVE,
+        ("active", 1),
+    ),
+    (
+        "shelve",
+        {},
+        {},
+        [UPDATE, "instance.exists", "instance.shelve.start", UPDATE, "instance.shelve.end", *pair("shelve_offload")],
+        ("shelved_offloaded", 4),
+    ),
+    ("shelveOffload", {}, {"vm_state": "shelved"}, [UPDATE, *pair("shelve_offload")], ("shelved_offloaded", 4)),
+    ("unshelve", {}, {"vm_state": "shelved"}, [UPDATE, *pair("power_on")], ("active", 1)),
+    (
+        "unshelve",
+        {},
+        {"vm_state": "shelved_offloaded", "host": None, "node": None},
+        [UPDATE, *SELECT, "instance.unshelve.start", UPDATE, "instance.unshelve.end"],
+        ("active", 1),
+    ),
+    ("changePassword", {}, {}, [UPDATE, UPDATE], ("active", 1)),
+    ("trigger_crash_dump", {}, {}, pair("trigger_crash_dump"), ("active", 1)),
+    ("restore", {}, {"vm_state": "soft-delete"}, [UPDATE, *pair("restore")], ("active", 1)),
+    ("delete", {}, {}, [UPDATE, "instance.delete.start", *pair("shutdown"), "instance.delete.end"], ("deleted", 0)),
+    (
+        "forceDelete",
+        {},
+        {"vm_state": "shelved_offloaded", "host": None, "node": None},
+        [UPDATE, *pair("delete")],
+        ("deleted", 0),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row[0]}-{row[2].get('vm_state', 'active')}" for row in ROWS])
+def test_action_announces_its_events_in_order_and_ends_idle(acting: ActingCell, row: Row) -> None:
+    action, parameters, before, events, after = row
+    uuid = acting.instance(**before)
+    announced = acting.do(uuid, action, **parameters)
+    assert [event.event_type for event in announced] == events
+    assert acting.state(uuid) == (after[0], None, after[1])
+    # Each change of the row has the next revision; what changes no row has none.
+    revisions = [event.revision for event in announced if event.event_type.startswith("instance.")]
+    assert revisions == list(range(2, 2 + len(revisions)))
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "text"),
+    [
+        ("os-start", {}, "Cannot 'start' instance {} while it is in vm_state active"),
+        ("os-stop", STOPPED, "Cannot 'stop' instance {} while it is in vm_state stopped"),
+        ("pause", {"task_state": "pausing"}, "Cannot 'pause' instance {} while it is in task_state pausing"),
+        ("reboot SOFT", STOPPED, "Cannot 'reboot' instance {} while it is in vm_state stopped"),
+        ("pause", {"launched_at": None}, "Instance {} is in an invalid state for 'pause'"),
+        ("os-stop", {"host": None}, "Instance {} is not ready"),
+        ("os-stop", {"locked": True, "locked_by": "owner"}, "Instance {} is locked"),
+        ("delete", {"locked": True, "locked_by": "owner"}, "Instance {} is locked"),
+        ("changePassword", {"locked": True}, "Instance {} is in an invalid state for 'changePassword'"),
+        ("confirmResize", {}, "Cannot 'confirmResize' instance {} while it is in vm_state active"),
+        ("unshelve", {}, "Cannot 'unshelve' instance {} while it is in vm_state active"),
+    ],
+)
+def test_action_that_the_state_does_not_allow_is_refused(
+    acting: ActingCell, action: str, before: dict[str, Any], text: str
+) -> None:
+    uuid = acting.instance(**before)
+    announced = len(acting.events())
+    with pytest.raises(StateConflictError) as refused:
+        acting.accept(uuid, action)
+    assert str(refused.value) == text.format(uuid)
+    assert len(acting.events()) == announced
+
+
+def test_locks_do_not_stop_administrators(acting: ActingCell) -> None:
+    uuid = acting.instance(locked=True, locked_by="owner")
+    acting.accept(uuid, "os-stop", is_admin=True)
+
+
+def test_hard_reboot_may_be_repeated_while_a_soft_one_is_refused(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "reboot HARD")
+    acting.accept(uuid, "reboot HARD")
+    with pytest.raises(InvalidTransitionError, match="task_state rebooting_hard"):
+        acting.accept(uuid, "reboot SOFT")
+    acting.work()
+    assert acting.state(uuid) == ("active", None, 1)
+
+
+def test_creation_is_built_step_by_step(acting: ActingCell) -> None:
+    address = {"label": "net", "address": "10.0.0.4", "version": 4, "mac": "fa:16:3e:00:00:01"}
+    values = {"display_name": "web", "project_id": "demo", "flavor": FLAVOR, "ip_addresses": [address]}
+    [row] = acting.acceptance.create([values], {}, REQUEST)
+    assert acting.state(row.uuid) == ("building", "scheduling", 0)
+    acting.work()
+    events = acting.events()
+    assert [(event.event_type, event.task_state) for event in events] == [
+        ("instance.update", "scheduling"),
+        ("scheduler.select_destinations.start", None),
+        ("scheduler.select_destinations.end", None),
+        ("instance.create.start", None),
+        ("instance.update", "networking"),
+        ("instance.update", "block_device_mapping"),
+        ("instance.update", "spawning"),
+        ("instance.create.end", None),
+    ]
+    assert [event.publisher_id for event in events] == [
+        "nova-conductor:one",
+        "nova-scheduler:one",
+        "nova-scheduler:one",
+        *["nova-compute:host1"] * 5,
+    ]
+    assert [event.host for event in events[3:5]] == [None, "host1"]
+    record = acting.record(row.uuid)
+    assert (record["vm_state"], record["power_state"], record["host"]) == ("active", 1, "host1")
+    assert record["launched_at"] is not None
+    assert record["ip_addresses"][0]["address"] == "10.0.0.4"
+    assert acting.used() == {"host1": 1}
+
+
+def test_creation_without_a_host_ends_in_error_with_a_fault(acting: ActingCell) -> None:
+    huge = {**FLAVOR, "vcpus": 1000}
+    [row] = acting.acceptance.create([{"flavor": huge}], {}, REQUEST)
+    acting.work()
+    record = acting.record(row.uuid)
+    assert (record["vm_state"], record["task_state"], record["host"]) == ("error", None, None)
+    assert record["fault"]["code"] == 500
+    assert "No valid host was found" in record["fault"]["message"]
+    assert [event.event_type for event in acting.events()][-2:] == [
+        "instance.update",
+        "compute_task.build_instances.error",
+    ]
+    assert acting.used() == {}
+
+
+def test_resize_takes_up_both_hosts_until_it_is_confirmed(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "resize", flavor=BIGGER, flavor_number=2)
+    record = acting.record(uuid)
+    assert (record["host"], record["flavor_id"], record["flavor"]["vcpus"]) == ("host2", "m2", 4)
+    assert acting.used() == {"host1": 1, "host2": 1}
+    announced = acting.do(uuid, "confirmResize")
+    assert [event.event_type for event in announced] == pair("resize_confirm")
+    assert acting.state(uuid) == ("active", None, 1)
+    assert acting.used() == {"host2": 1}
+
+
+def test_reverted_resize_is_as_if_nothing_had_happened(acting: ActingCell) -> None:
+    uuid = acting.instance(**STOPPED)
+    before = acting.record(uuid)
+    acting.do(uuid, "resize", flavor=BIGGER, flavor_number=2)
+    announced = acting.do(uuid, "revertResize")
+    assert [(event.event_type, event.publisher_id) for event in announced[1:]] == [
+        ("instance.exists", "nova-compute:host2"),
+        ("instance.resize_revert.start", "nova-compute:host1"),
+        ("instance.resize_revert.end", "nova-compute:host1"),
+    ]
+    after = acting.record(uuid)
+    same = ("vm_state", "task_state", "power_state", "host", "node", "flavor", "flavor_id", "instance_type_id")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert acting.used() == {"host1": 1}
+
+
+def test_deletion_of_a_resized_instance_confirms_first_and_gives_everything_back(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "resize", flavor=BIGGER, flavor_number=2)
+    announced = [event.event_type for event in acting.do(uuid, "delete")]
+    assert announced[1:4] == [*pair("resize_confirm"), "instance.delete.start"]
+    assert acting.record(uuid)["deleted"]
+    assert acting.used() == {}
+    mapping = acting.fleet.mapping_of(uuid)
+    assert mapping is not None
+    assert mapping.queued_for_delete
+
+
+def test_resize_without_a_host_leaves_the_instance_as_it_was_with_a_fault(
+    engine: Engine, fleet: Fleet, cell: Cell
+) -> None:
+    acting = ActingCell(engine, fleet, cell, hosts=["host1"])
+    uuid = acting.instance(**STOPPED)
+    announced = acting.do(uuid, "resize", flavor=BIGGER, flavor_number=2)
+    assert announced[-1].event_type == "compute_task.migrate_server.error"
+    assert acting.state(uuid) == ("stopped", None, 4)
+    assert acting.record(uuid)["fault"]["code"] == 500
+    assert acting.used() == {"host1": 1}
+
+
+def test_evacuation_leaves_the_host_that_is_down(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    service = acting.nodes.services()[0]
+    acting.nodes.update_service(service.uuid, disabled=False, disabled_reason=None, forced_down=True)
+    announced = [event.event_type for event in acting.do(uuid, "evacuate")]
+    assert announced[:2] == ["instance.evacuate", SELECT[0]]
+    assert announced[-1] == "instance.rebuild.end"
+    assert acting.record(uuid)["host"] == "host2"
+    assert acting.used() == {"host2": 1}
+
+
+def test_deletion_gives_up_what_is_under_way(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "resize", flavor=BIGGER, flavor_number=2)
+    for _ in range(4):
+        acting.worker.run_once()
+    assert acting.used() == {"host1": 1, "host2": 1}
+    acting.accept(uuid, "delete")
+    accepted = len(acting.events())
+    acting.accept(uuid, "delete")  # changes nothing
+    assert len(acting.events()) == accepted
+    acting.work()
+    assert acting.record(uuid)["deleted"]
+    assert acting.used() == {}
+
+
+def test_instance_that_is_on_no_host_cannot_be_stopped(acting: ActingCell) -> None:
+    uuid = acting.instance(host=None)
+    with pytest.raises(InstanceNotReadyError):
+        acting.accept(uuid, "os-stop")
+
+
+def test_lock_and_unlock_are_announced_by_the_api(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.acceptance.lock(uuid, by="owner", reason="mine", request=REQUEST)
+    acting.acceptance.lock(uuid, by="owner", reason="again", request=REQUEST)  # changes nothing
+    with pytest.raises(InstanceLockedError):
+        acting.accept(uuid, "os-stop")
+    assert acting.record(uuid)["locked_reason"] == "mine"
+    acting.acceptance.unlock(uuid, request=REQUEST)
+    assert [(event.event_type, event.publisher_id) for event in acting.events()[1:]] == [
+        ("instance.lock", "nova-api:one"),
+        ("instance.unlock", "nova-api:one"),
+    ]
