@@ -21,6 +21,7 @@ from api.health import HealthEndpoints
 from api.identity import IDENTITIES
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
+from api.maintenance import Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
 from cells.clock import Clock, system_clock
@@ -87,6 +88,8 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     app.add_route("/v2.1", versions.newest, methods=["GET"])
     app.add_route("/v2.1/", versions.newest, methods=["GET"])
     table = RouteTable(compute_routes(servers, access), door)
+    reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
+    app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

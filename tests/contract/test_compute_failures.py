@@ -10,10 +10,12 @@ from structlog.testing import capture_logs
 
 from cells.fleet import InstanceMapping
 from cells.model import CellKind
+from indexer.errors import IndexUnavailableError
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}
+RESET = "/fleetlight/safe-connect/reset"
 
 
 @pytest.fixture
@@ -50,9 +52,24 @@ def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: Com
     assert api.get("/readyz").json()["index"] == "down"
     assert "fleetlight_safe_connect_tripped 1.0" in api.get("/metrics").text
     assert fleet.searcher.asked == asked
-    api.lister.safe_connect.reset()
+    assert api.request("POST", RESET).status_code == 204
     assert len(api.ids("/v2.1/servers")) == 3
     assert fleet.searcher.asked > asked
+
+
+def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    api.lister.safe_connect.trip(IndexUnavailableError("the index hung for a while"))
+    assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "cells"
+    refused = api.request("POST", RESET, MEMBER)
+    assert refused.status_code == 403
+    assert "safe-connect:reset" in refused.json()["forbidden"]["message"]
+    assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "cells"
+    assert api.request("POST", RESET).status_code == 204
+    assert api.request("POST", RESET).status_code == 204, "nothing to reset is no error"
+    assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "index"
+    assert api.get("/readyz").json()["index"] == "ok"
 
 
 def test_search_that_is_not_enabled_never_asks_the_index(fleet: ComputeFleet) -> None:

@@ -1,0 +1,22 @@
+"""What operators may do to a running API, below `/fleetlight/`: a face of our own, behind the same door as Nova's."""
+
+from starlette.responses import Response
+
+from api.compute.answers import empty_answer
+from api.compute.endpoint import ComputeRequest
+from api.errors import ForbiddenError
+from api.listing.safe_connect import SafeConnect
+
+
+class Maintenance:
+    """Handlers for administrators."""
+
+    def __init__(self, safe_connect: SafeConnect) -> None:
+        self._safe_connect = safe_connect
+
+    async def reset_safe_connect(self, request: ComputeRequest) -> Response:
+        """Let lists use the index again, as a restart of this process would; no error when they do already."""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:safe-connect:reset")
+        self._safe_connect.reset()
+        return empty_answer(204)
