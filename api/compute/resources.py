@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from api.compute.availability_zones import AvailabilityZoneHandlers
 from api.compute.extensions import extension_routes
 from api.compute.flavor_access import FlavorAccessHandlers
 from api.compute.flavor_extra_specs import ExtraSpecHandlers
 from api.compute.flavors import FlavorHandlers
 from api.compute.fleet_access import FleetAccess
+from api.compute.hypervisors import HypervisorHandlers
 from api.compute.keypairs import KeypairHandlers
 from api.compute.limits import LimitHandlers
 from api.compute.parameters import PARAMETERS
@@ -15,6 +17,7 @@ from api.compute.quotas import QuotaHandlers
 from api.compute.routes import Route, gone
 from api.compute.server_groups import ServerGroupHandlers
 from api.compute.servers import ServerHandlers
+from api.compute.services import ServiceHandlers
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None
@@ -33,6 +36,9 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield from LimitHandlers(access).routes()
     yield from QuotaHandlers(access).routes()
     yield from ServerGroupHandlers(access).routes()
+    yield from AvailabilityZoneHandlers(access).routes()
+    yield from ServiceHandlers(access).routes()
+    yield from HypervisorHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()
 

@@ -1,0 +1,257 @@
+"""Services, availability zones and hypervisors, by microversion."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cells.nodes import Capacity, NewHost
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+
+SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}
+SHORT = {"id", "hypervisor_hostname", "state", "status"}
+DESCRIBED = SHORT | {"hypervisor_type", "hypervisor_version", "host_ip", "service"}
+NUMBERS = {
+    "vcpus",
+    "memory_mb",
+    "local_gb",
+    "vcpus_used",
+    "memory_mb_used",
+    "local_gb_used",
+    "free_ram_mb",
+    "free_disk_gb",
+    "current_workload",
+    "running_vms",
+    "disk_available_least",
+}
+ZONES = "/v2.1/os-availability-zone"
+HYPERVISORS = "/v2.1/os-hypervisors"
+SERVICES = "/v2.1/os-services"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """Two hosts in the cell north, one in east, none in south; one instance."""
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
+        hosts = [NewHost(f"n{number}", capacity, node=f"n{number}.example.org") for number in (1, 2)]
+        fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
+        fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
+        fleet.create("north", host="n1", node="n1.example.org", display_name="web")
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def new_api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+@pytest.fixture
+def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
+    """Every service is enabled and up again after the test."""
+    yield new_api
+    for cell in fleet.cells.values():
+        nodes = fleet.native.nodes(cell)
+        for service in nodes.services():
+            nodes.update_service(service.uuid, disabled=False, disabled_reason=None, forced_down=False)
+
+
+def services(api: Api, version: str = "2.53", query: str = "") -> dict[str, dict[str, Any]]:
+    response = api.get(SERVICES + query, microversion(version))
+    assert response.status_code == 200, response.text
+    return {service["host"]: service for service in response.json()["services"]}
+
+
+def hypervisors(api: Api, path: str, version: str) -> list[dict[str, Any]]:
+    response = api.get(HYPERVISORS + path, microversion(version))
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["hypervisors"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "keys", "id_type"),
+    [("2.1", SERVICE, int), ("2.11", SERVICE | {"forced_down"}, int), ("2.53", SERVICE | {"forced_down"}, str)],
+)
+def test_services_have_exactly_the_keys_of_the_microversion(
+    api: Api, version: str, keys: set[str], id_type: type
+) -> None:
+    found = services(api, version)
+    assert list(found) == ["e1", "n1", "n2"]
+    assert set(found["e1"]) == keys
+    assert isinstance(found["e1"]["id"], id_type)
+    assert (found["e1"]["zone"], found["e1"]["status"], found["e1"]["state"]) == ("sunrise", "enabled", "up")
+
+
+def test_services_are_filtered(api: Api) -> None:
+    assert list(services(api, query="?host=n1&binary=nova-compute")) == ["n1"]
+    assert services(api, query="?binary=nova-scheduler") == {}
+    assert api.get(SERVICES + "?color=red", microversion("2.75")).status_code == 400
+
+
+def test_services_are_changed_by_word_until_2_52(api: Api) -> None:
+    named = {"host": "n1", "binary": "nova-compute"}
+    disabled = api.request("PUT", f"{SERVICES}/disable", json=named)
+    assert disabled.json() == {"service": named | {"status": "disabled"}}
+    reason = api.request("PUT", f"{SERVICES}/disable-log-reason", json=named | {"disabled_reason": "broken"})
+    assert reason.json() == {"service": named | {"status": "disabled", "disabled_reason": "broken"}}
+    assert (services(api)["n1"]["status"], services(api)["n1"]["disabled_reason"]) == ("disabled", "broken")
+    assert api.request("PUT", f"{SERVICES}/enable", json=named).status_code == 200
+    assert (services(api)["n1"]["status"], services(api)["n1"]["disabled_reason"]) == ("enabled", None)
+    forced = api.request("PUT", f"{SERVICES}/force-down", microversion("2.11"), json=named | {"forced_down": True})
+    assert forced.json() == {"service": named | {"forced_down": True}}
+    assert services(api)["n1"]["state"] == "down"
+
+
+@pytest.mark.parametrize(
+    ("word", "version", "values", "status"),
+    [
+        ("explode", "2.1", {}, 404),
+        ("force-down", "2.10", {}, 404),
+        ("force-down", "2.11", {}, 400),
+        ("disable-log-reason", "2.1", {}, 400),
+        ("enable", "2.1", {"host": "nowhere"}, 404),
+        ("enable", "2.1", {"color": "red"}, 400),
+        ("enable", "2.53", {}, 400),
+    ],
+)
+def test_wrong_changes_by_word_are_refused(
+    api: Api, word: str, version: str, values: dict[str, Any], status: int
+) -> None:
+    body = {"host": "n1", "binary": "nova-compute"} | values
+    assert api.request("PUT", f"{SERVICES}/{word}", microversion(version), json=body).status_code == status
+
+
+def test_services_are_changed_by_uuid_from_2_53(api: Api) -> None:
+    url, asked = f"{SERVICES}/{services(api)['n2']['id']}", microversion("2.53")
+    changed = api.request("PUT", url, asked, json={"status": "disabled", "disabled_reason": "broken"})
+    assert changed.json()["service"] == services(api)["n2"]
+    assert changed.json()["service"]["disabled_reason"] == "broken"
+    assert api.request("PUT", url, asked, json={"forced_down": True}).json()["service"]["status"] == "disabled"
+    for wrong in ({}, {"status": "enabled", "disabled_reason": "x"}, {"disabled_reason": "x"}, {"status": "up"}):
+        assert api.request("PUT", url, asked, json=wrong).status_code == 400
+    unknown = f"{SERVICES}/00000000-0000-4000-8000-000000000000"
+    assert api.request("PUT", unknown, asked, json={"status": "enabled"}).status_code == 404
+    assert api.request("PUT", f"{SERVICES}/1", asked, json={"status": "enabled"}).status_code == 400
+
+
+def test_service_is_removed(api: Api, fleet: ComputeFleet) -> None:
+    nodes = fleet.native.nodes(fleet.cells["south"])
+    nodes.add_hosts([NewHost("s1", Capacity(1, 1, 1))])
+    url = f"{SERVICES}/{services(api)['s1']['id']}"
+    assert api.request("DELETE", url, microversion("2.53")).status_code == 204
+    assert api.request("DELETE", url, microversion("2.53")).status_code == 404
+    assert "s1" not in services(api)
+
+
+@pytest.mark.parametrize("path", [SERVICES, HYPERVISORS, f"{HYPERVISORS}/detail", f"{ZONES}/detail"])
+def test_hosts_are_for_administrators(api: Api, path: str) -> None:
+    assert api.get(path, MEMBER).status_code == 403
+
+
+def test_zones_are_those_of_the_services(api: Api) -> None:
+    up = {"available": True}
+    assert api.get(ZONES, {"X-Roles": "reader"}).json()["availabilityZoneInfo"] == [
+        {"zoneName": "nova", "zoneState": up, "hosts": None},
+        {"zoneName": "sunrise", "zoneState": up, "hosts": None},
+    ]
+    api.request("PUT", f"{SERVICES}/disable", json={"host": "e1", "binary": "nova-compute"})
+    internal, nova, sunrise = api.get(f"{ZONES}/detail").json()["availabilityZoneInfo"]
+    assert internal == {"zoneName": "internal", "zoneState": up, "hosts": {}}
+    assert set(nova["hosts"]["n1"]["nova-compute"]) == {"available", "active", "updated_at"}
+    assert sunrise == {"zoneName": "sunrise", "zoneState": {"available": False}, "hosts": None}
+
+
+@pytest.mark.parametrize(
+    ("version", "full", "id_type"),
+    [
+        ("2.1", DESCRIBED | NUMBERS | {"cpu_info"}, int),
+        ("2.53", DESCRIBED | NUMBERS | {"cpu_info"}, str),
+        ("2.88", DESCRIBED | {"uptime"}, str),
+    ],
+)
+def test_hypervisors_have_exactly_the_keys_of_the_microversion(
+    api: Api, version: str, full: set[str], id_type: type
+) -> None:
+    short, long = hypervisors(api, "", version)[0], hypervisors(api, "/detail", version)[0]
+    assert set(short) == SHORT
+    assert isinstance(short["id"], id_type)
+    assert set(long) == full
+    assert set(long["service"]) == {"id", "host", "disabled_reason"}
+    shown = api.get(f"{HYPERVISORS}/{short['id']}", microversion(version)).json()["hypervisor"]
+    assert shown == long
+
+
+def test_processors_are_a_text_until_2_27(api: Api) -> None:
+    assert hypervisors(api, "/detail", "2.27")[0]["cpu_info"] == "{}"
+    assert hypervisors(api, "/detail", "2.28")[0]["cpu_info"] == {}
+
+
+def test_statistics_are_sums_until_2_87(api: Api) -> None:
+    numbers = api.get(f"{HYPERVISORS}/statistics").json()["hypervisor_statistics"]
+    assert set(numbers) == NUMBERS | {"count"}
+    assert (numbers["count"], numbers["vcpus"]) == (3, 24)
+    assert api.get(f"{HYPERVISORS}/statistics", microversion("2.87")).status_code == 200
+    assert api.get(f"{HYPERVISORS}/statistics", microversion("2.88")).status_code == 404
+
+
+def test_hypervisors_have_pages_from_2_33(api: Api) -> None:
+    asked = microversion("2.33")
+    names = []
+    url = f"{HYPERVISORS}?limit=2"
+    while url:
+        page = api.get(url, asked).json()
+        names += [item["hypervisor_hostname"] for item in page["hypervisors"]]
+        url = page.get("hypervisors_links", [{"href": ""}])[0]["href"]
+    assert names == ["e1", "n1.example.org", "n2.example.org"]
+    assert len(hypervisors(api, "?limit=2", "2.32")) == 3
+    assert api.get(f"{HYPERVISORS}?marker=77", asked).status_code == 400
+
+
+def test_hypervisors_are_searched_and_show_their_servers(api: Api) -> None:
+    (old,) = hypervisors(api, "/n1/search", "2.52")
+    assert set(old) == SHORT
+    (old,) = hypervisors(api, "/n1/servers", "2.52")
+    assert [server["name"] for server in old["servers"]] == ["web"]
+    assert "servers" not in hypervisors(api, "/e1/servers", "2.52")[0]
+    (new,) = hypervisors(api, "?hypervisor_hostname_pattern=n1&with_servers=true", "2.53")
+    assert new["servers"] == old["servers"]
+    assert "servers" not in hypervisors(api, "?with_servers=1", "2.74")[0]
+    assert hypervisors(api, "?with_servers=1", "2.75")[0]["servers"] == []
+    shown = api.get(f"{HYPERVISORS}/{new['id']}?with_servers=1", microversion("2.53")).json()["hypervisor"]
+    assert shown["servers"] == old["servers"]
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "status"),
+    [
+        ("/nothing/search", "2.1", 404),
+        ("/n1/search", "2.53", 404),
+        ("/n1/servers", "2.53", 404),
+        ("?hypervisor_hostname_pattern=nothing", "2.53", 404),
+        ("?hypervisor_hostname_pattern=n&limit=1", "2.53", 400),
+        ("?with_servers=perhaps", "2.53", 400),
+        ("?color=red", "2.53", 400),
+        ("/77", "2.52", 404),
+        ("/77", "2.53", 400),
+        ("/1/uptime", "2.88", 404),
+    ],
+)
+def test_wrong_questions_about_hypervisors_are_refused(api: Api, path: str, version: str, status: int) -> None:
+    assert api.get(HYPERVISORS + path, microversion(version)).status_code == status
+
+
+def test_uptime_of_a_simulated_host_is_not_known(api: Api) -> None:
+    number = hypervisors(api, "", "2.1")[0]["id"]
+    assert api.get(f"{HYPERVISORS}/{number}/uptime").status_code == 501
+
+
+def test_answer_says_when_a_cell_is_missing(fleet: ComputeFleet, api: Api) -> None:
+    assert api.get(SERVICES).headers["Fleetlight-Complete"] == "true"
+    fleet.fleet.add_cell("west", fleet.cells["east"].kind, "sqlite:////nowhere/west.db", "memory://")
+    answer = api.get(SERVICES)
+    assert answer.headers["Fleetlight-Complete"] == "false"
+    assert len(answer.json()["services"]) == 3
+    west = fleet.fleet.cell("west")
+    fleet.fleet.set_disabled(west.uuid, True)
+    fleet.fleet.remove_cell(west)
