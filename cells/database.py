@@ -31,6 +31,9 @@ def create_database_engine(
 ) -> Engine:
     """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
 
+    A PostgreSQL URL may have libpq's parameters (`?sslrootcert=FILE`: TLS, with the server's certificate checked). For
+    a user or password that it does not have libpq looks into its own variables and files (PGUSER, PGPASSFILE).
+
     must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
     Raises DatabaseUrlError, which does not show the password.
@@ -117,6 +120,9 @@ def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: i
     if statement_timeout_s is not None:
         timeout_ms = round(statement_timeout_s * 1000)
         arguments |= {"options": f"-c statement_timeout={timeout_ms}", "tcp_user_timeout": timeout_ms}
+    if "sslrootcert" in url.query and "sslmode" not in url.query:
+        # By itself libpq would go on without TLS when the server says that it has none.
+        arguments["sslmode"] = "verify-full"
     return create_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,

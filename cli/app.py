@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from api.errors import InsecureListeningError
 from cells.errors import CellError
-from cli import cell, database, index, notifications, processes, up
+from cli import accounts, cell, database, index, notifications, processes, up
 from cli.errors import CommandError, ConfigurationError
 from cli.options import examples
 from cli.output import print_error
@@ -62,3 +62,4 @@ app.add_typer(index.app, name="index")
 app.add_typer(notifications.app, name="notifications")
 app.add_typer(cell.app, name="cell")
 app.add_typer(database.app, name="database")
+app.add_typer(accounts.app, name="accounts")

@@ -3,6 +3,7 @@
 A link that failed is done for: throw it away and open another one.
 """
 
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -210,6 +211,15 @@ def check_address(transport_url: str) -> None:
     _connection(transport_url, BusSettings(), heartbeat_s=0)
 
 
+def _tls(settings: BusSettings) -> dict[str, object]:
+    """Options of py-amqp, which by itself checks the certificate but not that it is the one of this host."""
+    return {
+        "cert_reqs": ssl.CERT_REQUIRED,
+        "ca_certs": settings.ca_certs and str(settings.ca_certs),
+        "server_hostname": None,  # the one in the address
+    }
+
+
 def _address(connection: Any, *, is_memory: bool) -> str:
     """For error texts, without the password."""
     return "memory://" if is_memory else str(connection.as_uri())
@@ -225,6 +235,10 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
     try:
         connection = Connection(
             "memory://localhost" if is_memory else transport_url,
+            # What the address itself says comes first.
+            userid=settings.username,
+            password=settings.password and settings.password.get_secret_value(),
+            ssl=_tls(settings) if scheme == "amqps" else False,
             transport=MemoryTransport if is_memory else None,
             connect_timeout=settings.connect_timeout_s,
             heartbeat=heartbeat_s,

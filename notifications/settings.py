@@ -1,11 +1,16 @@
 """The `bus` section of the configuration. The address of a bus belongs to its cell, not here."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, model_validator
 
 
 class BusSettings(BaseModel):
     """How processes talk to the buses of the cells.
 
+    username, password: the account of this process on brokers whose address names none.
+    ca_certs: PEM file of the authority behind the certificates of `amqps://` brokers; None: those that the system
+        trusts. A certificate is always checked, and so is the name in it.
     connect_timeout_s: how long to wait for a broker to accept a connection.
     confirm_timeout_s: how long to wait until the broker has confirmed a batch of messages.
     heartbeat_s: a connection that was silent for twice this long is given up, by either side.
@@ -13,6 +18,15 @@ class BusSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_certs: FilePath | None = None
     connect_timeout_s: float = Field(default=5.0, gt=0)
     confirm_timeout_s: float = Field(default=30.0, gt=0)
     heartbeat_s: int = Field(default=30, ge=2)
+
+    @model_validator(mode="after")
+    def _whole_account(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password belong together: set both or neither")
+        return self

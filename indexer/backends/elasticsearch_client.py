@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from elastic_transport import ApiResponse, Serializer, TransportError
+from elastic_transport import ApiResponse, Serializer, TlsError, TransportError
 from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.settings import IndexSettings
@@ -126,6 +126,9 @@ def _translated(request: str) -> Iterator[None]:
         if cause.type == _INDEX_EXISTS:
             raise ResourceExistsError(text) from error
         raise IndexRequestError(text) from error
+    except TlsError as error:
+        # Its text is "TLS error", whatever is wrong.
+        raise IndexUnavailableError(f"{request}: {error.message}") from error
     except TransportError as error:
         raise IndexUnavailableError(f"{request}: {error}") from error
 

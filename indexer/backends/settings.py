@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, model_validator
 
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
@@ -13,6 +13,9 @@ class IndexSettings(BaseModel):
 
     refresh_interval_s: what was written becomes searchable at most this often.
     prefix: the names of the indexes and aliases begin with it, so that several fleets can share one cluster.
+    api_key: as Elasticsearch gives it out, encoded; or username and password.
+    ca_certs: PEM file of the authority behind the certificates of `https://` URLs; None: those that the system trusts.
+        A certificate is always checked, and so is the name in it.
     replicas: copies of each shard; None lets the cluster keep one copy as soon as it has a second node.
     write_timeout_s, search_timeout_s: one request, of the indexer and of the API.
     """
@@ -27,7 +30,7 @@ class IndexSettings(BaseModel):
     api_key: SecretStr | None = None
     username: str | None = None
     password: SecretStr | None = None
-    ca_certs: Path | None = None
+    ca_certs: FilePath | None = None
     write_timeout_s: PositiveSeconds = 30.0
     search_timeout_s: PositiveSeconds = 5.0
     shards: Annotated[int, Field(ge=1)] = 1

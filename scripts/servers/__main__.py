@@ -14,12 +14,14 @@ from types import FrameType
 from scripts.servers import service
 from scripts.servers.base import Server
 from scripts.servers.errors import ServerError
-from scripts.servers.service import SERVERS, Found
+from scripts.servers.folders import state_folder
+from scripts.servers.service import SECURED, SERVERS, Found
 
 _DESCRIPTION = """\
 Real servers for tests and development. A server is looked for at the URL in its environment variable, then in Docker
 (the services of docker-compose.yml), then in local packages. Those of this checkout use free ports and data folders of
-their own.
+their own. The servers called …-secured speak TLS and ask for an account, the one in their URL; they start only when
+they are named, and the certificate of their authority is {folder}/NAME/ca.crt.
 """
 
 
@@ -28,12 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = words[words.index("--") + 1 :] if "--" in words else []
     parser = _parser()
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
-    unknown = [name for name in options.servers if name not in SERVERS]
+    known = SERVERS | SECURED
+    unknown = [name for name in options.servers if name not in known]
     if unknown:
-        parser.error(f"there is no server {unknown[0]!r}; there are {', '.join(SERVERS)}")
+        parser.error(f"there is no server {unknown[0]!r}; there are {', '.join(known)}")
     if (options.action == "run") != bool(command):
         parser.error("`run`, and nothing else, takes a command, after `--`")
-    servers = [SERVERS[name] for name in dict.fromkeys(options.servers or SERVERS)]
+    servers = [known[name] for name in dict.fromkeys(options.servers or SERVERS)]
     # So that a terminated run still stops what it started.
     signal.signal(signal.SIGTERM, _exit_on_signal)
     match options.action:
@@ -51,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/services", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts/services",
+        description=_DESCRIPTION.format(folder=state_folder()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(dest="action", required=True)
     for name, text in (
@@ -62,7 +67,12 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "start what is missing, run a command with the variables set, stop what was started"),
     ):
         action = actions.add_parser(name, help=text, description=text)
-        action.add_argument("servers", nargs="*", metavar="SERVER", help=f"{', '.join(SERVERS)} (all unless named)")
+        action.add_argument(
+            "servers",
+            nargs="*",
+            metavar="SERVER",
+            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first three)",
+        )
         if name == "run":
             action.usage = "scripts/services run [SERVER ...] -- COMMAND ..."
     return parser

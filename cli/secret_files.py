@@ -1,0 +1,32 @@
+"""Files with one secret each, which nobody but their owner can read."""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.errors import CommandError
+
+_BYTES = 32
+
+
+def new_password() -> str:
+    return secrets.token_urlsafe(_BYTES)
+
+
+def kept_or_new(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
+    """What the file holds, or, when there is no such file, a new secret that it holds from now on; and if it is new.
+
+    Raises CommandError when the file cannot be read or made, and what `make` raises.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists():
+            return path.read_text(encoding="utf-8").rstrip("\n"), False
+        secret = make()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{secret}\n")
+    except OSError as error:
+        raise CommandError(f"the file of a secret, {path}: {error.strerror}") from error
+    return secret, True

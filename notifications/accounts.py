@@ -1,0 +1,80 @@
+"""Accounts on RabbitMQ, made through its management API: they reach what is called `fleetlight.…`, and nothing else.
+
+Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
+declaring needs all three: a queue with dead letters may be declared only by who may read it. Two accounts all the same,
+so that one can be taken away without the other.
+"""
+
+import http.client
+import json
+import ssl
+from base64 import b64encode
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from notifications.errors import BusError, BusUnavailableError
+from notifications.settings import BusSettings
+
+ACCOUNTS = ("relay", "indexer")
+
+_OURS = r"^fleetlight\."
+_UNAUTHORIZED, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 400, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The management API of one broker. url: `https://host:15671`, or `http:` where nobody listens in."""
+
+    url: str
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Management({self.url})"
+
+
+def create_user(management: Management, vhost: str, username: str, password: str, settings: BusSettings) -> None:
+    """Make a user of `vhost`, or give the one that there is this password; can be repeated.
+
+    Raises BusError for an address or an administrator that the broker does not accept, and BusUnavailableError.
+    """
+    user = quote(username, safe="")
+    everything_of_ours = {"configure": _OURS, "write": _OURS, "read": _OURS}
+    _put(management, f"/api/users/{user}", {"password": password, "tags": ""}, settings)
+    _put(management, f"/api/permissions/{quote(vhost, safe='')}/{user}", everything_of_ours, settings)
+
+
+def _put(management: Management, path: str, body: dict[str, str], settings: BusSettings) -> None:
+    account = b64encode(f"{management.username}:{management.password}".encode()).decode()
+    headers = {"authorization": f"Basic {account}", "content-type": "application/json"}
+    connection = _connection(management.url, settings)
+    try:
+        connection.request("PUT", path, json.dumps(body), headers)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise BusUnavailableError(management.url, str(error) or type(error).__name__) from error
+    finally:
+        connection.close()
+    if status == _UNAUTHORIZED:
+        raise BusError(f"{management.url} does not accept the administrator {management.username} and the password")
+    if status >= _FIRST_FAILURE:
+        raise BusUnavailableError(management.url, f"it answers PUT {path} with status {status}")
+    if status >= _FIRST_REFUSAL:
+        raise BusError(f"{management.url} refuses PUT {path} with status {status}; does the virtual host exist?")
+
+
+def _connection(url: str, settings: BusSettings) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise BusError(f"'{url}' is no address of a management API: {error}") from None
+    if host and parts.username is None:
+        timeout_s = settings.connect_timeout_s
+        match parts.scheme:
+            case "https":
+                tls = ssl.create_default_context(cafile=settings.ca_certs)
+                return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+            case "http":
+                return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    raise BusError("the address of a management API is like https://host:15671, without an account in it")

@@ -1,0 +1,69 @@
+"""A server for one user alone, who may do to it what nobody may do to a shared one: kill it, and start it again."""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts.servers import process
+from scripts.servers.base import Server
+from scripts.servers.folders import state_folder
+
+
+class PrivateServer:
+    """A server from local packages, on a free port, with a folder of its own; `private_server` makes one."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server = server
+        self.folder = folder
+        self.port = process.free_port()
+        self._process: process.Process | None = None
+        server.set_up(folder, self.port)
+
+    @property
+    def url(self) -> str:
+        return self._server.url(self.port)
+
+    def start(self) -> None:
+        """Start it, also after it was killed; returns when it answers. Raises ServerError."""
+        self._process = self._server.launch(self.folder, self.port)
+        process.wait_until_ready(
+            self._server.NAME,
+            self._process,
+            lambda: self._server.is_ready(self.port),
+            self.folder,
+            self._server.READY_WITHIN_S,
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to all of it; what it had not written to its files is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait until it has."""
+        self._end(self._server.STOP_SIGNAL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            process.stop(self._server.NAME, self._process, how)
+            self._server.clean_up(self.folder)
+            self._process = None
+
+
+@contextmanager
+def private_server(server: Server) -> Iterator[PrivateServer]:
+    """A started server, removed with its data at the end. Raises ServerError."""
+    state_folder().mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=state_folder(), prefix=f"private-{server.NAME}-"))
+    try:
+        process.hand_over(folder)
+        private = PrivateServer(server, folder)
+        try:
+            private.start()
+            yield private
+        finally:
+            private.kill()
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,351 @@
+"""Every process with an account of its own, over TLS, on servers that ask who is there.
+
+The servers are started for these tests: nothing can be switched on in those that all tests share.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import LiteralString
+
+import kombu
+import psycopg
+import pytest
+from amqp.exceptions import AccessRefused  # type: ignore[import-untyped]  # as kombu, which it belongs to
+from elasticsearch import ApiError, Elasticsearch
+from psycopg import sql
+from typer.testing import CliRunner
+
+from cells.adapters import open_adapter
+from cells.database import create_database_engine
+from cells.errors import CellUnreachableError
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.operations import InstanceOperations
+from cli.app import app
+from indexer.backends import open_writer
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from notifications.bus import Receiver
+from notifications.errors import BusUnavailableError
+from notifications.settings import BusSettings
+from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
+from scripts.servers.private import PrivateServer, private_server
+from scripts.servers.process import free_port
+from scripts.servers.rabbitmq import management_port
+from scripts.servers.service import SECURED
+from tests.support.documents import make_document
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(400)]
+
+_PREFIX = "guarded"
+
+
+@dataclass(frozen=True)
+class Fortress:
+    """Three servers, the folder with the files of the accounts on them, and a fleet with one cell."""
+
+    folder: Path
+    elasticsearch: PrivateServer
+    rabbitmq: PrivateServer
+    postgresql: PrivateServer
+    cell: Cell
+
+    @property
+    def accounts(self) -> Path:
+        return self.folder / "accounts"
+
+    def secret(self, name: str) -> str:
+        return (self.accounts / name).read_text().strip()
+
+    def index(self, account: str, **changes: object) -> IndexSettings:
+        values = {
+            "backend": "elasticsearch",
+            "urls": [f"https://127.0.0.1:{self.elasticsearch.port}"],
+            "prefix": _PREFIX,
+            "ca_certs": self.elasticsearch.folder / "ca.crt",
+            "api_key": self.secret(f"{account}.index-key"),
+        }
+        return IndexSettings.model_validate(values | changes)
+
+    def bus(self, account: str, **changes: object) -> BusSettings:
+        values = {
+            "username": f"fleetlight_{account}",
+            "password": self.secret(f"{account}.bus-password"),
+            "ca_certs": self.rabbitmq.folder / "ca.crt",
+        }
+        return BusSettings.model_validate(values | changes)
+
+    def database(self, name: str, account: str) -> psycopg.Connection:
+        return psycopg.connect(
+            host="127.0.0.1",
+            port=self.postgresql.port,
+            dbname=name,
+            user=f"fleetlight_{account}",
+            passfile=str(self.accounts / f"{account}.pgpass"),
+            sslmode="verify-full",
+            sslrootcert=str(self.postgresql.folder / "ca.crt"),
+        )
+
+
+@pytest.fixture(scope="module")
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    folder = tmp_path_factory.mktemp("fortress")
+    with ExitStack() as stack:
+        with ThreadPoolExecutor() as threads:
+            started = threads.map(lambda server: stack.enter_context(private_server(server)), SECURED.values())
+            elasticsearch, rabbitmq, postgresql = started
+        for name in ("fleet", "cell"):
+            with psycopg.connect(_owner_url(postgresql, "postgres"), autocommit=True) as connection:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        password_file = folder / "administrator"
+        password_file.write_text(ADMINISTRATORS_PASSWORD)
+        owner = folder / "owner.toml"
+        owner.write_text(
+            f'[fleet]\ndatabase_url = "{_owner_url(postgresql, "fleet")}"\n'
+            f'[bus]\nca_certs = "{rabbitmq.folder}/ca.crt"\n'
+            f'[index]\nbackend = "elasticsearch"\nurls = ["https://127.0.0.1:{elasticsearch.port}"]\n'
+            f'prefix = "{_PREFIX}"\nca_certs = "{elasticsearch.folder}/ca.crt"\n'
+        )
+        cell_url = f"{_owner_url(postgresql, 'cell')}"
+        bus_url = f"amqps://127.0.0.1:{rabbitmq.port}//"
+        _fleetlight("database", "upgrade", "--config", owner)
+        _fleetlight("cell", "add", "one", "--database-url", cell_url, "--transport-url", bus_url, "--config", owner)
+        administrator = ("--administrator", ADMINISTRATOR, "--password-file", password_file)
+        common = ("--out", folder / "accounts", "--config", owner)
+        management = ("--management-url", f"https://127.0.0.1:{management_port(rabbitmq.folder)}")
+        _fleetlight("accounts", "elasticsearch", *administrator, *common)
+        _fleetlight("accounts", "rabbitmq", *management, *administrator, *common)
+        _fleetlight("accounts", "postgresql", *common)
+        engine = create_database_engine(_owner_url(postgresql, "fleet"))
+        with closing(Fleet(engine)) as fleet:
+            # From now on the registry holds no secret: each process says by itself who it is.
+            cell = fleet.add_cell("one", CellKind.NATIVE, _url(postgresql, "cell"), bus_url)
+        yield Fortress(folder, elasticsearch, rabbitmq, postgresql, cell)
+
+
+def _url(postgresql: PrivateServer, database: str, account: str = "") -> str:
+    ca = postgresql.folder / "ca.crt"
+    return f"postgresql://{account}127.0.0.1:{postgresql.port}/{database}?sslrootcert={ca}"
+
+
+def _owner_url(postgresql: PrivateServer, database: str) -> str:
+    return _url(postgresql, database, f"postgres:{ADMINISTRATORS_PASSWORD}@").replace("?", "?sslmode=verify-full&")
+
+
+def _fleetlight(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@contextmanager
+def running(fortress: Fortress, process: str, configuration: str, *arguments: str) -> Iterator[None]:
+    """A process of Fleetlight that knows its own accounts, and no others."""
+    config, log = fortress.folder / f"{process}.toml", fortress.folder / f"{process}.log"
+    config.write_text(f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n{configuration}')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
+    environment |= {
+        "PGUSER": f"fleetlight_{process}",
+        "PGPASSFILE": str(fortress.accounts / f"{process}.pgpass"),
+    }
+    command = [sys.executable, "-m", "cli", process, "--config", str(config), *arguments]
+    with log.open("wb") as output:
+        child = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    try:
+        yield
+        assert child.poll() is None, log.read_text()
+    finally:
+        child.terminate()
+        child.wait(timeout=60)
+
+
+def _bus_section(fortress: Fortress, account: str) -> str:
+    return (
+        f'[bus]\nusername = "fleetlight_{account}"\npassword_file = "{fortress.accounts}/{account}.bus-password"\n'
+        f'ca_certs = "{fortress.rabbitmq.folder}/ca.crt"\n'
+    )
+
+
+def _index_section(fortress: Fortress, account: str) -> str:
+    return (
+        f'[index]\nbackend = "elasticsearch"\nurls = ["https://127.0.0.1:{fortress.elasticsearch.port}"]\n'
+        f'prefix = "{_PREFIX}"\nca_certs = "{fortress.elasticsearch.folder}/ca.crt"\n'
+        f'api_key_file = "{fortress.accounts}/{account}.index-key"\n'
+    )
+
+
+def test_ingest_and_list_work_with_an_account_for_each_process(fortress: Fortress) -> None:
+    port = free_port()
+    api = f"{_index_section(fortress, 'api')}[search]\nenabled = true\nretry_after_s = 0.5\n"
+    follower = _bus_section(fortress, "indexer") + _index_section(fortress, "indexer")
+    with (
+        running(fortress, "relay", _bus_section(fortress, "relay")),
+        running(fortress, "indexer", follower),
+        running(fortress, "api", api, "--port", str(port)),
+    ):
+        uuid = _create_instance(fortress)
+
+        def list_comes_from_the_index() -> bool:
+            route, body = _get(port, "/v2.1/servers?all_tenants=1")
+            return "one=index" in route and uuid in [server["id"] for server in json.loads(body)["servers"]]
+
+        wait_until(list_comes_from_the_index, timeout_s=90)
+
+
+def _create_instance(fortress: Fortress) -> str:
+    fleet_engine = create_database_engine(_owner_url(fortress.postgresql, "fleet"))
+    cell_engine = create_database_engine(_owner_url(fortress.postgresql, "cell"))
+    with closing(Fleet(fleet_engine)) as fleet:
+        created = InstanceOperations(cell_engine, fleet, fortress.cell).create({"display_name": "guarded"})
+    cell_engine.dispose()
+    return created.uuid
+
+
+def _get(port: int, path: str) -> tuple[str, bytes]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.headers.get("Fleetlight-Route", ""), answer.read()
+        except ConnectionError:
+            return "", b""  # it is not up yet
+
+
+def test_key_of_the_api_cannot_write(fortress: Fortress) -> None:
+    with closing(open_writer(fortress.index("indexer"))) as writer:
+        writer.prepare()
+    with closing(open_writer(fortress.index("api"))) as writer:
+        for attempt in (
+            writer.prepare,
+            writer.make_searchable,
+            lambda: writer.write([make_document()]),
+            lambda: writer.remove_cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"),
+        ):
+            with pytest.raises(IndexRequestError, match="unauthorized"):
+                attempt()
+
+
+def test_key_of_the_indexer_does_not_reach_other_indexes(fortress: Fortress) -> None:
+    with Elasticsearch(fortress.elasticsearch.url, ca_certs=str(fortress.elasticsearch.folder / "ca.crt")) as admin:
+        admin.index(index="accounting", id="1", document={"salary": 1})
+        with (
+            pytest.raises(IndexRequestError, match="unauthorized"),
+            closing(open_writer(fortress.index("indexer", prefix="accounting"))) as writer,
+        ):
+            writer.prepare()
+        with Elasticsearch(
+            f"https://127.0.0.1:{fortress.elasticsearch.port}",
+            ca_certs=str(fortress.elasticsearch.folder / "ca.crt"),
+            api_key=fortress.secret("indexer.index-key"),
+        ) as indexer:
+            attempts: list[Callable[[], object]] = [
+                lambda: indexer.get(index="accounting", id="1"),
+                lambda: indexer.delete(index="accounting", id="1"),
+                lambda: indexer.indices.create(index="anything"),
+                lambda: indexer.security.create_api_key(name="more"),
+                indexer.nodes.info,
+            ]
+            for attempt in attempts:
+                with pytest.raises(ApiError, match="security_exception"):
+                    attempt()
+
+
+def test_accounts_of_the_bus_reach_nothing_but_ours(fortress: Fortress) -> None:
+    password = fortress.secret("relay.bus-password")
+    tls = {"ca_certs": str(fortress.rabbitmq.folder / "ca.crt"), "server_hostname": None}
+    url = f"amqps://fleetlight_relay:{password}@127.0.0.1:{fortress.rabbitmq.port}//"
+    with kombu.Connection(url, ssl=tls) as connection, connection.channel() as channel:
+        channel.queue_declare(queue=f"fleetlight.{fortress.cell.uuid}.of-a-test", auto_delete=True)
+        with pytest.raises(AccessRefused):
+            channel.queue_declare(queue="payroll")
+
+
+_TABLES = (("fleet", "cells"), ("fleet", "failures"), ("fleet", "instance_mappings"), ("cell", "changes"))
+
+
+@pytest.mark.parametrize(
+    ("account", "writes"),
+    [
+        ("api", {"instance_mappings", "changes"}),
+        ("indexer", {"failures"}),
+        ("relay", {"changes"}),
+        ("worker", {"instance_mappings", "changes"}),
+    ],
+)
+def test_each_role_of_the_databases_can_do_what_its_process_does(
+    fortress: Fortress, account: str, writes: Collection[str]
+) -> None:
+    for database, table in _TABLES:
+        name = sql.Identifier(table)
+        with fortress.database(database, account) as connection:
+            connection.execute(sql.SQL("SELECT * FROM {} LIMIT 1").format(name))
+            allowed: list[LiteralString] = []
+            forbidden: list[LiteralString] = ["DROP TABLE {}", "TRUNCATE {}"]
+            (allowed if table in writes else forbidden).append("DELETE FROM {} WHERE false")
+            for statement in allowed:
+                connection.execute(sql.SQL(statement).format(name))
+            for statement in forbidden:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                    connection.execute(sql.SQL(statement).format(name))
+
+
+def test_making_the_accounts_again_changes_no_secret(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGUSER", "postgres")
+    monkeypatch.setenv("PGPASSWORD", ADMINISTRATORS_PASSWORD)
+    before = {file.name: file.read_text() for file in fortress.accounts.iterdir()}
+    output = _fleetlight(
+        "accounts", "postgresql", "--out", fortress.accounts, "--config", fortress.folder / "owner.toml"
+    )
+    assert {file.name: file.read_text() for file in fortress.accounts.iterdir()} == before
+    assert output.count("(kept)") == 4
+    assert all(re.search(r"[^:]{20,}$", text.strip()) and text.strip() not in output for text in before.values())
+    assert {oct(file.stat().st_mode & 0o777) for file in fortress.accounts.iterdir()} == {"0o600"}
+
+
+def test_wrong_key_and_wrong_authority_are_said_without_any_secret(fortress: Fortress, tmp_path: Path) -> None:
+    stranger = tmp_path / "ca.crt"
+    stranger.write_bytes((fortress.rabbitmq.folder / "ca.crt").read_bytes())
+    wrong_key = "d3Jvbmc6" + "d3Jvbmd3cm9uZ3dyb25n"
+    wrong_account = replace(
+        fortress.cell, database_url=_url(fortress.postgresql, "cell", "fleetlight_relay:wrong-one@")
+    )
+    unsigned = replace(
+        fortress.cell,
+        database_url=_owner_url(fortress.postgresql, "cell").replace(str(fortress.postgresql.folder), str(tmp_path)),
+    )
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: open_writer(fortress.index("indexer", api_key=wrong_key)).prepare(), IndexRequestError, "401"),
+        (
+            lambda: open_writer(fortress.index("indexer", ca_certs=stranger)).prepare(),
+            IndexUnavailableError,
+            "certificate verify failed",
+        ),
+        (lambda: _receive(fortress, fortress.bus("indexer", password="wrong-one")), BusUnavailableError, "refused"),
+        (
+            lambda: _receive(fortress, fortress.bus("indexer", ca_certs=fortress.elasticsearch.folder / "ca.crt")),
+            BusUnavailableError,
+            "certificate verify failed",
+        ),
+        (lambda: open_adapter(wrong_account).find("anything"), CellUnreachableError, "password authentication failed"),
+        (lambda: open_adapter(unsigned).find("anything"), CellUnreachableError, "certificate verify failed"),
+    ]
+    secrets = [wrong_key, "wrong-one", *map(fortress.secret, ("indexer.index-key", "indexer.bus-password"))]
+    for attempt, error, words in cases:
+        with pytest.raises(error) as raised:
+            attempt()
+        assert re.search(words, str(raised.value), re.IGNORECASE)
+        assert [secret for secret in secrets if secret in str(raised.value)] == []
+
+
+def _receive(fortress: Fortress, settings: BusSettings) -> None:
+    Receiver(fortress.cell.transport_url, fortress.cell.uuid, 10, settings).receive(1, 1, 0.1)
