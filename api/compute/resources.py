@@ -18,6 +18,7 @@ from api.compute.routes import Route, gone
 from api.compute.server_groups import ServerGroupHandlers
 from api.compute.servers import ServerHandlers
 from api.compute.services import ServiceHandlers
+from api.compute.tenant_usage import TenantUsageHandlers
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None
@@ -39,6 +40,7 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield from AvailabilityZoneHandlers(access).routes()
     yield from ServiceHandlers(access).routes()
     yield from HypervisorHandlers(access).routes()
+    yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()
 
