@@ -18,7 +18,8 @@ from api.compute.routes import METHODS, RouteTable
 from api.compute.servers import ServerHandlers
 from api.compute.versions import VersionDocuments
 from api.health import HealthEndpoints
-from api.identity import IDENTITIES
+from api.identity import Identity, NoIdentity
+from api.identity.tokens.strategy import TokenIdentity
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.maintenance import Maintenance
@@ -36,6 +37,7 @@ class ApiParts:
 
     cells: a `cells.fan_out.CellPool`. native: the cells that can be changed.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
+    identity: who says who is calling.
     other_metrics: of parts that run in the same process, shown by /metrics too.
     """
 
@@ -45,6 +47,7 @@ class ApiParts:
     searcher: IndexSearcher | None = None
     api: ApiSettings = field(default_factory=ApiSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
+    identity: Identity = field(default_factory=NoIdentity)
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
 
@@ -63,6 +66,9 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.add_exception_handler(HTTPException, _answer_http_exception)
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics)
+    if isinstance(parts.identity, TokenIdentity):
+        for method, path, endpoint in parts.identity.routes(parts.api.compute_link_prefix):
+            app.add_route(path, endpoint, methods=[method])
     health = HealthEndpoints(lister, parts.cells, metrics)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])
@@ -73,7 +79,7 @@ def create_app(parts: ApiParts) -> FastAPI:
 def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, metrics: ApiMetrics) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
     prefix = parts.api.compute_link_prefix
-    door = Door(IDENTITIES[parts.api.auth](), prefix)
+    door = Door(parts.identity, prefix)
     versions = VersionDocuments(door, prefix)
     servers = ServerHandlers(
         lister,

@@ -10,18 +10,25 @@ ApiError
 ├── ForbiddenError                the caller may not do this
 ├── NotFoundError                 there is no such thing, or none that the caller may see
 │   ├── NotInMicroversionError    the method exists, in another microversion
+│   ├── IdentityNotFoundError     no such user, project, role or token
 │   └── ServerNotFoundError       no such server
 ├── ConflictError                 the state of things does not allow it
+│   └── DirectoryError            users, projects and roles cannot be changed in this way
 ├── GoneError                     what was removed from Nova at every microversion
 ├── BodyTooLargeError             the body of the request is larger than any that makes sense
 ├── NotSupportedError             no kind of cell that there is can do this
 ├── UnsupportedMicroversionError  the microversion is outside of what there is
 ├── UnsupportedMediaTypeError     the request's body is not JSON
+├── DirectoryUnavailableError     who is calling cannot be found out, because users cannot be read or written
+├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
+├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
 ├── CellDownError                 the one cell that could answer does not
 └── InsecureListeningError        not of a request: the server would be open to everybody
 
 Errors of other packages that a request can cause are in the same table, `STATUS`.
 """
+
+from pathlib import Path
 
 from cells.errors import (
     CellUnreachableError,
@@ -76,7 +83,14 @@ class MicroversionSyntaxError(BadRequestError):
 
 
 class UnauthorizedError(ApiError):
-    """Nobody, or nobody known, is calling."""
+    """Nobody, or nobody known, is calling. The text is for the log.
+
+    challenge: how one has to identify oneself, for WWW-Authenticate; `{root}` stands for the application's address.
+    """
+
+    def __init__(self, reason: str, challenge: str = 'Keystone uri="{root}/identity"') -> None:
+        super().__init__(reason)
+        self.challenge = challenge
 
 
 class ForbiddenError(ApiError):
@@ -149,6 +163,40 @@ class UnsupportedMediaTypeError(ApiError):
         self.content_type = content_type
 
 
+class DirectoryError(ConflictError):
+    """Users, projects, roles or credentials cannot be changed in this way; the text says why."""
+
+
+class IdentityNotFoundError(NotFoundError):
+    """No such thing in the directory, or none that the caller may see. kind: what it would be; name: as given."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"Could not find {kind}: {name}.")
+        self.kind = kind
+        self.name = name
+
+
+class DirectoryUnavailableError(ApiError):
+    """The file of users at `path` cannot be read or written. The path and the `reason` are for the log."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__("The users cannot be looked up at the moment. Try again later.")
+        self.path = path
+        self.reason = reason
+
+
+class IdentityServiceError(ApiError):
+    """The identity service does not answer. The `reason` is for the log."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("The identity service cannot be reached. Try again later.")
+        self.reason = reason
+
+
+class IdentityConfigurationError(ApiError):
+    """The strategy of identity that is configured cannot work; the text names what it lacks."""
+
+
 class CellDownError(ApiError):
     """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
 
@@ -181,6 +229,8 @@ STATUS: dict[type[Exception], int] = {
     UnsupportedMediaTypeError: 415,
     CellDownError: 500,
     NotSupportedError: 501,
+    DirectoryUnavailableError: 503,
+    IdentityServiceError: 503,
     QueryError: 400,
     InvalidKeyError: 400,
     QuotaExceededError: 403,

@@ -1,8 +1,9 @@
 """The `api` and `search` sections of the configuration."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 
 def _without_trailing_slash(url: str) -> str:
@@ -16,7 +17,8 @@ class ApiSettings(BaseModel):
 
     max_limit: the largest page; also the page when a request names no limit.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
-    auth: who is asked who is calling (api.identity).
+    auth: who says who is calling (api.identity): `none` believes every caller, `basic` and `tokens` have files of users
+        (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -25,7 +27,7 @@ class ApiSettings(BaseModel):
     port: int = Field(default=8774, ge=0, le=65535)
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
-    auth: Literal["none"] = "none"
+    auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 
 
 class SearchSettings(BaseModel):
@@ -43,3 +45,44 @@ class SearchSettings(BaseModel):
     staleness_limit_s: float = Field(default=5.0, gt=0)
     retry_after_s: float | None = Field(default=None, gt=0)
     cell_timeout_s: float = Field(default=5.0, gt=0, le=60)
+
+
+class IdentitySettings(BaseModel):
+    """Who may call, where that is decided here (`api.auth`).
+
+    htpasswd_file: strategy `basic`: users, their passwords, projects and roles (api.identity.basic says how).
+    file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.
+    token_lifetime_s: strategy `tokens`: how long after a login its token counts.
+    region: strategy `tokens`: the name of this site in the catalog.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    htpasswd_file: Path | None = None
+    file: Path | None = None
+    token_lifetime_s: int = Field(default=3600, ge=1, le=7 * 24 * 3600)
+    region: str = Field(default="RegionOne", min_length=1, max_length=255)
+
+
+class KeystoneSettings(BaseModel):
+    """The Keystone that is asked with `api.auth = "keystone"`, and the account of this service there.
+
+    public_url: the address that callers are told to log in at; auth_url unless set.
+    ca_file: certificates that are trusted for TLS, instead of the system's.
+    timeout_s: what one question may cost.
+    cache_time_s: how long an answer about a token is believed; a token that is revoked counts for that long.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    auth_url: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    project_name: str = "service"
+    user_domain_name: str = "Default"
+    project_domain_name: str = "Default"
+    region_name: str | None = None
+    public_url: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
+    ca_file: Path | None = None
+    timeout_s: int = Field(default=5, ge=1, le=60)
+    cache_time_s: int = Field(default=60, ge=0, le=3600)

@@ -16,6 +16,7 @@ LONGEST_LAUNCH_US = 40_000_000
 DEMO_PROJECT = "demo"
 
 _PROJECTS = {DEMO_PROJECT: 60, "analytics": 15, "billing": 12, "research": 8, "platform": 5}
+PROJECTS = tuple(_PROJECTS)
 _ROLES = ("web", "api", "db", "cache", "queue", "worker", "build", "batch", "proxy", "search")
 _STAGES = {"prod": 6, "stage": 2, "dev": 2}
 _ZONES_PER_CELL = 2

@@ -6,9 +6,9 @@ import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from typer.core import TyperGroup
 
-from api.errors import InsecureListeningError
+from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
 from cells.errors import CellError
-from cli import accounts, cell, database, index, notifications, processes, up
+from cli import accounts, cell, database, identity, index, notifications, processes, up
 from cli.errors import CommandError, ConfigurationError
 from cli.options import examples
 from cli.output import print_error
@@ -16,7 +16,16 @@ from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError
 
-_FAILURES = (CellError, IndexerError, NotificationError, QueryError, SQLAlchemyError, OSError)
+_FAILURES = (
+    CellError,
+    DirectoryError,
+    DirectoryUnavailableError,
+    IndexerError,
+    NotificationError,
+    QueryError,
+    SQLAlchemyError,
+    OSError,
+)
 
 
 class FleetlightGroup(TyperGroup):
@@ -28,7 +37,7 @@ class FleetlightGroup(TyperGroup):
         except CommandError as error:
             print_error(str(error))
             raise typer.Exit(error.exit_code) from error
-        except InsecureListeningError as error:
+        except (InsecureListeningError, IdentityConfigurationError) as error:
             print_error(str(error))
             raise typer.Exit(ConfigurationError.exit_code) from error
         except _FAILURES as error:
@@ -41,6 +50,8 @@ def _in_words(error: Exception) -> str:
     match error:
         case DBAPIError(orig=BaseException() as reason):
             return f"a database failed: {str(reason).strip() or type(reason).__name__}"
+        case DirectoryUnavailableError(path=path, reason=reason):
+            return f"cannot read or write the users in {path}: {reason}"
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}"
         case _:
@@ -61,5 +72,6 @@ processes.register(app)
 app.add_typer(index.app, name="index")
 app.add_typer(notifications.app, name="notifications")
 app.add_typer(cell.app, name="cell")
+app.add_typer(identity.app, name="identity")
 app.add_typer(database.app, name="database")
 app.add_typer(accounts.app, name="accounts")

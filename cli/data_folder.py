@@ -3,6 +3,8 @@
 fleet.db      fleet database
 cells/        one database per cell
 index.db      search index
+identity.json users, projects and roles, for this user alone
+clouds.yaml   logins for clients, for this user alone
 lock          held by the running `fleetlight up`; its text is the process id
 """
 
@@ -35,6 +37,14 @@ class DataFolder:
     @property
     def index_database(self) -> Path:
         return self.path / "index.db"
+
+    @property
+    def identity_file(self) -> Path:
+        return self.path / "identity.json"
+
+    @property
+    def clouds_file(self) -> Path:
+        return self.path / "clouds.yaml"
 
     def cell_database(self, name: str) -> Path:
         return self.path / "cells" / f"{name}.db"

@@ -11,6 +11,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.identity.none import refuse_open_listening
+from api.identity.opening import open_identity
 from api.server import address_of
 from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
@@ -54,7 +55,9 @@ def api(
 ) -> None:
     """Serve the API, and nothing else."""
     settings = with_api_options(load_settings(config, data_dir), host, port, auth)
-    refuse_open_listening(settings.api.host, insecure=insecure)
+    if settings.api.auth == "none":
+        refuse_open_listening(settings.api.host, insecure=insecure)
+    identity = open_identity(settings.api, settings.identity, settings.keystone)
     configure_logging(settings.log)
 
     def on_ready(_stop: Stop) -> None:
@@ -63,7 +66,7 @@ def api(
     with open_fleet(settings.fleet) as fleet:
         fleet.cells()  # so that a fleet database that cannot be used is found now, not at the first request
         listener = listen_as_told(settings.api)
-        serve_until_stopped(settings, fleet, listener, on_ready)
+        serve_until_stopped(settings, fleet, identity, listener, on_ready)
     _log.info("stopped")
 
 

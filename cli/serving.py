@@ -11,6 +11,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from api.app import ApiParts, create_app
+from api.identity import Identity
 from api.server import listen, serve
 from api.settings import ApiSettings
 from cells.adapters import open_adapter
@@ -40,8 +41,10 @@ def listen_as_told(api: ApiSettings) -> socket.socket:
 def serve_until_stopped(
     settings: Settings,
     fleet: Fleet,
+    identity: Identity,
     listener: socket.socket,
     on_ready: Callable[[Stop], None],
+    *,
     other_metrics: Sequence[CollectorRegistry] = (),
 ) -> None:
     """Serve the API in this thread, the main one; returns when it has ended cleanly.
@@ -50,14 +53,16 @@ def serve_until_stopped(
     other_metrics: of what else runs in this process; /metrics shows them.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, fleet, listener, on_ready, other_metrics))
+        runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics))
 
 
 async def _serve(
     settings: Settings,
     fleet: Fleet,
+    identity: Identity,
     listener: socket.socket,
     on_ready: Callable[[Stop], None],
+    *,
     other_metrics: Sequence[CollectorRegistry],
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -79,6 +84,7 @@ async def _serve(
         cells=pool,
         fleet=fleet,
         native=native,
+        identity=identity,
         searcher=searcher,
         api=settings.api,
         search=settings.search,

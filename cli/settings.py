@@ -24,7 +24,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings, IdentitySettings, KeystoneSettings, SearchSettings
 from cells.settings import FleetSettings, RelaySettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
@@ -67,6 +67,8 @@ class Settings(BaseSettings):
     indexer: IndexerSettings = Field(default_factory=IndexerSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     api: ApiSettings = Field(default_factory=ApiSettings)
+    identity: IdentitySettings = Field(default_factory=IdentitySettings)
+    keystone: KeystoneSettings = Field(default_factory=KeystoneSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     monitoring: MonitoringSettings = Field(default_factory=MonitoringSettings)
 
@@ -142,6 +144,8 @@ def _sections_of(folder: DataFolder) -> Sections:
         "index": {"backend": "sqlite", "path": str(folder.index_database)},
         # Off by default elsewhere; here every part runs in one process, so nobody can have forgotten the indexer.
         "search": {"enabled": True},
+        "api": {"auth": "tokens"},
+        "identity": {"file": str(folder.identity_file)},
     }
 
 

@@ -1,7 +1,7 @@
 """`fleetlight up`: everything in one process, without any server."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,16 @@ import structlog
 import typer
 from prometheus_client import CollectorRegistry
 
-from api.identity.none import refuse_open_listening
+from api.identity import Identity, refuse_open_listening
+from api.identity.opening import open_identity
 from api.server import address_of
 from cells.fleet import Fleet
+from cells.simulated_instances import PROJECTS
 from cells.simulator import Simulator
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
 from cli.errors import CommandError, ConfigurationError
+from cli.first_users import ADMIN, set_up_users, write_clouds
 from cli.following import keep_indexing, run_relay
 from cli.logging import configure_logging
 from cli.options import (
@@ -89,7 +92,8 @@ def up(
         raise ConfigurationError("--instances and --rate say what to simulate: add --simulate")
     folder = DataFolder(data_dir)
     settings = with_api_options(load_embedded_settings(config, folder), host, port, auth)
-    refuse_open_listening(settings.api.host, insecure=insecure)
+    if settings.api.auth == "none":
+        refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
     folder.create()
     with folder.locked(), closing(listen_as_told(settings.api)) as listener:
@@ -98,7 +102,9 @@ def up(
         if len(embedded) > cells:
             print_notice(f"{folder.path} has {len(embedded)} cells; none is removed because of --cells {cells}")
         _prepare_index(settings)
-        process = _Process(settings, fleet, embedded)
+        passwords = _set_up_logins(folder, settings, address_of(listener), PROJECTS if simulate else ())
+        identity = open_identity(settings.api, settings.identity, settings.keystone)
+        process = _Process(settings, fleet, identity, embedded)
         if simulate:
             simulated = [cell.simulated(fleet) for cell in embedded]
             process.simulator = Simulator(
@@ -106,7 +112,8 @@ def up(
                 instance_count=_INSTANCES if instances is None else instances,
                 rate=_RATE if rate is None else rate,
             )
-        process.run(listener, folder, _status_command(folder, config))
+        banner = _banner(address_of(listener), folder, settings, passwords, _Commands(folder, config))
+        process.run(listener, banner)
     if process.has_failed:
         raise CommandError("a part of the process failed; the log says why")
     _log.info("stopped")
@@ -125,10 +132,11 @@ def _prepare_index(settings: Settings) -> None:
 class _Process:
     """The parts of one `fleetlight up`, and the order in which they start and stop."""
 
-    def __init__(self, settings: Settings, fleet: Fleet, cells: Sequence[EmbeddedCell]) -> None:
+    def __init__(self, settings: Settings, fleet: Fleet, identity: Identity, cells: Sequence[EmbeddedCell]) -> None:
         self.simulator: Simulator | None = None
         self._settings = settings
         self._fleet = fleet
+        self._identity = identity
         self._cells = cells
         self._metrics = CollectorRegistry()
         self._simulating: list[Part] = []
@@ -139,15 +147,20 @@ class _Process:
     def has_failed(self) -> bool:
         return any(part.has_failed for part in (*self._simulating, *self._relays, *self._indexing))
 
-    def run(self, listener: socket, folder: DataFolder, status_command: str) -> None:
-        """Returns when everything has ended, in the order of the data: what comes first stops first."""
+    def run(self, listener: socket, banner: str) -> None:
+        """Returns when everything has ended, in the order of the data: what comes first stops first.
+
+        banner: printed when requests are answered.
+        """
 
         def on_ready(stop: Stop) -> None:
-            _print_banner(address_of(listener), folder, status_command)
+            print_result(banner)
             self._start(stop)
 
         try:
-            serve_until_stopped(self._settings, self._fleet, listener, on_ready, [self._metrics])
+            serve_until_stopped(
+                self._settings, self._fleet, self._identity, listener, on_ready, other_metrics=[self._metrics]
+            )
         finally:
             for parts in (self._simulating, self._relays, self._indexing):
                 stop_all(parts)
@@ -166,26 +179,51 @@ class _Process:
             self._simulating = [Part("simulator", self.simulator.run, stop)]
 
 
-def _status_command(folder: DataFolder, config: Path | None) -> str:
-    """`fleetlight index status` for this fleet; quoted for a shell."""
-    words = []
-    if folder.path != DataFolder(DEFAULT_DATA_DIR).path:
-        words += ["--data-dir", str(folder.path)]
-    if config is not None:
-        words += ["--config", str(config)]
-    return " ".join((program(), "index", "status", *map(shlex.quote, words)))
+def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:
+    """Users and clouds.yaml, where the users are those of the folder; returns the passwords that were just made."""
+    if settings.api.auth != "tokens" or settings.identity.file != folder.identity_file:
+        return {}
+    passwords = set_up_users(folder, projects)
+    write_clouds(folder, address, settings.identity.region, passwords)
+    return passwords
 
 
-def _print_banner(address: str, folder: DataFolder, status_command: str) -> None:
+class _Commands:
+    """Commands of this program for this fleet, to be pasted into a shell."""
+
+    def __init__(self, folder: DataFolder, config: Path | None) -> None:
+        self._options: list[str] = []
+        if folder.path != DataFolder(DEFAULT_DATA_DIR).path:
+            self._options += ["--data-dir", str(folder.path)]
+        if config is not None:
+            self._options += ["--config", str(config)]
+
+    def of(self, *words: str) -> str:
+        return " ".join((program(), *words, *map(shlex.quote, self._options)))
+
+
+def _banner(
+    address: str, folder: DataFolder, settings: Settings, passwords: Mapping[str, str], commands: _Commands
+) -> str:
+    clouds, header = [], ""
+    if settings.api.auth == "tokens" and folder.clouds_file.exists():
+        variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
+        clouds = [f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects"]
+        header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
+    users = [f"  user {name}, password {password}" for name, password in passwords.items()]
+    if users:
+        users = ["", f"Logins, shown this once and kept in {folder.clouds_file}:", "", *users]
     lines = (
         "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
         "",
-        f"  curl -s '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
-        f"  curl -si '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
-        f"  {status_command}",
+        *clouds,
+        f"  curl -s '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'{header}",
+        f"  curl -si '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'{header}",
+        f"  {commands.of('index', 'status')}",
+        *users,
         "",
         "Stop it with Ctrl-C.",
         "",
     )
-    print_result("\n".join(lines))
+    return "\n".join(lines)

@@ -18,8 +18,17 @@ from api.compute.links import Links
 from api.compute.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.policy import authorize
 from api.compute.query_string import QueryString
-from api.errors import BadRequestError, UnsupportedMediaTypeError, UnsupportedMicroversionError, status_of
+from api.errors import (
+    BadRequestError,
+    DirectoryUnavailableError,
+    IdentityServiceError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+    UnsupportedMicroversionError,
+    status_of,
+)
 from api.identity.caller import Caller, Identity
+from api.identity.faults import unauthorized
 
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
@@ -82,6 +91,8 @@ class Door:
             except UnsupportedMicroversionError as error:
                 version_headers = response_headers(error.version)
                 response = fault_of(error)
+            except UnauthorizedError as error:
+                response = unauthorized(error, Links.of(http, self._link_prefix).root)
             except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
                 _log_failure(error)
                 response = fault_of(error)
@@ -117,3 +128,5 @@ def _log_failure(error: Exception) -> None:
         _log.exception("request_failed")
     elif status_of(error) == 500:
         _log.error("request_failed", reason=str(error), cause=str(error.__cause__))
+    elif isinstance(error, DirectoryUnavailableError | IdentityServiceError):
+        _log.error("identity.unavailable", reason=error.reason)

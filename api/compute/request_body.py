@@ -127,7 +127,7 @@ async def read_json(http: Request) -> object:
 
     Raises BodyTooLargeError, and BadRequestError for what is no JSON, or holds a NUL character, which cannot be stored.
     """
-    raw = await _read(http)
+    raw = await read_bytes(http)
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -137,7 +137,8 @@ async def read_json(http: Request) -> object:
     return document
 
 
-async def _read(http: Request) -> bytes:
+async def read_bytes(http: Request) -> bytes:
+    """The body of a request as it is; raises BodyTooLargeError."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in http.stream():

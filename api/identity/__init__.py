@@ -1,9 +1,10 @@
-"""Who is calling. A strategy turns the headers of a request into a `Caller`, or refuses."""
+"""Who is calling. A strategy turns the headers of a request into a `Caller`, or refuses.
+
+`none`, `basic` and `keystone` are a module each; `tokens` is a small identity service of our own. `opening` makes the
+one that is configured.
+"""
 
 from api.identity.caller import Caller, Identity
 from api.identity.none import NoIdentity, refuse_open_listening
 
-__all__ = ["IDENTITIES", "Caller", "Identity", "NoIdentity", "refuse_open_listening"]
-
-# Strategies by the value of `api.auth`.
-IDENTITIES: dict[str, type[Identity]] = {"none": NoIdentity}
+__all__ = ["Caller", "Identity", "NoIdentity", "refuse_open_listening"]

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from sqlalchemy import Engine
 
 from api.app import ApiParts, create_app
+from api.identity import Identity, NoIdentity
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
@@ -58,9 +59,9 @@ class Api:
         return self._runner.run(self._client.get(url, headers=merged))
 
     def request(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, *, json: object = None
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any
     ) -> httpx.Response:
-        return self._runner.run(self._client.request(method, url, headers=headers, json=json))
+        return self._runner.run(self._client.request(method, url, headers=headers, **content))
 
     def ids(self, url: str, *headers: Mapping[str, str]) -> list[str]:
         """The ids of a page that must be a success."""
@@ -172,6 +173,7 @@ class ComputeFleet:
         max_limit: int = 1000,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
+        identity: Identity | None = None,
     ) -> Api:
         """An application over the fleet; closed with it."""
         parts = ApiParts(
@@ -181,6 +183,7 @@ class ComputeFleet:
             searcher=self.searcher,
             api=ApiSettings(max_limit=max_limit, compute_link_prefix=compute_link_prefix),
             search=SearchSettings(enabled=enabled, staleness_limit_s=staleness_limit_s, cell_timeout_s=cell_timeout_s),
+            identity=identity or NoIdentity(),
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)

@@ -1,9 +1,11 @@
 """`fleetlight up` as users run it: a process of its own, killed and started again."""
 
 import random
+import re
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -32,9 +34,10 @@ class Up:
         self.port = free_port()
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
 
-    def start(self, *arguments: str) -> None:
-        """Start it, and return when it answers lists."""
+    def start(self, *arguments: str, auth: str = "none") -> None:
+        """Start it, and return when it answers lists. auth: who says who is calling; most tests do not care."""
         command = [sys.executable, "-m", "cli", "up", "--data-dir", str(self.data_dir), "--port", str(self.port)]
+        command += ["--auth", auth]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
         wait_until(self._is_ready, _START_TIMEOUT_S)
@@ -245,3 +248,58 @@ def test_the_command_that_the_banner_names_can_be_pasted(up: Up, tmp_path: Path)
         return result.returncode == 0 and "cell1" in result.stdout
 
     wait_until(works, timeout_s=30)
+
+
+def test_first_users_are_made_once_and_are_let_in_with_the_passwords_of_clouds_yaml(up: Up) -> None:
+    up.start("--simulate", "--instances", "20", "--rate", "0", auth="tokens")
+    clouds = up.data_dir / "clouds.yaml"
+    passwords = re.findall(r'password: "(\w{20})"', clouds.read_text())
+    assert len(passwords) == 2
+    for file in (clouds, up.data_dir / "identity.json"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert up.http.get("/v2.1/servers").status_code == 401
+    assert up.stop() == 0
+    banner, events = up.log, [line for line in up.log.splitlines() if line.startswith("{")]
+    assert events
+    for name, password in zip(("admin", "demo"), passwords, strict=True):
+        assert banner.count(f"user {name}, password {password}") == banner.count(password) == 1
+        assert not any(password in event for event in events)
+
+    up.start("--rate", "0", "--simulate", auth="tokens")
+    assert all(up.log.count(password) == 1 for password in passwords)
+    for name, password, status in (("admin", passwords[0], 200), ("demo", passwords[1], 403)):
+        token = logged_in(up, name, password)
+        rows = up.http.get("/v2.1/servers?all_tenants=1", headers={"X-Auth-Token": token})
+        assert rows.status_code == status
+        own = up.http.get("/v2.1/servers", headers={"X-Auth-Token": token})
+        assert (own.status_code, bool(own.json()["servers"])) == (200, True)
+
+
+def test_clouds_yaml_follows_the_address_and_keeps_what_people_wrote(up: Up) -> None:
+    up.start("--cells", "1", auth="tokens")
+    assert up.stop() == 0
+    clouds = up.data_dir / "clouds.yaml"
+    first = clouds.read_text()
+    assert first.count(f"auth_url: http://127.0.0.1:{up.port}/identity\n") == 2
+    clouds.write_text("# mine\n" + first)
+    old, up.port = up.port, free_port()
+    up.http.base_url = httpx.URL(f"http://127.0.0.1:{up.port}")
+    up.start("--cells", "1", auth="tokens")
+    assert clouds.read_text() == "# mine\n" + first.replace(f":{old}/", f":{up.port}/")
+
+
+def test_the_token_command_of_the_banner_lets_curl_in(up: Up) -> None:
+    up.start("--cells", "1", auth="tokens")
+    (named,) = {found[1] for found in re.finditer(r'X-Auth-Token: \$\(([^"]*)\)"', up.log)}
+    printed = subprocess.run(shlex.split(named), capture_output=True, text=True, timeout=60, check=True)
+    assert up.http.get("/v2.1/servers", headers={"X-Auth-Token": printed.stdout.strip()}).status_code == 200
+
+
+def logged_in(up: Up, name: str, password: str) -> str:
+    """A token for the user's default project."""
+    user = {"name": name, "domain": {"id": "default"}, "password": password}
+    body = {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}}
+    response = up.http.post("/identity/v3/auth/tokens", json=body)
+    assert response.status_code == 201, response.text
+    token: str = response.headers["X-Subject-Token"]
+    return token

@@ -204,7 +204,7 @@ def test_relay_of_an_unknown_cell_is_refused(run: Run, cells: Sequence[Cell]) ->
 
 @pytest.mark.parametrize("command", ["api", "up"])
 def test_listening_to_everybody_has_to_be_wanted(run: Run, cells: Sequence[Cell], command: str) -> None:
-    result = run(command, "--host", "0.0.0.0")  # noqa: S104 -- that it is refused is what is tested
+    result = run(command, "--auth", "none", "--host", "0.0.0.0")  # noqa: S104 -- that it is refused is what is tested
     assert result.exit_code == 2
     assert "--insecure" in result.stderr
 

@@ -47,6 +47,22 @@ def test_the_commands_are_known() -> None:
         "accounts elasticsearch",
         "accounts rabbitmq",
         "accounts postgresql",
+        "identity user add",
+        "identity user list",
+        "identity user remove",
+        "identity user set-password",
+        "identity user disable",
+        "identity user enable",
+        "identity project add",
+        "identity project list",
+        "identity project remove",
+        "identity role add",
+        "identity role list",
+        "identity role remove",
+        "identity credential add",
+        "identity credential list",
+        "identity credential remove",
+        "identity token",
     }
 
 

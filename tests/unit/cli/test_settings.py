@@ -103,7 +103,7 @@ def test_section_in_the_environment_that_does_not_exist_is_named(monkeypatch: py
         "configuration: there is no section 'serch' (FLEETLIGHT_SERCH_ENABLED); "
         "did you mean 'FLEETLIGHT_SEARCH_ENABLED'?",
         "configuration: there is no section 'verbose' (FLEETLIGHT_VERBOSE); "
-        "known: api, bus, fleet, index, indexer, log, monitoring, relay, search",
+        "known: api, bus, fleet, identity, index, indexer, keystone, log, monitoring, relay, search",
     ]
 
 
@@ -167,6 +167,6 @@ def test_embedded_fleet_uses_the_index_unless_told_otherwise(tmp_path: Path) -> 
 def test_options_win_over_the_section_api(tmp_path: Path) -> None:
     settings = load_embedded_settings(write_config("[api]\nport = 1\nmax_limit = 7\n"), DataFolder(tmp_path))
     changed = with_api_options(settings, "::1", 0, None).api
-    assert (changed.host, changed.port, changed.auth, changed.max_limit) == ("::1", 0, "none", 7)
-    with pytest.raises(ConfigurationError, match=r"--auth basic: Input should be 'none'"):
-        with_api_options(settings, None, None, "basic")
+    assert (changed.host, changed.port, changed.auth, changed.max_limit) == ("::1", 0, "tokens", 7)
+    with pytest.raises(ConfigurationError, match=r"--auth guess: Input should be 'none'"):
+        with_api_options(settings, None, None, "guess")

@@ -1,0 +1,113 @@
+"""Strategy `basic`: HTTP basic authentication against a file in the form of Apache's htpasswd, with two more fields.
+
+    name:hash:project:roles
+
+hash: bcrypt (`htpasswd -B`) or argon2. project: the id of the project that the user works in; an own request for
+another one is not possible. roles: a comma list of admin, manager, member, reader. Empty lines and lines that begin
+with `#` say nothing. A line that says less or something else lets nobody in; the log names it.
+"""
+
+import hashlib
+import hmac
+import secrets
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from api.errors import DirectoryUnavailableError, UnauthorizedError
+from api.identity.caller import ROLES, Caller
+from api.identity.passwords import PasswordChecks, is_known_hash
+
+_log = structlog.get_logger(__name__)
+_CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
+_MAX_REMEMBERED = 1000
+_State = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    caller: Caller
+    hashed: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """The file as it was in `state`, and what was shown to be right since: a request must not take as long as a login.
+
+    right: digests of names with passwords, under a key that no other process has; no password can be found from them.
+    """
+
+    state: _State
+    by_name: Mapping[str, _User]
+    right: set[bytes]
+
+
+class BasicIdentity:
+    """path: the file; it is read again when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key = secrets.token_bytes(32)
+        self._passwords = PasswordChecks()
+        self._known: _Users | None = None
+
+    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+        name, password = _credentials(headers.get("Authorization", ""))
+        users = self._users()
+        user = users.by_name.get(name)
+        digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
+        if user is not None and digest in users.right:
+            return user.caller
+        is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
+        if user is None or not is_right:
+            _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)
+            raise UnauthorizedError("wrong user or password", _CHALLENGE)
+        if len(users.right) < _MAX_REMEMBERED:
+            users.right.add(digest)
+        return user.caller
+
+    def check(self) -> None:
+        """Raise DirectoryUnavailableError when the file cannot be read."""
+        self._users()
+
+    def _users(self) -> _Users:
+        """Raises DirectoryUnavailableError."""
+        try:
+            status = self._path.stat()
+            state = (status.st_ino, status.st_mtime_ns, status.st_size)
+            known = self._known
+            if known is None or known.state != state:
+                text = self._path.read_text(encoding="utf-8")
+                known = self._known = _Users(state, dict(_parsed(self._path, text)), set())
+        except (OSError, UnicodeDecodeError) as error:
+            raise DirectoryUnavailableError(self._path, str(error)) from error
+        return known
+
+
+def _parsed(path: Path, text: str) -> list[tuple[str, _User]]:
+    users = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, *rest = line.split(":")
+        roles = frozenset(role.strip() for role in rest[2].split(",")) if len(rest) == 3 else frozenset[str]()
+        if name and roles and roles <= set(ROLES) and rest[1] and is_known_hash(rest[0]):
+            users.append((name, _User(Caller(name, rest[1], roles), rest[0])))
+        else:
+            _log.warning("htpasswd.line_ignored", path=str(path), line=number, expected="name:hash:project:roles")
+    return users
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    """Name and password (RFC 7617); raises UnauthorizedError."""
+    scheme, _, encoded = header.partition(" ")
+    try:
+        name, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        colon = ""
+    if scheme.lower() != "basic" or not colon:
+        raise UnauthorizedError("no basic authentication", _CHALLENGE)
+    return name, password

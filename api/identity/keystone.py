@@ -1,0 +1,82 @@
+"""Strategy `keystone`: tokens of a Keystone, checked by its own middleware (the extra `keystone`).
+
+The middleware is a WSGI one. It is called with nothing but the token, and what it says about the caller is read from
+the environment that it passes on, which is the part of it that is documented. Its own cache keeps most requests local.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+from keystonemiddleware.auth_token import AuthProtocol
+
+from api.errors import IdentityServiceError, UnauthorizedError
+from api.identity.caller import Caller
+from api.settings import KeystoneSettings
+
+_THREADS = 16
+_Environment = dict[str, Any]
+_StartResponse = Callable[[str, list[tuple[str, str]]], object]
+
+
+class KeystoneIdentity:
+    """settings: with `auth_url`, `username` and `password`."""
+
+    def __init__(self, settings: KeystoneSettings) -> None:
+        public_url = settings.public_url or settings.auth_url
+        self._challenge = f'Keystone uri="{public_url}"'
+        self._middleware = AuthProtocol(_answer_with_caller, _options(settings))
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="keystone")
+
+    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+        token = headers.get("X-Auth-Token", "")
+        if not token:
+            raise UnauthorizedError("no token", self._challenge)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._caller_of, token)
+
+    def _caller_of(self, token: str) -> Caller:
+        environment: _Environment = {"HTTP_X_AUTH_TOKEN": token}
+        setup_testing_defaults(environment)
+        statuses: list[str] = []
+        body = self._middleware(environment, lambda status, _headers, *_: statuses.append(status))
+        for _ in body:
+            pass
+        status = statuses[0].partition(" ")[0]
+        if status == "401":
+            raise UnauthorizedError("Keystone does not accept the token", self._challenge)
+        if status != "200":
+            raise IdentityServiceError(f"Keystone's middleware answered {statuses[0]}")
+        return Caller(
+            user_id=environment["HTTP_X_USER_ID"],
+            project_id=environment.get("HTTP_X_PROJECT_ID"),
+            roles=frozenset(role.strip().lower() for role in environment.get("HTTP_X_ROLES", "").split(",")) - {""},
+        )
+
+
+def _answer_with_caller(_environment: _Environment, start_response: _StartResponse) -> Iterable[bytes]:
+    """What the middleware passes on to when it knows the caller."""
+    start_response("200 OK", [])
+    return []
+
+
+def _options(settings: KeystoneSettings) -> dict[str, Any]:
+    return {
+        "auth_type": "password",
+        "auth_url": settings.auth_url,
+        "username": settings.username,
+        "password": None if settings.password is None else settings.password.get_secret_value(),
+        "project_name": settings.project_name,
+        "user_domain_name": settings.user_domain_name,
+        "project_domain_name": settings.project_domain_name,
+        "region_name": settings.region_name,
+        "www_authenticate_uri": settings.public_url or settings.auth_url,
+        "cafile": None if settings.ca_file is None else str(settings.ca_file),
+        "http_connect_timeout": settings.timeout_s,
+        "http_request_max_retries": 1,
+        "token_cache_time": settings.cache_time_s or -1,
+        "service_token_roles_required": True,
+        "interface": "public",
+    }

@@ -1,0 +1,55 @@
+"""From the configuration to a strategy of identity."""
+
+from api.errors import DirectoryUnavailableError, IdentityConfigurationError
+from api.identity.basic import BasicIdentity
+from api.identity.caller import Identity
+from api.identity.none import NoIdentity
+from api.identity.tokens.strategy import TokenIdentity
+from api.settings import ApiSettings, IdentitySettings, KeystoneSettings
+
+
+def open_identity(api: ApiSettings, identity: IdentitySettings, keystone: KeystoneSettings) -> Identity:
+    """The strategy that `api.auth` names.
+
+    Raises IdentityConfigurationError when a key that it needs is not set, or a file that it needs cannot be read.
+    """
+    match api.auth:
+        case "none":
+            return NoIdentity()
+        case "basic":
+            if identity.htpasswd_file is None:
+                raise _needed("basic", "identity.htpasswd_file")
+            return _checked(BasicIdentity(identity.htpasswd_file))
+        case "tokens":
+            if identity.file is None:
+                raise _needed("tokens", "identity.file")
+            return _checked(TokenIdentity(identity.file, region=identity.region, lifetime_s=identity.token_lifetime_s))
+        case "keystone":
+            return _open_keystone(keystone)
+
+
+def _checked(strategy: BasicIdentity | TokenIdentity) -> Identity:
+    """Finds now, and not at the first request, that nobody could log in."""
+    try:
+        strategy.check()
+    except DirectoryUnavailableError as error:
+        raise IdentityConfigurationError(f"cannot read the users in {error.path}: {error.reason}") from error
+    return strategy
+
+
+def _open_keystone(settings: KeystoneSettings) -> Identity:
+    for key in ("auth_url", "username", "password"):
+        if getattr(settings, key) is None:
+            raise _needed("keystone", f"keystone.{key}")
+    try:
+        from api.identity.keystone import KeystoneIdentity  # noqa: PLC0415 -- it needs an extra that few install
+    except ImportError as error:
+        raise IdentityConfigurationError(
+            "api.auth keystone needs the package keystonemiddleware: install fleetlight[keystone]"
+        ) from error
+    return KeystoneIdentity(settings)
+
+
+def _needed(strategy: str, key: str) -> IdentityConfigurationError:
+    variable = "FLEETLIGHT_" + key.replace(".", "_").upper()
+    return IdentityConfigurationError(f"configuration: api.auth {strategy} needs {key} ({variable})")

@@ -1,0 +1,60 @@
+"""Hashing and checking of passwords, away from the event loop.
+
+A check takes long and much memory, on purpose. So checks have threads of their own, and few: who
+guesses passwords gets no more of the machine than that, and requests with tokens go on meanwhile.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import bcrypt
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+_ARGON2_PREFIX = "$argon2"
+_BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
+_THREADS = 2
+# One of OWASP's equal choices (Password Storage Cheat Sheet), the one with the least memory: a guesser gets no more.
+_hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+
+
+def hash_password(password: str) -> str:
+    """An argon2id hash with a salt of its own, in the usual text form."""
+    return _hasher.hash(password)
+
+
+# Checked for users who are not there, so that an answer takes as long as for those who are.
+_NOBODYS_HASH = hash_password("nobody has this password")
+
+
+def is_known_hash(text: str) -> bool:
+    """Whether `text` is a hash of a kind that is safe enough to be checked: argon2 or bcrypt."""
+    return text.startswith((_ARGON2_PREFIX, *_BCRYPT_PREFIXES))
+
+
+def is_password_of(hashed: str | None, password: str) -> bool:
+    """Whether `hashed` is a hash of `password`. Blocks for as long as the hash was made to take.
+
+    hashed: None for a user who is not there, or has no password: the answer is no, and as late as any other.
+    """
+    if hashed is not None and hashed.startswith(_BCRYPT_PREFIXES):
+        try:
+            return bcrypt.checkpw(password.encode(), hashed.encode())
+        except ValueError:  # longer than bcrypt's 72 bytes, or not a hash
+            return False
+    try:
+        is_right = _hasher.verify(hashed or _NOBODYS_HASH, password)
+    except (VerificationError, InvalidHashError):
+        return False
+    return is_right and hashed is not None
+
+
+class PasswordChecks:
+    """`is_password_of` for an event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords")
+
+    async def is_password_of(self, hashed: str | None, password: str) -> bool:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, is_password_of, hashed, password)

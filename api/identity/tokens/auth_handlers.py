@@ -1,0 +1,110 @@
+"""Logging in, and what a token says (contracts/nova-rest, 5.2 and 5.3)."""
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.compute.answers import empty_answer, json_answer
+from api.compute.request_body import read_bytes
+from api.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
+from api.identity.tokens.catalog import catalog, version_document
+from api.identity.tokens.directory import Directory
+from api.identity.tokens.directory_file import DirectoryFile
+from api.identity.tokens.door import IdentityRequest
+from api.identity.tokens.login import Logins
+from api.identity.tokens.requests import authentication_of
+from api.identity.tokens.token import Token, sign
+from api.identity.tokens.views import Views
+from cells.clock import Clock, system_clock
+
+_SUBJECT = "X-Subject-Token"
+
+
+async def versions(_http: Request, root: str) -> Response:
+    """`GET /identity`: 300, because there could be more versions than one."""
+    return json_answer({"versions": {"values": [version_document(root)]}}, 300)
+
+
+async def version(_http: Request, root: str) -> Response:
+    """`GET /identity/v3`"""
+    return json_answer({"version": version_document(root)})
+
+
+class AuthHandlers:
+    """region: the one that the catalog names."""
+
+    def __init__(self, file: DirectoryFile, logins: Logins, region: str, clock: Clock = system_clock) -> None:
+        self._file = file
+        self._logins = logins
+        self._region = region
+        self._clock = clock
+
+    async def log_in(self, http: Request, root: str) -> Response:
+        """`POST /v3/auth/tokens`"""
+        asked = authentication_of(await read_bytes(http))
+        token = await self._logins.log_in(self._file.read(), asked)
+        # Checking a password takes a while: what counts is the directory at its end.
+        directory = self._file.read()
+        if not self._logins.is_good(directory, token):
+            raise UnauthorizedError("The user was changed meanwhile.")
+        text = sign(token, directory.signing_key)
+        return json_answer(self._document(http, root, token, directory), 201, {_SUBJECT: text})
+
+    async def show(self, request: IdentityRequest) -> Response:
+        """`GET /v3/auth/tokens`, and HEAD: of the caller's own token, and for administrators of any."""
+        text, token = self._subject(request)
+        document = self._document(request.http, request.root, token, request.directory)
+        return json_answer(document, 200, {_SUBJECT: text})
+
+    async def revoke(self, request: IdentityRequest) -> Response:
+        """`DELETE /v3/auth/tokens`"""
+        _, token = self._subject(request)
+
+        def revoked(directory: Directory) -> Directory:
+            return directory.with_revoked(token.audit_ids[0], token.expires_at, self._clock())
+
+        await asyncio.to_thread(self._file.change, revoked)
+        return empty_answer(204)
+
+    async def catalog(self, request: IdentityRequest) -> Response:
+        """`GET /v3/auth/catalog`"""
+        if request.token.project_id is None:
+            raise ForbiddenError("identity:get_auth_catalog")
+        return json_answer(
+            {
+                "catalog": catalog(request.root, self._region),
+                "links": _links(f"{request.root}/identity/v3/auth/catalog"),
+            }
+        )
+
+    async def projects(self, request: IdentityRequest) -> Response:
+        """`GET /v3/auth/projects`: those that the caller can get a token for."""
+        directory = request.directory
+        user = directory.users[request.caller.user_id]
+        own = [request.views.project(each) for each in directory.projects.values() if directory.roles_of(user, each)]
+        return json_answer({"projects": own, "links": _links(f"{request.root}/identity/v3/auth/projects")})
+
+    async def domains(self, request: IdentityRequest) -> Response:
+        """`GET /v3/auth/domains`: nobody has a role in a domain."""
+        return json_answer({"domains": [], "links": _links(f"{request.root}/identity/v3/auth/domains")})
+
+    def _subject(self, request: IdentityRequest) -> tuple[str, Token]:
+        """The token that a request is about. Raises IdentityNotFoundError, ForbiddenError."""
+        text = request.http.headers.get(_SUBJECT, "")
+        token = self._logins.token_of(request.directory, text)
+        if token is None:
+            raise IdentityNotFoundError("token", "the one of the header X-Subject-Token")
+        request.require_user(token.user_id, "identity:validate_token")
+        return text, token
+
+    def _document(self, http: Request, root: str, token: Token, directory: Directory) -> dict[str, Any]:
+        view = Views(f"{root}/identity/v3").token(token, directory)
+        if token.project_id is not None and "nocatalog" not in http.query_params:
+            view["catalog"] = catalog(root, self._region)
+        return {"token": view}
+
+
+def _links(address: str) -> dict[str, str | None]:
+    return {"self": address, "previous": None, "next": None}

@@ -1,0 +1,144 @@
+"""Application credentials of the caller: logins for programs, for one project, with no more roles than needed."""
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+
+import msgspec
+from starlette.responses import Response
+
+from api.compute.answers import empty_answer, json_answer
+from api.compute.request_body import read_bytes
+from api.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
+from api.identity.caller import ROLES
+from api.identity.passwords import hash_password
+from api.identity.tokens.directory import Credential, Directory, new_id
+from api.identity.tokens.directory_file import DirectoryFile
+from api.identity.tokens.door import IdentityRequest
+from api.identity.tokens.views import role_id
+from cells.clock import Clock, system_clock
+
+_SECRET_BYTES = 64
+
+
+class _RoleReference(msgspec.Struct, frozen=True):
+    id: str | None = None
+    name: str | None = None
+
+
+class _NewCredential(msgspec.Struct, frozen=True):
+    name: str
+    secret: str | None = None
+    description: str | None = None
+    expires_at: str | None = None
+    roles: tuple[_RoleReference, ...] | None = None
+    unrestricted: bool | None = None
+    access_rules: tuple[object, ...] | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    application_credential: _NewCredential
+
+
+class CredentialHandlers:
+    def __init__(self, file: DirectoryFile, clock: Clock = system_clock) -> None:
+        self._file = file
+        self._clock = clock
+
+    async def index(self, request: IdentityRequest) -> Response:
+        user_id = _owner(request, "identity:list_application_credentials")
+        name = request.http.query_params.get("name")
+        own = [
+            request.views.credential(each)
+            for each in request.directory.credentials_of(user_id)
+            if name in {None, each.name}
+        ]
+        address = f"{request.root}{request.http.url.path}"
+        return json_answer({"application_credentials": own, "links": {"self": address, "previous": None, "next": None}})
+
+    async def show(self, request: IdentityRequest) -> Response:
+        user_id = _owner(request, "identity:get_application_credential")
+        found = _found(request.directory, user_id, request.http.path_params["credential_id"])
+        return json_answer({"application_credential": request.views.credential(found)})
+
+    async def create(self, request: IdentityRequest) -> Response:
+        """The only answer that has the secret."""
+        rule = "identity:create_application_credential"
+        user_id, project_id = request.http.path_params["user_id"], request.token.project_id
+        # Not for others, and not with a credential, which could outlive itself in this way.
+        if user_id != request.caller.user_id or project_id is None or request.token.credential_id is not None:
+            raise ForbiddenError(rule)
+        asked = _asked(await read_bytes(request.http))
+        secret = asked.secret or secrets.token_urlsafe(_SECRET_BYTES)
+        credential = Credential(
+            id=new_id(),
+            name=asked.name,
+            secret_hash=await asyncio.to_thread(hash_password, secret),
+            user_id=user_id,
+            project_id=project_id,
+            roles=_roles(asked, request.caller.roles),
+            description=asked.description or "",
+            expires_at=None if asked.expires_at is None else self._time(asked.expires_at),
+        )
+        await asyncio.to_thread(self._file.change, lambda directory: directory.with_credential(credential))
+        view = request.views.credential(credential) | {"secret": secret}
+        return json_answer({"application_credential": view}, 201)
+
+    async def delete(self, request: IdentityRequest) -> Response:
+        user_id = _owner(request, "identity:delete_application_credential")
+        if request.token.credential_id is not None:
+            raise ForbiddenError("identity:delete_application_credential")
+        credential_id = request.http.path_params["credential_id"]
+
+        def without(directory: Directory) -> Directory:
+            return directory.without_credential(_found(directory, user_id, credential_id))
+
+        await asyncio.to_thread(self._file.change, without)
+        return empty_answer(204)
+
+    def _time(self, text: str) -> int:
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadRequestError(f"Invalid input for field expires_at: {text!r} is not a time.") from None
+        microseconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+        if microseconds <= self._clock():
+            raise BadRequestError("Invalid input for field expires_at: it has to be in the future.")
+        return microseconds
+
+
+def _owner(request: IdentityRequest, rule: str) -> str:
+    user_id: str = request.http.path_params["user_id"]
+    request.require_user(user_id, rule)
+    return user_id
+
+
+def _found(directory: Directory, user_id: str, credential_id: str) -> Credential:
+    credential = directory.credentials.get(credential_id)
+    if credential is None or credential.user_id != user_id:
+        raise IdentityNotFoundError("application credential", credential_id)
+    return credential
+
+
+def _asked(body: bytes) -> _NewCredential:
+    """Raises BadRequestError; also for what would limit a credential, if it were ignored."""
+    try:
+        asked = msgspec.json.decode(body, type=_Envelope).application_credential
+    except msgspec.MsgspecError as error:
+        raise BadRequestError(f"Invalid application credential: {error}.") from None
+    if not asked.name or asked.secret == "":
+        raise BadRequestError("Invalid application credential: name and secret must not be empty.")
+    if asked.access_rules or asked.unrestricted:
+        raise BadRequestError("There are neither access rules nor unrestricted application credentials here.")
+    return asked
+
+
+def _roles(asked: _NewCredential, own: frozenset[str]) -> tuple[str, ...]:
+    """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's."""
+    if asked.roles is None:
+        return tuple(name for name in ROLES if name in own)
+    known = {role_id(name): name for name in ROLES}
+    names = {known.get(role.id) if role.id is not None else role.name for role in asked.roles}
+    if not names or not names <= own:
+        raise BadRequestError("Invalid application credential: it can only have roles that you have in the project.")
+    return tuple(name for name in ROLES if name in names)

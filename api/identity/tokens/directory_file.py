@@ -1,0 +1,113 @@
+"""The file of the directory: read by several processes while one of them changes it.
+
+A change holds a lock and puts a whole new file in the place of the old one, so that a reader sees either. Readers look
+at the file's inode and times, and read it only when those differ.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkstemp
+
+import msgspec
+
+from api.errors import DirectoryUnavailableError
+from api.identity.tokens.directory import Directory
+
+_State = tuple[int, int, int]
+
+
+class DirectoryFile:
+    """The directory in the file at `path`; calls block shortly."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: tuple[_State, Directory] | None = None
+
+    def read(self) -> Directory:
+        """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
+        known, state = self._known, self._state()
+        if known is not None and known[0] == state:
+            return known[1]
+        # The state is older than what is read now, never newer: at worst it is read once more.
+        directory = self._load()
+        self._known = (state, directory)
+        return directory
+
+    def change(self, change: Callable[[Directory], Directory], *, create: bool = False) -> Directory:
+        """Replace the directory by what `change` makes of it; nobody else changes it meanwhile.
+
+        create: begin with an empty directory if there is no file.
+        Raises what `change` raises, the file being as it was, and DirectoryUnavailableError.
+        """
+        with self._locked():
+            changed = change(Directory.empty() if create and not self.path.exists() else self._load())
+            self._write(changed)
+        return changed
+
+    def _state(self) -> _State:
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _load(self) -> Directory:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Directory)
+        except OSError as error:
+            raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
+        except msgspec.MsgspecError as error:
+            raise DirectoryUnavailableError(self.path, f"it is no directory of identities: {error}") from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep every other writer out; the system frees the lock when the process ends, however it ends."""
+        path = self.path.with_name(self.path.name + ".lock")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise DirectoryUnavailableError(path, error.strerror or str(error)) from error
+        try:
+            _give_to_owner_of(self.path, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _write(self, directory: Directory) -> None:
+        content = msgspec.json.format(msgspec.json.encode(directory), indent=2)
+        try:
+            # Readable for this user alone: mkstemp sees to that.
+            descriptor, name = mkstemp(prefix=self.path.name + ".", dir=self.path.parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    _give_to_owner_of(self.path, descriptor)
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(name, self.path)
+            except BaseException:
+                os.unlink(name)
+                raise
+            _sync(self.path.parent)
+        except OSError as error:
+            raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
+
+
+def _give_to_owner_of(path: Path, descriptor: int) -> None:
+    """Let a file belong to whom the file at `path` belongs: an administrator's change must not shut the service out."""
+    if os.geteuid() == 0 and path.exists():
+        owner = path.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _sync(folder: Path) -> None:
+    """Make the new name of a file survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,199 @@
+"""From what a caller shows to a token, and from a token to a caller.
+
+Whatever is wrong with a login, the answer is the same and takes as long; the log says what it was.
+"""
+
+import structlog
+
+from api.errors import BadRequestError, UnauthorizedError
+from api.identity.caller import Caller, with_implied
+from api.identity.passwords import PasswordChecks
+from api.identity.tokens.directory import Credential, Directory, Project, User
+from api.identity.tokens.requests import (
+    Authentication,
+    CredentialMethod,
+    PasswordMethod,
+    ProjectReference,
+    Scope,
+    TokenMethod,
+    UserReference,
+)
+from api.identity.tokens.token import Token, new_audit_id, signed_token
+from cells.clock import Clock, system_clock
+
+_log = structlog.get_logger(__name__)
+_SECOND = 1_000_000
+
+
+class Logins:
+    """Makes tokens and checks them, by a directory as it was when the request came.
+
+    lifetime_s: of a token from its login on.
+    """
+
+    def __init__(self, *, lifetime_s: int, clock: Clock = system_clock) -> None:
+        self._lifetime_s = lifetime_s
+        self._clock = clock
+        self._passwords = PasswordChecks()
+
+    async def log_in(self, directory: Directory, asked: Authentication) -> Token:
+        """Raises UnauthorizedError, BadRequestError."""
+        login = asked.identity
+        match login.methods[0]:
+            case "password" if login.password is not None:
+                return await self._with_password(directory, login.password, asked.scope)
+            case "token" if login.token is not None:
+                return self._with_token(directory, login.token, asked.scope)
+            case "application_credential" if login.application_credential is not None:
+                return await self._with_credential(directory, login.application_credential, asked.scope)
+            case "password" | "token" | "application_credential" as method:
+                raise BadRequestError(f"Expecting to find auth.identity.{method}.")
+            case _:
+                raise _refused("unknown method")
+
+    def token_for(self, user: User, project: Project | None) -> Token:
+        """A new token without a login: for who may read the key that signs tokens anyway."""
+        return self._new_token(user, ("password",), project)
+
+    def token_of(self, directory: Directory, text: str) -> Token | None:
+        """The token that is good now and reads `text`; None if there is none."""
+        token = signed_token(text, directory.signing_key)
+        return token if token is not None and self.is_good(directory, token) else None
+
+    def is_good(self, directory: Directory, token: Token) -> bool:
+        """Whether a token that we signed counts now."""
+        if token.expires_at <= self._clock() or token.audit_ids[0] in directory.revoked:
+            return False
+        user = directory.users.get(token.user_id)
+        if user is None or not user.enabled or token.issued_at < user.valid_from:
+            return False
+        if token.credential_id is not None:
+            credential = directory.credentials.get(token.credential_id)
+            if credential is None or self._has_expired(credential):
+                return False
+        return token.project_id is None or bool(roles_of(directory, token))
+
+    async def _with_password(self, directory: Directory, method: PasswordMethod, scope: Scope | str | None) -> Token:
+        if method.user.password is None:
+            raise BadRequestError("Expecting to find auth.identity.password.user.password.")
+        user = _user(directory, method.user)
+        hashed = None if user is None else user.password_hash
+        if not await self._passwords.is_password_of(hashed, method.user.password) or user is None:
+            raise _refused("wrong user or password", user)
+        return self._new_token(user, ("password",), self._project(directory, user, scope))
+
+    def _with_token(self, directory: Directory, method: TokenMethod, scope: Scope | str | None) -> Token:
+        token = self.token_of(directory, method.id)
+        if token is None:
+            raise _refused("bad token")
+        user = directory.users[token.user_id]
+        if token.credential_id is not None:
+            raise _refused("a token of an application credential is for its project alone", user)
+        methods = token.methods if "token" in token.methods else (*token.methods, "token")
+        return self._new_token(user, methods, self._project(directory, user, scope), made_from=token)
+
+    async def _with_credential(
+        self, directory: Directory, method: CredentialMethod, scope: Scope | str | None
+    ) -> Token:
+        credential = _credential(directory, method)
+        hashed = None if credential is None else credential.secret_hash
+        if not await self._passwords.is_password_of(hashed, method.secret) or credential is None:
+            raise _refused("wrong application credential")
+        user = directory.users[credential.user_id]
+        if scope is not None:
+            raise _refused("an application credential has its own scope", user)
+        if self._has_expired(credential):
+            raise _refused("the application credential has expired", user)
+        project = directory.projects[credential.project_id]
+        token = self._new_token(user, ("application_credential",), project, credential=credential)
+        if not roles_of(directory, token):
+            raise _refused("no role in the project of the application credential", user)
+        return token
+
+    def _project(self, directory: Directory, user: User, scope: Scope | str | None) -> Project | None:
+        """The project that a token of `user` is for, which must have a role there; None: unscoped."""
+        if isinstance(scope, str):
+            return None
+        if scope is not None:
+            project = None if scope.project is None else _project(directory, scope.project)
+            if project is None or not directory.roles_of(user, project):
+                raise _refused("no role in the project", user)
+            return project
+        default = directory.projects.get(user.default_project_id or "")
+        return default if default is not None and directory.roles_of(user, default) else None
+
+    def _new_token(
+        self,
+        user: User,
+        methods: tuple[str, ...],
+        project: Project | None,
+        *,
+        made_from: Token | None = None,
+        credential: Credential | None = None,
+    ) -> Token:
+        if not user.enabled:
+            raise _refused("the user is disabled", user)
+        now = self._clock()
+        whole_second = (now + _SECOND - 1) // _SECOND * _SECOND
+        return Token(
+            user_id=user.id,
+            methods=methods,
+            project_id=None if project is None else project.id,
+            issued_at=now,
+            expires_at=whole_second + self._lifetime_s * _SECOND if made_from is None else made_from.expires_at,
+            audit_ids=(new_audit_id(),) if made_from is None else (new_audit_id(), made_from.audit_ids[-1]),
+            credential_id=None if credential is None else credential.id,
+        )
+
+    def _has_expired(self, credential: Credential) -> bool:
+        return credential.expires_at is not None and credential.expires_at <= self._clock()
+
+
+def caller_of(directory: Directory, token: Token) -> Caller:
+    """Who uses `token`, with the roles of this moment."""
+    return Caller(token.user_id, token.project_id, roles_of(directory, token))
+
+
+def roles_of(directory: Directory, token: Token) -> frozenset[str]:
+    """The roles that `token` gives now, with those that they imply."""
+    user = directory.users.get(token.user_id)
+    project = directory.projects.get(token.project_id or "")
+    if user is None or project is None:
+        return frozenset()
+    roles = directory.roles_of(user, project)
+    if token.credential_id is None:
+        return roles
+    credential = directory.credentials.get(token.credential_id)
+    return frozenset() if credential is None else roles & with_implied(frozenset(credential.roles))
+
+
+def _user(directory: Directory, reference: UserReference) -> User | None:
+    if reference.id is not None:
+        return directory.users.get(reference.id)
+    if reference.name is None or reference.domain is None:
+        raise BadRequestError("Expecting to find the id of a user, or a name and a domain.")
+    return directory.user(reference.name) if reference.domain.is_ours else None
+
+
+def _project(directory: Directory, reference: ProjectReference) -> Project | None:
+    if reference.id is not None:
+        return directory.projects.get(reference.id)
+    if reference.name is None or reference.domain is None:
+        raise BadRequestError("Expecting to find the id of a project, or a name and a domain.")
+    return directory.project(reference.name) if reference.domain.is_ours else None
+
+
+def _credential(directory: Directory, method: CredentialMethod) -> Credential | None:
+    if method.id is not None:
+        return directory.credentials.get(method.id)
+    if method.name is None or method.user is None:
+        raise BadRequestError("Expecting to find the id of an application credential, or a name and a user.")
+    user = _user(directory, method.user)
+    if user is None:
+        return None
+    return next((each for each in directory.credentials_of(user.id) if each.name == method.name), None)
+
+
+def _refused(reason: str, user: User | None = None) -> UnauthorizedError:
+    _log.warning("login_refused", reason=reason, user_id=None if user is None else user.id)
+    return UnauthorizedError(reason)

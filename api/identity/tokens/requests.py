@@ -1,0 +1,84 @@
+"""What `POST /v3/auth/tokens` is asked with (contracts/nova-rest, 5.2)."""
+
+import msgspec
+
+from api.errors import BadRequestError
+from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
+
+
+class DomainReference(msgspec.Struct, frozen=True):
+    id: str | None = None
+    name: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.id == DOMAIN_ID or (self.id is None and self.name == DOMAIN_NAME)
+
+
+class UserReference(msgspec.Struct, frozen=True):
+    id: str | None = None
+    name: str | None = None
+    domain: DomainReference | None = None
+    password: str | None = None
+
+
+class ProjectReference(msgspec.Struct, frozen=True):
+    id: str | None = None
+    name: str | None = None
+    domain: DomainReference | None = None
+
+
+class PasswordMethod(msgspec.Struct, frozen=True):
+    user: UserReference
+
+
+class TokenMethod(msgspec.Struct, frozen=True):
+    id: str
+
+
+class CredentialMethod(msgspec.Struct, frozen=True):
+    secret: str
+    id: str | None = None
+    name: str | None = None
+    user: UserReference | None = None
+
+
+class Login(msgspec.Struct, frozen=True):
+    """methods: exactly one; the object of the same name says who."""
+
+    methods: tuple[str, ...]
+    password: PasswordMethod | None = None
+    token: TokenMethod | None = None
+    application_credential: CredentialMethod | None = None
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Only a project can be had; the others are known so that asking for them is refused and not misread."""
+
+    project: ProjectReference | None = None
+    domain: DomainReference | None = None
+    system: dict[str, bool] | None = None
+
+
+class Authentication(msgspec.Struct, frozen=True):
+    """scope: a project, the word `unscoped`, or nothing: the user's default project if there is one."""
+
+    identity: Login
+    scope: Scope | str | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    auth: Authentication
+
+
+def authentication_of(body: bytes) -> Authentication:
+    """Read the body of a login; raises BadRequestError that says what is wrong where, without any value."""
+    try:
+        authentication = msgspec.json.decode(body, type=_Envelope).auth
+    except msgspec.MsgspecError as error:
+        raise BadRequestError(f"Expecting to find a valid request for authentication: {error}.") from None
+    if isinstance(authentication.scope, str) and authentication.scope != "unscoped":
+        raise BadRequestError("The scope must be an object, or the word unscoped.")
+    if len(authentication.identity.methods) != 1:
+        raise BadRequestError("Expecting to find exactly one method in auth.identity.methods.")
+    return authentication

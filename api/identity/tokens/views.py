@@ -1,0 +1,132 @@
+"""JSON forms of users, projects, roles, credentials and tokens (contracts/nova-rest, 5.2 and 5.4)."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from api.identity.caller import ROLES
+from api.identity.tokens.catalog import stable_id
+from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
+from api.identity.tokens.login import roles_of
+from api.identity.tokens.token import Token
+
+_DOMAIN = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
+
+
+def time(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def role_id(name: str) -> str:
+    return stable_id("role", name)
+
+
+def roles(names: frozenset[str]) -> list[dict[str, Any]]:
+    return [{"id": role_id(name), "name": name} for name in ROLES if name in names]
+
+
+class Views:
+    """The forms of one answer. base: address of `/identity/v3`, for links."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+
+    def project(self, project: Project) -> dict[str, Any]:
+        return {
+            "id": project.id,
+            "name": project.name,
+            "domain_id": DOMAIN_ID,
+            "description": project.description,
+            "enabled": project.enabled,
+            "parent_id": DOMAIN_ID,
+            "is_domain": False,
+            "tags": [],
+            "options": {},
+            "links": self._self("projects", project.id),
+        }
+
+    def user(self, user: User) -> dict[str, Any]:
+        default = {} if user.default_project_id is None else {"default_project_id": user.default_project_id}
+        return {
+            "id": user.id,
+            "name": user.name,
+            "domain_id": DOMAIN_ID,
+            "enabled": user.enabled,
+            "password_expires_at": None,
+            "options": {},
+            "links": self._self("users", user.id),
+            **default,
+        }
+
+    def domain(self) -> dict[str, Any]:
+        return {
+            **_DOMAIN,
+            "description": "",
+            "enabled": True,
+            "tags": [],
+            "options": {},
+            "links": self._self("domains", DOMAIN_ID),
+        }
+
+    def role(self, name: str) -> dict[str, Any]:
+        identifier = role_id(name)
+        return {
+            "id": identifier,
+            "name": name,
+            "domain_id": None,
+            "description": "",
+            "options": {},
+            "links": self._self("roles", identifier),
+        }
+
+    def assignment(self, user: User, project: Project, role: str, *, with_names: bool) -> dict[str, Any]:
+        """One role that was given, not those that it implies."""
+        path = f"projects/{project.id}/users/{user.id}/roles/{role_id(role)}"
+        names = (
+            {"name": role},
+            {"name": user.name, "domain": _DOMAIN},
+            {"name": project.name, "domain": _DOMAIN},
+        )
+        of_role, of_user, of_project = names if with_names else ({}, {}, {})
+        return {
+            "role": {"id": role_id(role), **of_role},
+            "user": {"id": user.id, **of_user},
+            "scope": {"project": {"id": project.id, **of_project}},
+            "links": {"assignment": f"{self.base}/{path}"},
+        }
+
+    def credential(self, credential: Credential) -> dict[str, Any]:
+        """Never with its secret: only the answer to its creation has that."""
+        return {
+            "id": credential.id,
+            "name": credential.name,
+            "description": credential.description,
+            "user_id": credential.user_id,
+            "project_id": credential.project_id,
+            "roles": roles(frozenset(credential.roles)),
+            "expires_at": None if credential.expires_at is None else time(credential.expires_at),
+            "unrestricted": False,
+            "links": self._self(f"users/{credential.user_id}/application_credentials", credential.id),
+        }
+
+    def token(self, token: Token, directory: Directory) -> dict[str, Any]:
+        """The body of a token, without its catalog."""
+        user = directory.users[token.user_id]
+        view: dict[str, Any] = {
+            "methods": token.methods,
+            "user": {"id": user.id, "name": user.name, "domain": _DOMAIN, "password_expires_at": None},
+            "audit_ids": token.audit_ids,
+            "issued_at": time(token.issued_at),
+            "expires_at": time(token.expires_at),
+        }
+        if token.project_id is not None:
+            project = directory.projects[token.project_id]
+            view["project"] = {"id": project.id, "name": project.name, "domain": _DOMAIN}
+            view["is_domain"] = False
+            view["roles"] = roles(roles_of(directory, token))
+        if token.credential_id is not None:
+            credential = directory.credentials[token.credential_id]
+            view["application_credential"] = {"id": credential.id, "name": credential.name, "restricted": True}
+        return view
+
+    def _self(self, collection: str, identifier: str) -> dict[str, str]:
+        return {"self": f"{self.base}/{collection}/{identifier}"}

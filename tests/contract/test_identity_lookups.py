@@ -1,0 +1,193 @@
+"""The embedded identity service: looking things up, and application credentials (contracts/nova-rest, 5.4)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.identity_site import Site
+from tests.support.identity import DEMO, OTHER, login, project_scope
+
+V3 = "/identity/v3"
+FOR_ADMINISTRATORS = [
+    "projects",
+    "users",
+    "domains",
+    "roles",
+    "role_assignments",
+    "services",
+    "endpoints",
+    "regions",
+    f"projects/{OTHER}",
+    "projects/none",
+    "users/id-ada",
+    "users/none",
+    "users/id-ada/projects",
+    "users/id-ada/application_credentials",
+]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def site(fleet: ComputeFleet, tmp_path: Path) -> Site:
+    return Site(fleet, tmp_path)
+
+
+@pytest.mark.parametrize("path", FOR_ADMINISTRATORS)
+def test_what_is_not_ones_own_is_for_administrators_and_looks_the_same_whether_it_is_there(
+    site: Site, path: str
+) -> None:
+    response = site.get(f"{V3}/{path}", site.log_in("bob"))
+    assert (response.status_code, response.json()["error"]["title"]) == (403, "Forbidden")
+    assert site.api.get(f"{V3}/{path}").status_code == 401
+
+
+def test_administrators_list_everything(site: Site) -> None:
+    token = site.log_in("ada")
+    lists = {
+        name: site.get(f"{V3}/{name}", token).json()[name]
+        for name in ("projects", "users", "domains", "roles", "services", "endpoints", "regions")
+    }
+    names = {kind: [each["name"] for each in lists[kind]] for kind in ("projects", "users", "domains", "roles")}
+    assert names == {
+        "projects": ["demo", "other"],
+        "users": ["ada", "mia", "bob", "rita", "zoe"],
+        "domains": ["Default"],
+        "roles": ["admin", "manager", "member", "reader"],
+    }
+    assert {each["service_id"] for each in lists["endpoints"]} == {each["id"] for each in lists["services"]}
+    assert [each["id"] for each in lists["regions"]] == ["RegionOne"]
+    assert not any("password_hash" in user for user in lists["users"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "identifier", "name"),
+    [("project", OTHER, "other"), ("user", "id-bob", "bob"), ("domain", "default", "Default")],
+)
+def test_a_name_in_the_place_of_an_id_is_not_found_and_the_list_finds_it(
+    site: Site, kind: str, identifier: str, name: str
+) -> None:
+    token = site.log_in("ada")
+    assert site.get(f"{V3}/{kind}s/{identifier}", token).json()[kind]["name"] == name
+    missing = site.get(f"{V3}/{kind}s/{name}", token)
+    assert (missing.status_code, missing.json()["error"]["title"]) == (404, "Not Found")
+    (found,) = site.get(f"{V3}/{kind}s?name={name}", token).json()[f"{kind}s"]
+    assert found["id"] == identifier
+    assert found["links"]["self"] == f"http://api.test{V3}/{kind}s/{identifier}"
+    assert site.get(f"{V3}/{kind}s?name=none", token).json()[f"{kind}s"] == []
+
+
+def test_lists_are_filtered_by_domain_and_state(site: Site) -> None:
+    token = site.log_in("ada")
+    for query, count in (("domain_id=default", 2), ("domain_id=none", 0), ("enabled=true", 2), ("enabled=False", 0)):
+        assert len(site.get(f"{V3}/projects?{query}", token).json()["projects"]) == count
+
+
+def test_callers_see_themselves_and_their_project(site: Site) -> None:
+    token = site.log_in("bob")
+    assert site.get(f"{V3}/users/id-bob", token).json()["user"]["name"] == "bob"
+    assert site.get(f"{V3}/projects/{DEMO}", token).json()["project"]["name"] == "demo"
+    assert [each["id"] for each in site.get(f"{V3}/users/id-bob/projects", token).json()["projects"]] == [DEMO]
+
+
+def test_role_assignments_are_those_given_unless_effective_ones_are_asked_for(site: Site) -> None:
+    token = site.log_in("ada")
+
+    def roles(query: str) -> list[tuple[str, str, str]]:
+        found = site.get(f"{V3}/role_assignments?include_names&{query}", token).json()["role_assignments"]
+        return [(each["user"]["name"], each["scope"]["project"]["name"], each["role"]["name"]) for each in found]
+
+    assert roles("user.id=id-bob") == [("bob", "demo", "member")]
+    assert roles("user.id=id-bob&effective") == [("bob", "demo", "member"), ("bob", "demo", "reader")]
+    assert roles(f"scope.project.id={OTHER}") == [("ada", "other", "admin")]
+    assert roles("group.id=any") == []
+
+
+def test_an_application_credential_logs_in_for_its_project_with_its_roles(site: Site) -> None:
+    (reader,) = [
+        each for each in site.get(f"{V3}/roles", site.log_in("ada")).json()["roles"] if each["name"] == "reader"
+    ]
+    credential = site.new_credential("bob", roles=[{"id": reader["id"]}], description="nightly")
+    response = site.use_credential(credential["id"], credential["secret"])
+    assert response.status_code == 201
+    token = response.json()["token"]
+    assert token["methods"] == ["application_credential"]
+    assert [role["name"] for role in token["roles"]] == ["reader"]
+    assert token["project"]["name"] == "demo"
+    assert token["application_credential"] == {"id": credential["id"], "name": "backup", "restricted": True}
+    assert site.get("/v2.1/servers", response.headers["X-Subject-Token"]).status_code == 200
+    by_name = {"name": "backup", "user": {"name": "bob", "domain": {"id": "default"}}, "secret": credential["secret"]}
+    assert site.post_login(login("application_credential", by_name)).status_code == 201
+
+
+def test_an_application_credential_has_all_roles_of_its_maker_unless_told(site: Site) -> None:
+    assert [role["name"] for role in site.new_credential("bob")["roles"]] == ["member", "reader"]
+
+
+def test_the_secret_of_an_application_credential_is_shown_once(site: Site) -> None:
+    credential = site.new_credential("bob", secret="a secret of my own")
+    assert credential["secret"] == "a secret of my own"
+    token, path = site.log_in("bob"), f"{V3}/users/id-bob/application_credentials"
+    (listed,) = site.get(path, token).json()["application_credentials"]
+    shown = site.get(f"{path}/{credential['id']}", token).json()["application_credential"]
+    assert listed == shown == {name: value for name, value in credential.items() if name != "secret"}
+    assert "a secret of my own" not in site.users.path.read_text()
+
+
+def test_a_wrong_secret_or_a_scope_of_ones_own_is_refused(site: Site) -> None:
+    credential = site.new_credential("bob")
+    assert site.use_credential(credential["id"], "wrong").status_code == 401
+    right = {"id": credential["id"], "secret": credential["secret"]}
+    assert site.post_login(login("application_credential", right, project_scope())).status_code == 401
+
+
+def test_a_removed_application_credential_ends_its_tokens(site: Site) -> None:
+    credential = site.new_credential("bob")
+    with_credential = site.use_credential(credential["id"], credential["secret"]).headers["X-Subject-Token"]
+    path = f"{V3}/users/id-bob/application_credentials/{credential['id']}"
+    assert site.api.request("DELETE", path, {"X-Auth-Token": site.log_in("bob")}).status_code == 204
+    assert site.get("/v2.1/servers", with_credential).status_code == 401
+    assert site.use_credential(credential["id"], credential["secret"]).status_code == 401
+    assert site.api.request("DELETE", path, {"X-Auth-Token": site.log_in("bob")}).status_code == 404
+
+
+def test_an_application_credential_can_neither_make_nor_become_another(site: Site) -> None:
+    credential = site.new_credential("bob")
+    token = site.use_credential(credential["id"], credential["secret"]).headers["X-Subject-Token"]
+    path = f"{V3}/users/id-bob/application_credentials"
+    more = site.api.request("POST", path, {"X-Auth-Token": token}, json={"application_credential": {"name": "more"}})
+    assert more.status_code == 403
+    assert site.api.request("DELETE", f"{path}/{credential['id']}", {"X-Auth-Token": token}).status_code == 403
+    assert site.post_login(login("token", {"id": token}, project_scope())).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({}, 400),
+        ({"name": ""}, 400),
+        ({"name": "x", "roles": [{"name": "admin"}]}, 400),
+        ({"name": "x", "roles": [{"name": "unknown"}]}, 400),
+        ({"name": "x", "roles": []}, 400),
+        ({"name": "x", "unrestricted": True}, 400),
+        ({"name": "x", "access_rules": [{"path": "/v2.1/servers", "method": "GET", "service": "compute"}]}, 400),
+        ({"name": "x", "expires_at": "2001-01-01T00:00:00"}, 400),
+        ({"name": "x", "expires_at": "tomorrow"}, 400),
+        ({"name": "backup"}, 409),
+    ],
+)
+def test_an_application_credential_that_cannot_be_made_is_refused(
+    site: Site, asked: dict[str, object], status: int
+) -> None:
+    site.new_credential("bob")
+    path = f"{V3}/users/id-bob/application_credentials"
+    headers = {"X-Auth-Token": site.log_in("bob")}
+    assert site.api.request("POST", path, headers, json={"application_credential": asked}).status_code == status
+    others = f"{V3}/users/id-rita/application_credentials"
+    assert site.api.request("POST", others, headers, json={"application_credential": {"name": "x"}}).status_code == 403
