@@ -64,7 +64,9 @@ def run(quick: bool) -> Iterator[Figure]:
             _publish(amqp_url, cells[1], records, bodies, number)
             documents = [to_document(cells[1], number, record) for record in records]
             batch = _SETTINGS.batch_max_messages
-            bulks = [to_bulks(documents[start : start + batch])[0][0].body for start in range(0, len(documents), batch)]
+            bulks = [
+                next(to_bulks(documents[start : start + batch], [])).body for start in range(0, len(documents), batch)
+            ]
             ours_s = seconds(lambda last=number * count: ours.consume_to(last))  # type: ignore[misc]
             bare_s = seconds(lambda bulks=bulks: bare.consume(bulks))  # type: ignore[misc]
             if number > 1:

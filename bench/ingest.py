@@ -95,7 +95,7 @@ def _elasticsearch(url: str, documents: Sequence[Document], rounds: int) -> Figu
             documents,
             rounds,
             ours,
-            prepare=lambda batch: to_bulks(batch)[0][0].body,
+            prepare=lambda batch: next(to_bulks(batch, [])).body,
             bare=lambda bodies: list(threads.map(send, bodies)),
         )
     finally:

@@ -122,7 +122,7 @@ def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:
         with closing(open_changelog_adapter(cell)) as adapter:
             for page in CellSource(adapter, batch_size=_BATCH).pages(None):
                 for row in page.documents:
-                    [bulk], _ = to_bulks([to_document(row.cell_uuid, row.version, row.record)])
+                    [bulk] = to_bulks([to_document(row.cell_uuid, row.version, row.record)], [])
                     dicts.append((row.id, msgspec.json.decode(bulk.body.splitlines()[1])))
     return dicts
 

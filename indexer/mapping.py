@@ -24,7 +24,7 @@ MAPPING_VERSION = 3
 """
 OLDEST_MAPPING_VERSION = 3
 """What was written before cannot be read as it is."""
-VERSION, DIGEST_HIGH, DIGEST_LOW = DIGEST_FIELDS = ("version", "digest_high", "digest_low")
+VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 

@@ -5,9 +5,9 @@ Goes with a mapping of text and lists as `keyword`, numbers and timestamps as `l
 context: no scores are needed.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, assert_never
-from uuid import UUID
 
 from query.errors import NotExpressibleError
 from query.fields import FieldSet, Kind
@@ -39,6 +39,7 @@ Dsl = dict[str, Any]
 
 # Sorting by the keyword costs ten times a number (recipes: 316 ms against 35 ms for a page of 200,000 documents).
 UUID_PARTS = ("uuid_high", "uuid_low")
+_USUAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _TARGET = "Elasticsearch"
 # index.max_terms_count; one more is refused.
@@ -90,10 +91,11 @@ def uuid_parts(uuid: str) -> tuple[int, int]:
 
     Raises ValueError for any other text.
     """
-    number = UUID(uuid)
-    if str(number) != uuid:
+    # By hand: the class UUID takes three times as long, and every document that is written has two of these.
+    if _USUAL_UUID.fullmatch(uuid) is None:
         raise ValueError(f"'{uuid}' is not a uuid in its lower-case form with dashes")
-    return (number.int >> 64) + MIN_INTEGER, (number.int & 0xFFFF_FFFF_FFFF_FFFF) + MIN_INTEGER
+    digits = uuid.replace("-", "")
+    return int(digits[:16], 16) + MIN_INTEGER, int(digits[16:], 16) + MIN_INTEGER
 
 
 def _lowest(kind: Kind) -> Any:

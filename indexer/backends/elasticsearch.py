@@ -16,7 +16,7 @@ import msgspec
 from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.digests import RangeDigest
 from indexer.backends import elasticsearch_digests as compared
-from indexer.backends.base import CellProgress, Document, IndexedRow, WriteResult, ignore_removed
+from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult, ignore_removed
 from indexer.backends.elasticsearch_client import (
     NDJSON,
     ResourceExistsError,
@@ -24,6 +24,7 @@ from indexer.backends.elasticsearch_client import (
     send,
 )
 from indexer.backends.elasticsearch_documents import (
+    BULK_MAX_DOCUMENTS,
     MAX_CELLS,
     Bulk,
     BulkOutcome,
@@ -126,8 +127,11 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same before IndexUnavailableError is
         raised: writing everything again later finds the rest stale, which is harmless.
         """
-        bulks, rejected = to_bulks(documents)
-        outcomes = [self._send_bulk(bulks[0])] if len(bulks) == 1 else list(self._threads.map(self._send_bulk, bulks))
+        rejected: list[Rejection] = []
+        bulks = to_bulks(documents, rejected)
+        # What is one bulk anyway needs no other thread: who calls has two of its own.
+        is_small = len(documents) <= BULK_MAX_DOCUMENTS
+        outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
         for result in outcomes:
             if result.failure is not None:
                 raise result.failure

@@ -14,7 +14,7 @@ from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection
 from indexer.backends.elasticsearch_client import Cause, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from indexer.mapping import DIGEST_FIELDS
+from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
 from indexer.view import PIECE_NAMES
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
@@ -28,7 +28,11 @@ _CREATED_OR_UPDATED = (200, 201)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
-_PIECE_HEADS = tuple(f'"{name}":'.encode() for name in PIECE_NAMES)
+_UUID_HIGH, _UUID_LOW = UUID_PARTS
+_BULK_LINE = (
+    b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%%b,"view":{%b}}\n'
+    % ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -132,10 +136,11 @@ _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
-def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]]:
-    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES, and the documents that cannot be sent at all."""
-    bulks: list[Bulk] = []
-    rejected: list[Rejection] = []
+def to_bulks(documents: Iterable[Document], rejected: list[Rejection]) -> Iterator[Bulk]:
+    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES; one is made while those before it are under way.
+
+    rejected: gets the documents that cannot be sent at all.
+    """
     kept: list[Document] = []
     lines: list[bytes] = []
     size = 0
@@ -146,14 +151,13 @@ def to_bulks(documents: Iterable[Document]) -> tuple[list[Bulk], list[Rejection]
             rejected.append(Rejection(document, str(error)))
             continue
         if kept and (len(kept) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
-            bulks.append(Bulk(kept, b"".join(lines)))
+            yield Bulk(kept, b"".join(lines))
             kept, lines, size = [], [], 0
         kept.append(document)
         lines.append(line)
         size += len(line)
     if kept:
-        bulks.append(Bulk(kept, b"".join(lines)))
-    return bulks, rejected
+        yield Bulk(kept, b"".join(lines))
 
 
 def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
@@ -280,15 +284,10 @@ def _bulk_line(document: Document) -> bytes:
     """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
     values = {name: value for name, value in document.kept_record.items() if value is not None}
     values["cell_uuid"] = document.cell_uuid
-    values.update(zip(UUID_PARTS, uuid_parts(document.id), strict=True))
-    values.update(zip(DIGEST_FIELDS, (document.version, *row_digest(document.id, document.version)), strict=True))
-    view = b",".join([head + piece for head, piece in zip(_PIECE_HEADS, document.view, strict=True)])
-    return b'{"index":{"_id":"%b","version":%d,"version_type":"external"}}\n%b,"view":{%b}}\n' % (
-        document.id.encode(),
-        document.version,
-        _encode(values)[:-1],
-        view,
-    )
+    values[_UUID_HIGH], values[_UUID_LOW] = uuid_parts(document.id)
+    values[VERSION] = document.version
+    values[DIGEST_HIGH], values[DIGEST_LOW] = row_digest(document.id, document.version)
+    return _BULK_LINE % (document.id.encode(), document.version, _encode(values)[:-1], *document.view)
 
 
 def _document(source: Any, version: int) -> Document:
