@@ -18,6 +18,7 @@ from api.listing.list_instances import InstanceLister
 from api.listing.sources import live_batch_size
 from api.settings import ApiSettings, SearchSettings
 from bench import fleet as made_up
+from bench import listing_http
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.adapters import open_adapter
 from cells.clock import system_clock
@@ -50,7 +51,7 @@ _TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://127.0.0
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
-    """quick: 10,000 instances instead of 100,000."""
+    """quick: 10,000 instances instead of 100,000. Over HTTP from Elasticsearch only where its URL is known."""
     count = 10_000 if quick else 100_000
     runs = 7 if quick else 31
     cells = _make_fleet(directory, count)
@@ -58,6 +59,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     _fill_index(index, cells, count)
     yield from _embedded_page(directory, index, count, runs)
     yield from _fan_out(directory, count)
+    yield from listing_http.run(directory, quick)
 
 
 def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int) -> Iterator[Figure]:

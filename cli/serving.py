@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from api.app import ApiParts, create_app
 from api.identity import Identity
+from api.process import keep_collector_out_of_the_way
 from api.server import listen, serve
 from api.settings import ApiSettings
 from cells.adapters import open_adapter
@@ -52,6 +53,7 @@ def serve_until_stopped(
     on_ready: called once requests are answered, with a function that any thread may call to stop.
     other_metrics: of what else runs in this process; /metrics shows them.
     """
+    keep_collector_out_of_the_way()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics))
 

@@ -95,10 +95,8 @@ class ItemTemplate(ABC):
     def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str) -> None:
         self.pieces = tuple(pieces)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
-        bookmark = b'{"rel":"bookmark","href":"%b/' % plain_base.encode()
-        self._bookmark = bookmark
-        self._before_self = b'{"links":[{"rel":"self","href":"%b/servers/' % versioned_base.encode()
-        self._before_bookmark = b'"},%bservers/' % bookmark
+        self._self_link = b'{"links":[{"rel":"self","href":"%b/servers/' % versioned_base.encode()
+        self._bookmark = b'{"rel":"bookmark","href":"%b/' % plain_base.encode()
 
     @staticmethod
     def brief(*, versioned_base: str, plain_base: str) -> "ItemTemplate":
@@ -114,31 +112,27 @@ class ItemTemplate(ABC):
         """The pieces of `view` that this template needs, in its order."""
         return tuple([view[position] for position in self._positions])
 
+    @abstractmethod
     def render(self, pieces: Sequence[bytes]) -> bytes:
         """One JSON object out of `self.pieces` as a source delivered them."""
-        return b"".join(self.fragments(pieces))
 
-    @abstractmethod
-    def fragments(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """What gives `render(pieces)` when joined: a page joins those of all its items, and copies each byte once."""
-
-    def _beginning(self, public: bytes) -> list[bytes]:
+    def _beginning(self, public: bytes) -> bytes:
         """The brace and the links. No text of JSON holds the mark behind the uuid: it would need quotes inside."""
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
-        return [self._before_self, uuid, self._before_bookmark, uuid, b'"}],']
+        return b'%b%b"},%bservers/%b"}],' % (self._self_link, uuid, self._bookmark, uuid)
 
-    def _linked(self, identifier: bytes, collection: bytes) -> list[bytes]:
+    def _linked(self, identifier: bytes, collection: bytes) -> bytes:
         """An object of an id (the encoded text without its quotes) and a link, without its closing brace."""
-        return [b'{"id":"', identifier, b'","links":[', self._bookmark, collection, identifier, b'"}]']
+        return b'{"id":"%b","links":[%b%b/%b"}]' % (identifier, self._bookmark, collection, identifier)
 
 
 class _BriefTemplate(ItemTemplate):
     def __init__(self, versioned_base: str, plain_base: str) -> None:
         super().__init__(("public", "ends"), versioned_base, plain_base)
 
-    def fragments(self, pieces: Sequence[bytes]) -> list[bytes]:
+    def render(self, pieces: Sequence[bytes]) -> bytes:
         public, ends = pieces
-        return [*self._beginning(public), public[1 : _decode_ends(ends)[0]], b"}"]
+        return b"%b%b}" % (self._beginning(public), public[1 : _decode_ends(ends)[0]])
 
 
 class _FullTemplate(ItemTemplate):
@@ -158,48 +152,44 @@ class _FullTemplate(ItemTemplate):
             pieces += ["ends", "flavor_id"]
         super().__init__(pieces, versioned_base, plain_base)
 
-    def fragments(self, pieces: Sequence[bytes]) -> list[bytes]:
+    def render(self, pieces: Sequence[bytes]) -> bytes:
         public, image, fault = pieces[0], pieces[1], pieces[2]
-        fragments = self._beginning(public)
-        fragments.append(b'"image":')
-        if image == _EMPTY_TEXT:
-            fragments += (image, b",")
-        else:
-            fragments += self._image(image)
         if self._is_newest:
-            fragments.append(public[1:-1])
+            members = public[1:-1]
             if self._is_admin:
-                fragments += (b",", pieces[3][1:-1])
+                members = b"%b,%b" % (members, pieces[3][1:-1])
         else:
-            self._add_older(fragments, pieces)
+            members = self._older_members(pieces)
         if fault != _NULL:
-            fragments += (b',"fault":', fault if self._is_admin else _without_details(fault))
-        fragments.append(b"}")
-        return fragments
+            members += b',"fault":' + (fault if self._is_admin else _without_details(fault))
+        return b'%b"image":%b,%b}' % (self._beginning(public), self._image(image), members)
 
-    def _image(self, image: bytes) -> list[bytes]:
+    def _image(self, image: bytes) -> bytes:
+        if image == _EMPTY_TEXT:
+            return image
         after_id = image.index(_AFTER_IMAGE_ID)
-        linked = self._linked(image[_BEFORE_ID:after_id], b"images/")
-        # With properties the rest of the object goes on behind its id.
-        return [*linked, image[after_id + 1 :] if self._has_image_properties else b"}", b","]
+        linked = self._linked(image[_BEFORE_ID:after_id], b"images")
+        # The rest of the object goes on behind its id: a comma, the properties, a brace.
+        return linked + (image[after_id + 1 :] if self._has_image_properties else b"}")
 
-    def _add_older(self, fragments: list[bytes], pieces: Sequence[bytes]) -> None:
+    def _older_members(self, pieces: Sequence[bytes]) -> bytes:
         """The members of a microversion that does not know all segments."""
         public = pieces[0]
         ends = _decode_ends(pieces[-2])
         if self._has_volume_flags:
-            fragments.append(public[1 : ends[self._last]])
+            members = public[1 : ends[self._last]]
         else:
             begin = ends[_VOLUMES - 1]
-            fragments += (public[1:begin], _without_flags(public[begin : ends[_VOLUMES]]))
+            members = public[1:begin] + _without_flags(public[begin : ends[_VOLUMES]])
         if self._has_flavor_link:
             flavor_id = pieces[-1]
-            linked = [b"{"] if flavor_id == _NULL else self._linked(flavor_id[1:-1], b"flavors/")
-            fragments += (b',"flavor":', *linked, b"}")
+            linked = b"{" if flavor_id == _NULL else self._linked(flavor_id[1:-1], b"flavors")
+            members += b',"flavor":%b}' % linked
         if self._is_admin:
-            fragments += (b",", pieces[3][1 : ends[len(_PUBLIC) + self._last_for_admins]])
+            members += b"," + pieces[3][1 : ends[len(_PUBLIC) + self._last_for_admins]]
         if self._has_hostname_for_admins:
-            fragments.append(public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]])
+            members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
+        return members
 
 
 def _without_flags(volumes: bytes) -> bytes:

@@ -133,7 +133,7 @@ class ServerHandlers:
         items, last_uuid = page.items, page.last_uuid
         if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
             mappings = await self._mappings_of(page.skipped_cells, request.caller, query, limit - len(items))
-            items = [*([listing.minimal_item(mapping, request.links)] for mapping in mappings), *items]
+            items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
             last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
         end = b"]}"
         if len(items) == limit and last_uuid is not None:
@@ -181,16 +181,14 @@ class ServerHandlers:
         return mappings
 
 
-def _joined(begin: bytes, items: Sequence[Sequence[bytes]], end: bytes) -> bytes:
-    """The body of a list. It is large, so it is put together in one go: each copy of it costs as much as the index."""
-    fragments = [begin]
-    for item in items:
-        fragments += item
-        fragments.append(b",")
-    if items:
-        fragments.pop()
-    fragments.append(end)
-    return b"".join(fragments)
+def _joined(begin: bytes, items: Sequence[bytes], end: bytes) -> bytes:
+    """The body of a list. It is large, so it is put together in one go."""
+    if not items:
+        return begin + end
+    fragments = list(items)
+    fragments[0] = begin + fragments[0]
+    fragments[-1] += end
+    return b",".join(fragments)
 
 
 def _full_template(request: ComputeRequest) -> ItemTemplate:
@@ -224,7 +222,7 @@ def _unlisted(uuid: str) -> Cell:
 
 def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
     answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
-    headers = proof_headers(Page(((item,),), None, [answer]), request.caller)
+    headers = proof_headers(Page((item,), None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
 
 

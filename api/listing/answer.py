@@ -42,9 +42,9 @@ class CellAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: one JSON object each, in fragments to join. last_uuid: marker of the next page; None for an empty one."""
+    """items: one JSON object each. last_uuid: marker of the next page; None for an empty one."""
 
-    items: Sequence[Sequence[bytes]]
+    items: Sequence[bytes]
     last_uuid: str | None
     cells: Sequence[CellAnswer]
 

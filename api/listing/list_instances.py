@@ -123,6 +123,8 @@ class InstanceLister:
 
     def close(self) -> None:
         self.safe_connect.close()
+        if self._progress is not None:
+            self._progress.close()
 
     async def _collect(
         self,

@@ -21,8 +21,8 @@ class Row(Protocol):
     @property
     def position(self) -> tuple[Any, ...]: ...
 
-    def item(self, template: ItemTemplate) -> Sequence[bytes]:
-        """The instance as an answer shows it, in fragments to join; rendered only when asked for."""
+    def item(self, template: ItemTemplate) -> bytes:
+        """The instance as an answer shows it; rendered only when asked for."""
         ...
 
 

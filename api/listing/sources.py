@@ -48,9 +48,9 @@ class LiveRow:
     def cell_uuid(self) -> str:
         return self._row.cell_uuid
 
-    def item(self, template: ItemTemplate) -> list[bytes]:
+    def item(self, template: ItemTemplate) -> bytes:
         document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
-        return template.fragments(template.pick(document.view))
+        return template.render(template.pick(document.view))
 
 
 class BatchedSource:

@@ -88,10 +88,29 @@ class CellProgress:
     is_complete: bool
 
 
-class IndexedRow(msgspec.Struct, frozen=True, gc=False):
+class FoundRow(Protocol):
     """One found instance: where it sorts, and the pieces of its view that were asked for.
 
     position: stored values of the order's keys, uuid last.
+    """
+
+    @property
+    def cell_uuid(self) -> str: ...
+
+    @property
+    def position(self) -> tuple[Any, ...]: ...
+
+    @property
+    def pieces(self) -> Sequence[bytes]: ...
+
+    def item(self, template: ItemTemplate) -> bytes:
+        """The instance as an answer shows it; `pieces` are those of the template."""
+        ...
+
+
+class IndexedRow(msgspec.Struct, frozen=True, gc=False):
+    """A found instance as plain values.
+
     A Struct, since a list makes a thousand of them: with a frozen dataclass the whole page took a quarter longer.
     """
 
@@ -99,9 +118,8 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
     position: tuple[Any, ...]
     pieces: Sequence[bytes]
 
-    def item(self, template: ItemTemplate) -> list[bytes]:
-        """The instance as an answer shows it, in fragments to join; `pieces` are those of the template."""
-        return template.fragments(self.pieces)
+    def item(self, template: ItemTemplate) -> bytes:
+        return template.render(self.pieces)
 
 
 def ignore_removed(_rows: int) -> None:
@@ -180,7 +198,7 @@ class IndexWriter(Protocol):
 
 
 class IndexSearcher(Protocol):
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
         """At most `request.limit` rows of the `cells` (uuids), in order; `pieces` names the pieces of the view.
 
         Raises NotExpressibleError (query.errors) when the filter has a leaf that this index cannot answer exactly.

@@ -16,7 +16,7 @@ import msgspec
 from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.digests import RangeDigest
 from indexer.backends import elasticsearch_digests as compared
-from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult, ignore_removed
+from indexer.backends.base import CellProgress, Document, FoundRow, Rejection, WriteResult, ignore_removed
 from indexer.backends.elasticsearch_client import (
     NDJSON,
     ResourceExistsError,
@@ -309,7 +309,7 @@ class ElasticsearchSearcher:
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
         """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
         body = _search_body(request, cells)
         # An answer that lacks the rows of a shard must not pass for the whole.

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection
+from indexer.backends.base import CellProgress, Document, FoundRow, Rejection
 from indexer.backends.elasticsearch_client import Cause, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
-from indexer.view import PIECE_NAMES
+from indexer.view import PIECE_NAMES, ItemTemplate
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
 
@@ -33,7 +33,9 @@ _BULK_LINE = (
     b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%%b,"view":{%b}}\n'
     % ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
 )
+_KEYS_BEGIN = 2
 _encode = msgspec.json.Encoder().encode
+_values = msgspec.structs.astuple
 
 
 class Bulk(msgspec.Struct):
@@ -247,8 +249,29 @@ def from_found(answer: bytes) -> Iterator[Document]:
             yield _document(found.source, found.version)
 
 
+class _HitRow(msgspec.Struct, gc=False):
+    """A hit as it was decoded (indexer.backends.base.FoundRow): nothing is taken out of it but what is asked for."""
+
+    source: Any = msgspec.field(name="_source")
+
+    @property
+    def cell_uuid(self) -> str:
+        return str(self.source.cell_uuid)
+
+    @property
+    def position(self) -> tuple[Any, ...]:
+        return _values(self.source)[_KEYS_BEGIN:]
+
+    @property
+    def pieces(self) -> list[bytes]:
+        return [bytes(raw) for raw in _values(self.source.view)]
+
+    def item(self, template: ItemTemplate) -> bytes:
+        return template.render(self.pieces)
+
+
 @lru_cache(maxsize=64)
-def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes], list[IndexedRow]]:
+def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes], Sequence[FoundRow]]:
     """A function that cuts the rows out of the answer of a search, parsing nothing but what it needs.
 
     keys: names of the sort keys. pieces: names of the pieces of the view.
@@ -256,17 +279,14 @@ def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[byt
     # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
     define = partial(msgspec.defstruct, gc=False)
     view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
+    # What comes before the keys: _KEYS_BEGIN.
     source_type = define("_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)])
-    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))], bases=(_HitRow,))
     hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
     answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
-    fields = msgspec.structs.astuple
 
-    def decode(body: bytes) -> list[IndexedRow]:
-        rows = []
-        for hit in _decoded(answer, body).hits.hits:
-            cell_uuid, view, *position = fields(hit.source)
-            rows.append(IndexedRow(cell_uuid, tuple(position), [bytes(raw) for raw in fields(view)]))
+    def decode(body: bytes) -> Sequence[FoundRow]:
+        rows: Sequence[FoundRow] = _decoded(answer, body).hits.hits
         return rows
 
     return decode

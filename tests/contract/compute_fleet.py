@@ -27,7 +27,7 @@ from cells.model import Cell, CellKind, InstanceRow
 from cells.native_cells import NativeCells
 from cells.operations import InstanceOperations
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, IndexedRow
+from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
 from query.fields import Record
@@ -92,7 +92,7 @@ class CountingSearcher:
         self._inner = open_searcher(settings)
         self.asked = 0
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
         self.asked += 1
         return await self._inner.search(request, cells, pieces)
 

@@ -19,7 +19,7 @@ from indexer.backends.base import (
     OLDEST_TIME_VERSION,
     CellProgress,
     Document,
-    IndexedRow,
+    FoundRow,
     IndexSearcher,
     IndexWriter,
     WriteResult,
@@ -83,7 +83,7 @@ class Index:
         after: tuple[Any, ...] | None = None,
         cells: Sequence[str] = ("c0", "c1", "c2"),
         pieces: Sequence[str] = (),
-    ) -> Sequence[IndexedRow]:
+    ) -> Sequence[FoundRow]:
         return self._run(self._searcher.search(PageRequest(node, order, limit, after), cells, pieces))
 
     def uuids(self, node: Filter = EVERYTHING, **arguments: Any) -> list[str]:
@@ -457,7 +457,7 @@ def test_every_filter_and_order_paged_to_the_end_agrees_with_the_oracle(index: I
     records = [document.record for document in WORLD]
     for node, order in [*((node, DEFAULT_ORDER) for node in FILTERS), *((EVERYTHING, order) for order in ORDERS)]:
         expected = sorted_page(records, PageRequest(node, order, 1000), INSTANCE_FIELDS)
-        rows: list[IndexedRow] = []
+        rows: list[FoundRow] = []
         while page := index.search(node, order=order, limit=7, after=rows[-1].position if rows else None):
             rows.extend(page)
         assert [row.position for row in rows] == [order.values(record) for record in expected], (node, order)

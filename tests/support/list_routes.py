@@ -106,7 +106,7 @@ class ListedFleet:
 
     def list(self, request: PageRequest, consistency: Consistency) -> Listed:
         page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
-        items = [b"".join(item) for item in page.items]
+        items = list(page.items)
         return Listed([json.loads(item)["id"] for item in items], items, page)
 
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:

@@ -1,0 +1,228 @@
+"""Part of `scripts/bench list`: lists over HTTP from Elasticsearch, against the bare query for the same documents.
+
+The bare query asks the same index, which is sorted at write time, for the same documents in the same order; a client of
+the same kind reads its answer as bytes and does nothing with them. The API is a process of its own, as in production.
+"""
+
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import urllib3
+from elasticsearch import Elasticsearch
+
+from bench import fleet as made_up
+from bench.measure import Figure, at_most, figure, interleaved
+from cells.clock import system_clock
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.migrations import upgrade_fleet
+from cells.model import CellKind
+from indexer.backends import open_writer
+from indexer.backends.base import CellProgress
+from indexer.backends.settings import IndexSettings
+from indexer.documents import to_document
+from query.to_dsl import uuid_parts
+
+_PAGE = 1000
+_CELLS = 64
+_BATCH = 2000
+_START_TIMEOUT_S = 60
+_GOAL = at_most(1.3)
+_SAME = at_most(1.3)
+_DETAIL = "/v2.1/servers/detail"
+_JSON = {"content-type": "application/json"}
+_NEWEST = {"OpenStack-API-Version": "compute latest"}
+
+
+def run(directory: Path, quick: bool) -> Iterator[Figure]:
+    """quick: 20,000 instances instead of 200,000. Nothing without the URL of an Elasticsearch."""
+    url = os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL")
+    if not url:
+        return
+    count = 20_000 if quick else 200_000
+    runs = 11 if quick else 41
+    with _served(directory / "many", url, count, _CELLS) as many:
+        yield from _pages(many, runs)
+        with _served(directory / "one", url, min(count, 20_000), 1) as one:
+            pair = interleaved(many.page, one.page, runs)
+            what = f"first page with {_CELLS} cells ({{ours}}) / with one ({{bare}})"
+            yield _figure("list.http.cells", pair, what, _SAME)
+
+
+def _pages(served: "_Served", runs: int) -> Iterator[Figure]:
+    depth = min(150, served.count // _PAGE - 1)
+    deep = served.position_after(depth * _PAGE)
+    middle = served.position_after(served.count // 2)
+    asked = f"{_PAGE} of {served.count} full items in {_CELLS} cells, newest microversion"
+    for name, what, listed in (
+        ("first", "first page", _Listed()),
+        ("project", "first page of a project of 1 %", _Listed(project=f"{7:032x}")),
+        ("middle", "page behind the middle", _Listed(after=middle)),
+    ):
+        pair = interleaved(lambda: served.page(listed), lambda: served.bare_page(listed), runs)  # noqa: B023
+        asked_for = f"{what} over HTTP ({{ours}}) / bare query ({{bare}}), {asked}"
+        yield _figure(f"list.http.{name}", pair, asked_for, _GOAL)
+    pair = interleaved(lambda: served.page(_Listed(after=deep)), served.page, runs)
+    yield _figure("list.http.depth", pair, f"page {depth + 1} ({{ours}}) / first page ({{bare}}), {asked}", _SAME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    created_at: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What is listed: everything, or one project; from the start, or behind a position."""
+
+    project: str | None = None
+    after: _Position | None = None
+
+    @property
+    def at_least(self) -> int:
+        """How many rows the page must have."""
+        return _PAGE if self.project is None else _PAGE // 10
+
+
+class _Served:
+    """An API and the index that it lists from."""
+
+    def __init__(self, api_url: str, index_url: str, index: str, count: int) -> None:
+        self.count = count
+        self._api_url = api_url
+        self._index_url = f"{index_url}/{index}/_search"
+        self._http = urllib3.PoolManager()
+
+    def page(self, listed: _Listed = _Listed()) -> None:  # it cannot change
+        query = "all_tenants=1"
+        if listed.project is not None:
+            query += f"&project_id={listed.project}"
+        if listed.after is not None:
+            query += f"&marker={listed.after.uuid}"
+        answer = self._http.request("GET", f"{self._api_url}{_DETAIL}?{query}", headers=_NEWEST)
+        assert answer.status == 200, answer.data[:500]
+        assert answer.headers["Fleetlight-Route"].count("=index") == answer.headers["Fleetlight-Route"].count(", ") + 1
+        assert answer.data.count(b'"OS-EXT-STS:vm_state"') >= listed.at_least
+
+    def bare_page(self, listed: _Listed) -> None:
+        answer = self._http.request("POST", self._index_url, body=_bare_query(listed), headers=_JSON)
+        assert answer.status == 200
+        assert answer.data.count(b'"OS-EXT-STS:vm_state"') >= listed.at_least
+
+    def position_after(self, rows: int) -> _Position:
+        """Where `rows` instances are in front of the page."""
+        position: _Position | None = None
+        while rows:
+            size = min(rows, 10_000)
+            body = _bare_query(_Listed(after=position), size=size, _source=["created_at", "uuid"])
+            answer = self._http.request("POST", self._index_url, body=body, headers=_JSON)
+            last = msgspec.json.decode(answer.data)["hits"]["hits"][-1]["_source"]
+            position = _Position(**last)
+            rows -= size
+        assert position is not None
+        return position
+
+
+def _bare_query(listed: _Listed, **changes: Any) -> bytes:
+    terms: list[dict[str, Any]] = [{"term": {"deleted": False}}]
+    if listed.project is not None:
+        terms.append({"term": {"project_id": listed.project}})
+    body: dict[str, Any] = {
+        "size": _PAGE,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": terms}},
+        "sort": [{"created_at": "desc"}, {"uuid_high": "asc"}, {"uuid_low": "asc"}],
+        **changes,
+    }
+    if listed.after is not None:
+        body["search_after"] = [listed.after.created_at, *uuid_parts(listed.after.uuid)]
+    return msgspec.json.encode(body)
+
+
+def _figure(name: str, pair: Any, what: str, goal: Any) -> Figure:
+    times = {"ours": f"{pair.ours_s * 1e3:.1f} ms", "bare": f"{pair.bare_s * 1e3:.1f} ms"}
+    return figure(name, pair.ratio, "ratio", what.format(**times), runs=pair.runs, goal=goal)
+
+
+@contextmanager
+def _served(directory: Path, index_url: str, count: int, cells: int) -> Iterator[_Served]:
+    """The API over a fleet of `count` instances, all of which are in an index of its own."""
+    directory.mkdir()
+    prefix = f"fleetlight-bench-{uuid4().hex}"
+    try:
+        _fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, cells)
+        with _api(directory, {"URLS": f'["{index_url}"]', "PREFIX": prefix}) as api_url:
+            yield _Served(api_url, index_url, f"{prefix}-instances", count)
+    finally:
+        with Elasticsearch(index_url, request_timeout=30) as client:
+            client.indices.delete(index=list(client.indices.get(index=f"{prefix}-*").body))
+
+
+def _fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None:
+    engine = create_database_engine(f"sqlite:///{directory}/fleet.db")
+    upgrade_fleet(engine)
+    fleet = Fleet(engine)
+    for number in range(cells):
+        fleet.add_cell(f"cell{number}", CellKind.NATIVE, f"sqlite:///{directory}/cell{number}.db", "memory://")
+    uuids = [cell.uuid for cell in fleet.cells()]
+    fleet.close()
+    writer = open_writer(index)
+    writer.prepare()
+    numbered = enumerate(made_up.records(count))
+    while batch := list(itertools.islice(numbered, _BATCH)):
+        writer.write([to_document(uuids[number % cells], 1, record) for number, record in batch])
+    writer.make_searchable()
+    writer.save_progress([CellProgress(uuid, 0, system_clock(), is_complete=True) for uuid in uuids])
+    writer.close()
+
+
+@contextmanager
+def _api(directory: Path, index: Mapping[str, str]) -> Iterator[str]:
+    """A process of the API, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "FLEETLIGHT_FLEET_DATABASE_URL": f"sqlite:///{directory}/fleet.db",
+        "FLEETLIGHT_INDEX_BACKEND": "elasticsearch",
+        "FLEETLIGHT_SEARCH_ENABLED": "true",
+        "FLEETLIGHT_SEARCH_STALENESS_LIMIT_S": "86400",
+        "FLEETLIGHT_LOG_LEVEL": "warning",
+        **{f"FLEETLIGHT_INDEX_{key}": value for key, value in index.items()},
+    }
+    command = [sys.executable, "-m", "cli", "api", "--port", str(port)]
+    process = subprocess.Popen(command, env=environment)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until(lambda: _answers(url))
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return urllib3.request("GET", f"{url}/healthz", retries=False).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def _wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the API does not start")
+        time.sleep(0.05)
