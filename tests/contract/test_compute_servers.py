@@ -308,7 +308,7 @@ def test_server_that_is_absent_deleted_or_of_others_is_not_found(fleet: ComputeF
     fleet.operations("north").delete(deleted)
     others = fleet.create("north", project_id="other")
     api = fleet.api()
-    for server_id in (UNKNOWN, deleted, others, "nonsense", "%00", "details"):
+    for server_id in (UNKNOWN, deleted, others, "nonsense", "%7B%7D", "details"):
         response = api.get(f"/v2.1/servers/{server_id}", MEMBER, microversion(version))
         assert response.status_code == 404
         assert response.json()["itemNotFound"]["code"] == 404
