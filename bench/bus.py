@@ -109,6 +109,7 @@ class _Ours:
             dead_letters=dead_letters,
             settings=_SETTINGS,
             metrics=metrics,
+            horizon=lambda: 0,
         )
         stack.callback(self._consumer.close)
 

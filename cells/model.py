@@ -131,14 +131,15 @@ class ChangelogAdapter(CellAdapter, Protocol):
         """Those of `uuids` that have a committed change without a sequence: nobody can know of it yet."""
         ...
 
-    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
         """Digests of the rows whose uuid begins with one of `prefixes`, by its first `length` characters.
 
         length: of the prefixes, which are equally long, and one or two more. The database computes: no row is read. A
-        shorter key is a whole uuid; what is empty is left out.
+        shorter key is a whole uuid; what is empty is left out. So are rows that are forgotten at `horizon`
+        (query.retention), here and in `revisions`.
         """
         ...
 
-    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+    def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
         """The revision by uuid of the rows whose uuid begins with one of `prefixes`."""
         ...

@@ -1,7 +1,9 @@
 """What follows the cells, as long as a process wants it to: the relay of a cell, and the indexer."""
 
 import gc
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from threading import Event
 
 import structlog
@@ -20,6 +22,7 @@ from indexer.backends import open_writer
 from indexer.errors import IndexerError
 from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
+from indexer.retention import Purger, grace_s
 from indexer.service import IndexerService
 from notifications.bus import Publisher, Receiver
 
@@ -71,7 +74,14 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight indexer"))) as leases,
     ):
-        IndexerService(
+        purger = Purger(
+            fleet.cells,
+            writer,
+            leases,
+            retention_s=settings.index.deleted_retention.total_seconds(),
+            grace_s=grace_s(settings.fleet.cells_refresh_interval_s),
+        )
+        service = IndexerService(
             cells=fleet.cells,
             open_adapter=open_changelog_adapter,
             open_receiver=open_receiver,
@@ -82,4 +92,19 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
-        ).run(stop)
+        )
+        with _beside(purger.run):
+            service.run(stop)
+
+
+@contextmanager
+def _beside(run: Callable[[Event], None]) -> Iterator[None]:
+    """`run` in a thread of its own, as long as the block takes."""
+    stop = Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="purger") as threads:
+        running = threads.submit(run, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+    running.result()

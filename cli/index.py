@@ -12,7 +12,7 @@ from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
 from cells.errors import UnknownCellError
 from cells.model import Cell
-from cli import failures, sync
+from cli import failures, purge, sync
 from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
@@ -73,6 +73,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         raise typer.Exit(1)
 
 
+purge.register(app)
 sync.register(app)
 
 

@@ -27,6 +27,7 @@ from indexer.checkpoints import FROM_CELLS, Checkpoints
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.leases import CellLeases
 from indexer.pace import Pace
+from indexer.retention import load_horizons
 
 _INTERRUPTED = 130
 _CELLS_AT_ONCE = 4
@@ -139,7 +140,12 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
         cell = work.fleet.cell(target.uuid)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
         with closing(open_changelog_adapter(cell)) as adapter:
-            source = CellSource(adapter, batch_size=work.settings.indexer.sync_batch_size, spend=work.pace.spend)
+            source = CellSource(
+                adapter,
+                batch_size=work.settings.indexer.sync_batch_size,
+                spend=work.pace.spend,
+                horizon=load_horizons(work.writer).get(cell.uuid, 0),
+            )
             return sync_and_record(
                 cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=_between_pages(work, confirm, show)
             )

@@ -12,11 +12,14 @@ from indexer.messages import Heartbeat, Meaning, OtherNotification
 class Batch:
     """Collects the meanings of messages of one cell.
 
+    horizon: of the cell (indexer.retention). What somebody else said before it of an instance that is not there is left
+        out: it may have been deleted and forgotten since, and nobody else remembers that.
     failed: after `documents`, by uuid, why there is no document of an instance that there should be one of.
     """
 
-    def __init__(self, cell_uuid: str) -> None:
+    def __init__(self, cell_uuid: str, horizon: int = 0) -> None:
         self._cell_uuid = cell_uuid
+        self._horizon = horizon
         self._native: dict[str, NativeChange] = {}
         self._foreign: dict[str, list[ForeignChange]] = {}
         self.heartbeats: list[Heartbeat] = []
@@ -68,8 +71,11 @@ class Batch:
         to_read = self.to_read
         existing = read(to_read) if to_read else {}
         for uuid in to_read:
+            changes = self._foreign[uuid]
+            if uuid not in existing and all(change.version < self._horizon for change in changes):
+                continue
             try:
-                document = merge(self._cell_uuid, existing.get(uuid), self._foreign[uuid])
+                document = merge(self._cell_uuid, existing.get(uuid), changes)
             except Exception as error:  # noqa: BLE001  # as above
                 self.failed[uuid] = MalformedMessageError.unexpected(error)
             else:

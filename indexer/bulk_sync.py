@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cells.model import ChangelogAdapter
-from indexer.backends.base import CellProgress, Document, IndexWriter, WriteResult
+from indexer.backends.base import CellProgress, Document, IndexWriter, Rejection, WriteResult
 from indexer.checkpoints import Checkpoint, Checkpoints
-from indexer.documents import to_document
 from indexer.errors import IndexerError
 from indexer.page_writing import write_pages
+from indexer.rereading import render_rows
 from indexer.writing import WritesDocuments
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from query.retention import remembered
 from query.sort import SortOrder
 
 RESOURCE_TYPES = ("OS::Nova::Server",)
@@ -40,11 +41,15 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class SourcePage:
-    """Rows that were read together, as documents. position: of the last one, where the source can go on after it."""
+    """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
+
+    rejected: rows that could not even become documents.
+    """
 
     documents: Sequence[Document]
     position: list[str]
     rows: int
+    rejected: Sequence[Rejection] = ()
 
 
 class Source(Protocol):
@@ -72,10 +77,21 @@ def no_limit(_rows: int) -> None:
 
 
 class CellSource:
-    """The rows straight from a cell with a changelog; raises CellUnreachableError."""
+    """The rows straight from a cell with a changelog; raises CellUnreachableError.
 
-    def __init__(self, adapter: ChangelogAdapter, *, batch_size: int, spend: Callable[[int], None] = no_limit) -> None:
+    horizon: rows that are forgotten at it are left out (indexer.retention).
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        *,
+        batch_size: int,
+        spend: Callable[[int], None] = no_limit,
+        horizon: int = 0,
+    ) -> None:
         self._adapter = adapter
+        self._filter = remembered(horizon)
         self._batch_size = batch_size
         self._spend = spend
 
@@ -93,12 +109,11 @@ class CellSource:
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         after = None if position is None else tuple(position)
         while True:
-            rows = self._adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, self._batch_size, after))
+            rows = self._adapter.read_page(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
             if rows:
                 last = rows[-1].uuid
-                yield SourcePage(
-                    [to_document(row.cell_uuid, row.revision, row.record) for row in rows], [last], len(rows)
-                )
+                documents, rejected = render_rows(rows)
+                yield SourcePage(documents, [last], len(rows), rejected)
                 after = (last,)
             if len(rows) < self._batch_size:
                 return
@@ -149,7 +164,8 @@ class _Work:
 
     def on_written(self, page: SourcePage, result: WriteResult) -> None:
         done = self.done
-        rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in result.rejected}
+        refused = (*page.rejected, *result.rejected)
+        rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
         self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected)
         if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
             self.save()
@@ -169,11 +185,12 @@ def sync_cell(
     writer: WritesDocuments,
     *,
     batch_size: int,
+    horizon: int = 0,
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> SyncResult:
     """`sync` straight from a cell that nothing is known of yet."""
-    source = CellSource(adapter, batch_size=batch_size)
+    source = CellSource(adapter, batch_size=batch_size, horizon=horizon)
     return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
 
 

@@ -20,11 +20,13 @@ def catch_up(
     dead_letters: KeepsDeadLetters,
     batch_size: int,
     on_batch: Callable[[], None],
+    horizon: int = 0,
 ) -> bool:
     """Write every change after the watermark, and move it.
 
     dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
-    on_batch: called after each batch. Returns False when the changelog no longer reaches back to the watermark, or does
+    on_batch: called after each batch. horizon: see Batch.
+    Returns False when the changelog no longer reaches back to the watermark, or does
     not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
     """
     if adapter.published_sequence() < tracker.watermark:
@@ -37,7 +39,7 @@ def catch_up(
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(adapter.cell.uuid, changes, writer, tracker, dead_letters)
+            _write(Batch(adapter.cell.uuid, horizon), changes, writer, tracker, dead_letters)
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:
@@ -50,13 +52,12 @@ def reaches_back_to_the_beginning(adapter: ChangelogAdapter) -> bool:
 
 
 def _write(
-    cell_uuid: str,
+    batch: Batch,
     changes: Sequence[Change],
     writer: WritesAndReads,
     tracker: ProgressTracker,
     dead_letters: KeepsDeadLetters,
 ) -> None:
-    batch = Batch(cell_uuid)
     sources: dict[str, Change] = {}
     dead: list[tuple[Change, MalformedMessageError]] = []
     for change in changes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cells.errors import CellInUseError
 from cells.fleet import Fleet
 from cells.model import Cell
-from indexer.backends.base import IndexWriter
+from indexer.backends.base import HORIZONS, IndexWriter
 from indexer.checkpoints import forget_checkpoints
 from indexer.errors import LeaseHeldError
 from indexer.leases import CellLeases
@@ -54,6 +54,7 @@ def remove_cell(
 
         forget_checkpoints(writer, cell.uuid)
         rows = writer.remove_cell(cell.uuid, between_batches)
+        writer.save_state(HORIZONS, {cell.uuid: None})
         confirm()
         return Removed(rows, fleet.remove_cell(cell))
 

@@ -8,7 +8,7 @@ received until it is back.
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -63,6 +63,8 @@ class Consumer:
 
     While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
     the index works. Batches are finished, and acknowledged, in the order in which they came.
+
+    horizon: of the cell (indexer.retention), as far as it is known at the moment.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Consumer:
         dead_letters: DeadLetters,
         settings: IndexerSettings,
         metrics: IndexerMetrics,
+        horizon: Callable[[], int],
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -85,6 +88,7 @@ class Consumer:
         self._dead_letters = dead_letters
         self._settings = settings
         self._metrics = metrics
+        self._horizon = horizon
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -131,7 +135,7 @@ class Consumer:
         self._receiver.close()
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
-        pending = _Pending(deliveries, Batch(self._cell_uuid))
+        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon()))
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch

@@ -55,7 +55,10 @@ class _StopRequestedError(Exception):
 
 
 class CellFollower:
-    """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread."""
+    """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
+
+    horizon: of the cell (indexer.retention), as last read; any thread may set it.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class CellFollower:
         self._tracker = ProgressTracker(saved)
         self._progress = saved
         self._highest_known = saved.watermark
+        self.horizon = 0
         self._activity = Activity.STARTING
         self._problem: str | None = None
         self._failures = 0
@@ -146,6 +150,7 @@ class CellFollower:
                 dead_letters=dead_letters,
                 settings=self._settings,
                 metrics=self._metrics,
+                horizon=lambda: self.horizon,
             )
             try:
                 self._consume(consumer, adapter, writer, rereader, stop)
@@ -220,6 +225,7 @@ class CellFollower:
                         adapter,
                         writer,
                         batch_size=batch_size,
+                        horizon=self.horizon,
                         checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
                         on_progress=between_sync_batches,
                     )
@@ -236,6 +242,7 @@ class CellFollower:
                 dead_letters=consumer.give_up,
                 batch_size=batch_size,
                 on_batch=between_batches,
+                horizon=self.horizon,
             ):
                 break
             needs_sync = not self._learns_from_others(adapter)

@@ -19,6 +19,7 @@ from indexer.documents import ForeignChange, NativeChange
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.messages import Meaning, interpret, read_headers
 from indexer.rereading import render_rows, rows_of
+from indexer.retention import load_horizons
 
 
 class ChangesFailures(KeepsFailures, Protocol):
@@ -61,7 +62,9 @@ def retry(
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
-    attempt, batch = _interpret(failures, adapter.cell.uuid)
+    cell_uuid = adapter.cell.uuid
+    batch = Batch(cell_uuid, load_horizons(writer).get(cell_uuid, 0))
+    attempt = _interpret(failures, cell_uuid, batch)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
     attempt.rows = rows_of(adapter, uuids)
     documents, rejected = render_rows(attempt.rows.values())
@@ -84,9 +87,9 @@ def retry(
     return results
 
 
-def _interpret(failures: Sequence[Failure], cell_uuid: str) -> tuple[_Attempt, Batch]:
-    """What the messages mean; notifications of somebody else are in the batch."""
-    attempt, batch = _Attempt(), Batch(cell_uuid)
+def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _Attempt:
+    """What the messages mean; notifications of somebody else are added to the batch."""
+    attempt = _Attempt()
     for failure in failures:
         try:
             _, revision = read_headers(cell_uuid, failure.headers)
@@ -97,7 +100,7 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str) -> tuple[_Attempt, B
         attempt.meanings[failure.id] = meaning
         if not isinstance(meaning, NativeChange):
             batch.add(meaning)
-    return attempt, batch
+    return attempt
 
 
 def _conclude(
@@ -117,7 +120,7 @@ def _conclude(
                 DeadLetterReason(failure.summary.reason), f"its cell does not have instance {uuid}"
             )
         case ForeignChange():
-            return f"what it says of instance {uuid} is in the index, or something newer"
+            return f"the index has what it says of instance {uuid}, or something newer, or need not have it any more"
         case _:
             return "it can be read, and there is nothing in it for the index"
 

@@ -20,6 +20,7 @@ from indexer.errors import IndexerError, IndexReplacedError, IndexUnavailableErr
 from indexer.follower import CellFollower, CellHealth
 from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
+from indexer.retention import load_horizons
 from indexer.settings import IndexerSettings
 
 _log = structlog.get_logger(__name__)
@@ -133,6 +134,9 @@ class IndexerService:
             new = cells.keys() - self._running.keys()
             if new:
                 self._start_followers(new)
+            for uuid, horizon in load_horizons(self._writer).items():
+                if uuid in self._running:
+                    self._running[uuid].follower.horizon = horizon
             self._metrics.failures_kept(cells, self._failures.counts())
         except IndexUnavailableError as error:
             self._index_failed(error)
@@ -169,15 +173,16 @@ class IndexerService:
             cells = self._wanted_cells()
             # Somebody else may have followed, synced or removed a cell since we read its progress last.
             saved = self._writer.load_progress()
+            horizons = load_horizons(self._writer)
             for uuid in cells.keys() & leased:
                 if uuid in saved:
                     self._saved[uuid] = saved[uuid]
-                self._start_follower(cells[uuid])
+                self._start_follower(cells[uuid], horizons.get(uuid, 0))
         finally:
             for uuid in leased - self._running.keys():
                 self._leases.leave(uuid)
 
-    def _start_follower(self, cell: Cell) -> None:
+    def _start_follower(self, cell: Cell, horizon: int) -> None:
         follower = CellFollower(
             cell,
             self._saved.get(cell.uuid, CellProgress(cell.uuid, 0, 0, is_complete=False)),
@@ -189,6 +194,7 @@ class IndexerService:
             settings=self._settings,
             metrics=self._metrics,
         )
+        follower.horizon = horizon
         stop = Event()
         threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")
         self._running[cell.uuid] = _Running(follower, stop, threads, threads.submit(follower.run, stop))

@@ -20,10 +20,14 @@ from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
 from indexer.comparison import Comparison, differing
-from indexer.documents import to_document
+from indexer.rereading import render_rows
+from indexer.retention import load_horizons
+from query.evaluate import matcher
+from query.fields import Record
 from query.filters import In
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from query.retention import forgotten
 from query.sort import SortOrder
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
@@ -98,17 +102,32 @@ def verify_cell(
 
 
 @dataclass(frozen=True, slots=True)
+class _RowsOfCell:
+    """The cell as it is compared (indexer.comparison.Comparable): without rows that the index need not have."""
+
+    adapter: ChangelogAdapter
+    horizon: int
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        return self.adapter.digests(prefixes, length, horizon=self.horizon)
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        return self.adapter.revisions(prefixes, horizon=self.horizon)
+
+
+@dataclass(frozen=True, slots=True)
 class _IndexOfCell:
-    """The index as it is compared with one cell (indexer.comparison.Comparable)."""
+    """The index as it is compared with one cell (indexer.comparison.Comparable), without what it may still have."""
 
     writer: IndexWriter
     cell_uuid: str
+    horizon: int
 
     def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
-        return self.writer.digests(self.cell_uuid, prefixes, length)
+        return self.writer.digests(self.cell_uuid, prefixes, length, horizon=self.horizon)
 
     def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
-        return self.writer.revisions(self.cell_uuid, prefixes)
+        return self.writer.revisions(self.cell_uuid, prefixes, horizon=self.horizon)
 
 
 class _Verifier:
@@ -128,10 +147,15 @@ class _Verifier:
         self._differences: list[Difference] = []
         self._rows_read = 0
         self._has_caught_up = True
+        self._is_forgotten: Callable[[Record], bool] = lambda _: False
 
     def run(self, repair: bool) -> Verification:
-        index = _IndexOfCell(self._writer, self._cell_uuid)
-        for uuids in differing(self._adapter, index, self._seen, self._report):
+        # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
+        horizon = load_horizons(self._writer).get(self._cell_uuid, 0)
+        self._is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)
+        rows = _RowsOfCell(self._adapter, horizon)
+        index = _IndexOfCell(self._writer, self._cell_uuid, horizon)
+        for uuids in differing(rows, index, self._seen, self._report):
             for batch in _batches(uuids):
                 found = self._confirmed(batch)
                 self._differences += self._mended(found) if repair and found else found
@@ -201,11 +225,12 @@ class _Verifier:
         is_own = document is not None and document.cell_uuid == self._cell_uuid
         version = None if document is None else document.version
         revision = None if row is None else row.revision
+        kind: DifferenceKind | None
         if revision is None:
             is_stray = is_own and version is not None and version < OLDEST_TIME_VERSION
             kind = DifferenceKind.ONLY_IN_INDEX if is_stray else None
         elif version is None or not is_own:
-            kind = DifferenceKind.MISSING
+            kind = None if row is not None and self._is_forgotten(row.record) else DifferenceKind.MISSING
         elif version < revision:
             kind = DifferenceKind.OLDER
         else:
@@ -223,8 +248,8 @@ class _Verifier:
             self._writer.remove(in_the_way)
         uuids = {difference.uuid for difference in found}
         rows = self._rows(uuids)
-        documents = [to_document(row.cell_uuid, row.revision, row.record) for row in rows.values()]
-        rejected = self._writer.write(documents).rejected
+        documents, rejected = render_rows(rows.values())
+        rejected += self._writer.write(documents).rejected
         self._writer.make_searchable()
         problems = {rejection.document.id: rejection.reason for rejection in rejected}
         remaining = {difference.uuid: difference for difference in self._differing_now(uuids, rows)}

@@ -26,6 +26,7 @@ from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.page import PageRequest
+from query.retention import may_match_forgotten
 from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
@@ -137,7 +138,18 @@ class InstanceLister:
         down: dict[str, CellFailure],
     ) -> Page:
         """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
-        indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
+        # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
+        too_short = [
+            horizon
+            for horizon in {progress[uuid].horizon for uuid in progress}
+            if may_match_forgotten(request.filter, horizon)
+        ]
+        indexed = {
+            cell.uuid
+            for cell in cells
+            if self._is_answered_by_index(progress.get(cell.uuid), consistency)
+            and progress[cell.uuid].horizon not in too_short
+        }
         live = {
             cell.uuid: self._live_source(cell, request, template, len(cells), progress)
             for cell in cells

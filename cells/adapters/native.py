@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
 
 from cells.database import create_database_engine, translated_failures
 from cells.digests import RangeDigest, select_digests, to_digests, within
@@ -17,6 +17,7 @@ from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from query.retention import remembered
 from query.to_sql import SqlDialect, after, can_express, order_by, to_sql
 
 _NAMES = tuple(INSTANCE_FIELDS)
@@ -104,18 +105,24 @@ class NativeAdapter:
         with self._reading() as connection:
             return set(connection.execute(statement).scalars())
 
-    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
         statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect)
+        statement = statement.where(self._is_remembered(horizon))
         with self._reading() as connection:
             return to_digests(row for row in connection.execute(statement))
 
-    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
-        statement = select(instances.c.uuid, instances.c.revision).where(within(instances.c.uuid, prefixes))
+    def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+        statement = select(instances.c.uuid, instances.c.revision).where(
+            within(instances.c.uuid, prefixes), self._is_remembered(horizon)
+        )
         with self._reading() as connection:
             return {row.uuid: row.revision for row in connection.execute(statement)}
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _is_remembered(self, horizon: int) -> ColumnElement[bool]:
+        return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
     def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
         statement = (

@@ -6,7 +6,7 @@ when it refuses, and nothing else.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -80,12 +80,15 @@ class CellProgress:
     watermark: every change up to this sequence is searchable.
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
+    horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
+        indexer.retention; only searchers tell it.
     """
 
     cell_uuid: str
     watermark: int
     fresh_as_of: int
     is_complete: bool
+    horizon: int = field(default=0, compare=False)
 
 
 class FoundRow(Protocol):
@@ -122,6 +125,10 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
         return template.render(self.pieces)
 
 
+HORIZONS = "horizon"
+"""The kind of state that tells the horizon of each cell, by its uuid."""
+
+
 def ignore_removed(_rows: int) -> None:
     """For callers who do not want to see how far a removal is."""
 
@@ -143,15 +150,18 @@ class IndexWriter(Protocol):
         """The documents there are among `ids`, with their `kept_record`, in one request, searchable yet or not."""
         ...
 
-    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+    ) -> Mapping[str, RangeDigest]:
         """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
 
         They are computed by the store, and keyed as in cells.model.ChangelogAdapter, with versions for revisions.
-        Documents that come from notifications without a revision are left out here and in `revisions`.
+        Documents that come from notifications without a revision are left out here and in `revisions`, and so are
+        those that are forgotten at `horizon` (query.retention).
         """
         ...
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
         """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
         ...
 
@@ -183,6 +193,13 @@ class IndexWriter(Protocol):
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
         """The facts of one kind, by name, as JSON gives them back."""
+        ...
+
+    def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        """Remove documents of the cell that are forgotten at `horizon` (query.retention), in batches.
+
+        on_batch: called after each batch with the number of rows removed so far. Returns how many there were.
+        """
         ...
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:

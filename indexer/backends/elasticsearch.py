@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -16,7 +16,15 @@ import msgspec
 from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.digests import RangeDigest
 from indexer.backends import elasticsearch_digests as compared
-from indexer.backends.base import CellProgress, Document, FoundRow, Rejection, WriteResult, ignore_removed
+from indexer.backends.base import (
+    HORIZONS,
+    CellProgress,
+    Document,
+    FoundRow,
+    Rejection,
+    WriteResult,
+    ignore_removed,
+)
 from indexer.backends.elasticsearch_client import (
     NDJSON,
     ResourceExistsError,
@@ -149,18 +157,20 @@ class ElasticsearchWriter:
         answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
         return {document.id: document for document in from_found(answer)}
 
-    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
-        return compared.from_digests(self._search(compared.digests_body(cell_uuid, prefixes, length)))
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+    ) -> Mapping[str, RangeDigest]:
+        return compared.from_digests(self._search(compared.digests_body(cell_uuid, prefixes, length, horizon)))
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
-        return compared.from_hits(self._search(compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS)))
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+        return compared.from_hits(self._search(compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS, horizon)))
 
     def count_foreign(self, cell_uuid: str) -> int:
         path = f"/{self._names.write}/_count"
         return compared.from_count(send(self._client, "POST", path, compared.foreign_body(cell_uuid)))
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        """Nothing else but `remove_cell` deletes documents of instances."""
+        """Nothing else but `purge` and `remove_cell` deletes documents of instances."""
         if not versions:
             return
         path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
@@ -186,8 +196,18 @@ class ElasticsearchWriter:
             check_state_saved(send(self._client, "POST", path, to_state_bulk(kind, values), content_type=NDJSON))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        body = {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
-        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", body))
+        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", _state_of(kind)))
+
+    def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        self.make_searchable()
+        removed = 0
+        while True:
+            # What has changed since it was found is not removed, and what stays for good ends this.
+            rows = self._remove_matching(self._names.write, compared.forgotten_documents(cell_uuid, horizon))
+            if not rows.deleted:
+                return removed
+            removed += rows.deleted
+            on_batch(removed)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
@@ -323,8 +343,14 @@ class ElasticsearchSearcher:
         return found[0].record if found else None
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        path = f"/{self._names.progress}/_search"
-        return await self._run(lambda: from_progress_hits(send(self._client, "POST", path, _ALL_PROGRESS)))
+        return await self._run(self._read_progress)
+
+    def _read_progress(self) -> Mapping[str, CellProgress]:
+        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+        # There is no such index where an older program has prepared everything, and then nothing was purged.
+        path = f"/{self._names.state}/_search?ignore_unavailable=true"
+        horizons = from_state_hits(send(self._client, "POST", path, _state_of(HORIZONS)))
+        return {uuid: replace(cell, horizon=int(horizons.get(uuid, 0))) for uuid, cell in progress.items()}
 
     async def close(self) -> None:
         self._threads.close(self._client.close)
@@ -336,6 +362,10 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+
+
+def _state_of(kind: str) -> dict[str, Any]:
+    return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
 
 
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:

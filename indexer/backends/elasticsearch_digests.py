@@ -16,6 +16,9 @@ from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.backends.elasticsearch_client import Cause, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
+from query.instances import INSTANCE_FIELDS
+from query.retention import forgotten, remembered
+from query.to_dsl import to_dsl
 
 _HEXADECIMAL = "0123456789abcdef"
 # Where a uuid in its usual form has dashes; the index rejects uuids in any other form.
@@ -77,13 +80,13 @@ class _DeleteAnswer(msgspec.Struct):
     items: list[_DeleteItem]
 
 
-def digests_body(cell_uuid: str, prefixes: Sequence[str], length: int) -> dict[str, Any]:
+def digests_body(cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int) -> dict[str, Any]:
     """The body of a search that only aggregates."""
     beginnings = [beginning for prefix in prefixes for beginning in _longer(prefix, length)]
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _native_documents(cell_uuid, prefixes),
+        "query": _native_documents(cell_uuid, prefixes, horizon),
         "aggs": {
             "ranges": {
                 "filters": {"filters": {beginning: {"prefix": {"uuid": beginning}} for beginning in beginnings}},
@@ -102,9 +105,9 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
     }
 
 
-def revisions_body(cell_uuid: str, prefixes: Sequence[str], limit: int) -> dict[str, Any]:
+def revisions_body(cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int) -> dict[str, Any]:
     """The body of a search that returns ids and versions."""
-    return _ids(_native_documents(cell_uuid, prefixes), limit)
+    return _ids(_native_documents(cell_uuid, prefixes, horizon), limit)
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
@@ -146,9 +149,17 @@ def _longer(prefix: str, length: int) -> list[str]:
     return [prefix + "".join(rest) for rest in itertools.product(*characters)]
 
 
-def _native_documents(cell_uuid: str, prefixes: Sequence[str]) -> dict[str, Any]:
+def forgotten_documents(cell_uuid: str, horizon: int) -> dict[str, Any]:
+    """The query that finds what is forgotten of a cell."""
+    is_forgotten = to_dsl(forgotten(horizon), INSTANCE_FIELDS)
+    return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, is_forgotten]}}
+
+
+def _native_documents(cell_uuid: str, prefixes: Sequence[str], horizon: int) -> dict[str, Any]:
     is_native = {"range": {VERSION: {"lt": OLDEST_TIME_VERSION}}}
     wanted: list[dict[str, Any]] = [{"term": {"cell_uuid": cell_uuid}}, is_native]
+    if horizon:
+        wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))
     if "" not in prefixes:
         wanted.append({"bool": {"should": [{"prefix": {"uuid": prefix}} for prefix in prefixes]}})
     return {"bool": {"filter": wanted}}

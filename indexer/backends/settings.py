@@ -1,9 +1,24 @@
 """The section `index` of the settings: where the index is, and how to reach it."""
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, model_validator
+
+_DURATION = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _to_duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not int(found["number"]):
+        raise ValueError('must be a number with s, m, h or d, as in "30d"')
+    return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
+
 
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
@@ -12,6 +27,8 @@ class IndexSettings(BaseModel):
     """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for `elasticsearch`.
 
     refresh_interval_s: what was written becomes searchable at most this often.
+    deleted_retention: how long deleted instances stay, a number with s, m, h or d, as in "30d". Lists that ask for
+        older ones are answered by the cells.
     prefix: the names of the indexes and aliases begin with it, so that several fleets can share one cluster.
     api_key: as Elasticsearch gives it out, encoded; or username and password.
     ca_certs: PEM file of the authority behind the certificates of `https://` URLs; None: those that the system trusts.
@@ -25,6 +42,7 @@ class IndexSettings(BaseModel):
     backend: Literal["sqlite", "elasticsearch"] = "sqlite"
     path: Path = Path("fleetlight-index.db")
     refresh_interval_s: PositiveSeconds = 1.0
+    deleted_retention: Annotated[timedelta, BeforeValidator(_to_duration)] = timedelta(days=30)
     urls: Annotated[tuple[str, ...], Field(min_length=1)] = ("http://127.0.0.1:9200",)
     prefix: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] = "fleetlight"
     api_key: SecretStr | None = None

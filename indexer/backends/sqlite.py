@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -16,8 +17,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from cells.digests import RangeDigest, register_digest
-from indexer.backends.base import CellProgress, Document, IndexedRow, Rejection, WriteResult, ignore_removed
-from indexer.backends.sqlite_digests import count_foreign, read_digests, read_revisions
+from indexer.backends.base import (
+    HORIZONS,
+    CellProgress,
+    Document,
+    IndexedRow,
+    Rejection,
+    WriteResult,
+    ignore_removed,
+)
+from indexer.backends.sqlite_digests import count_foreign, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
     SCHEMA_VERSION,
     creation_statements,
@@ -54,6 +63,7 @@ _NOT_PREPARED = "no such table"
 # What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
 _UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
 _READ_PROGRESS = "SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM progress"
+_READ_HORIZONS = "SELECT name, value FROM state WHERE kind = ?"
 _REMOVE_PROGRESS = "DELETE FROM progress WHERE cell_uuid = ?"
 # In the order of the rows, so that all batches together read the table once.
 _REMOVABLE = "SELECT rowid FROM documents WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"
@@ -120,13 +130,15 @@ class SqliteWriter:
                 found.update((document.id, document) for document in map(document_of, rows))
         return found
 
-    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+    ) -> Mapping[str, RangeDigest]:
         with self._turn, _translated(self._path):
-            return read_digests(self._connection, cell_uuid, prefixes, length)
+            return read_digests(self._connection, cell_uuid, prefixes, length, horizon)
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
         with self._turn, _translated(self._path):
-            return read_revisions(self._connection, cell_uuid, prefixes)
+            return read_revisions(self._connection, cell_uuid, prefixes, horizon)
 
     def count_foreign(self, cell_uuid: str) -> int:
         with self._turn, _translated(self._path):
@@ -160,6 +172,17 @@ class SqliteWriter:
         with self._turn, _translated(self._path):
             found = self._connection.execute("SELECT name, value FROM state WHERE kind = ?", (kind,))
             return {name: msgspec.json.decode(value) for name, value in found}
+
+    def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        removed = 0
+        while True:
+            with self._transaction():
+                rows = forgotten_rows(self._connection, cell_uuid, horizon, _REMOVE_BATCH)
+                self._connection.executemany(_REMOVE_ROW, rows)
+            if not rows:
+                return removed
+            removed += len(rows)
+            on_batch(removed)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self._transaction():
@@ -224,7 +247,7 @@ class SqliteSearcher:
         return await self._call(run)
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(_read_progress)
+        return await self._call(_read_progress_and_horizons)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
@@ -269,6 +292,12 @@ def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
         cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
         for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(_READ_PROGRESS)
     }
+
+
+def _read_progress_and_horizons(connection: sqlite3.Connection) -> dict[str, CellProgress]:
+    found = connection.execute(_READ_HORIZONS, (HORIZONS,))
+    horizons = {cell_uuid: int(msgspec.json.decode(value)) for cell_uuid, value in found}
+    return {uuid: replace(cell, horizon=horizons.get(uuid, 0)) for uuid, cell in _read_progress(connection).items()}
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:

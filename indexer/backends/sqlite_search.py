@@ -16,7 +16,7 @@ from query.to_sql import after, order_by, to_sql
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
 _DIALECT = sqlite.dialect(paramstyle="qmark")
-_COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c}
+COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c}
 
 
 def select_page(
@@ -41,9 +41,9 @@ def select_page(
 @lru_cache(maxsize=256)
 def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...]) -> tuple[str, Sequence[object]]:
     """The statement of a request and its values; first pages are asked for again and again."""
-    terms = [to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, "sqlite")]
+    terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
-        terms.append(after(request.order, request.after, _COLUMNS, "sqlite"))
+        terms.append(after(request.order, request.after, COLUMNS, "sqlite"))
     # The indexes end with the cell, so this costs no more than a look at the entry, even when all cells are asked for.
     terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
@@ -53,7 +53,7 @@ def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ..
             *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
         )
         .where(and_(*terms))
-        .order_by(*order_by(request.order, _COLUMNS, "sqlite"))
+        .order_by(*order_by(request.order, COLUMNS, "sqlite"))
         .limit(request.limit)
     )
     compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})

@@ -16,6 +16,7 @@ from elasticsearch import Elasticsearch
 from cells.digests import digests_of
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import (
+    HORIZONS,
     OLDEST_TIME_VERSION,
     CellProgress,
     Document,
@@ -252,6 +253,59 @@ def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) ->
     assert index.writer.digests("c2", [""], 1) == {}
     assert index.writer.revisions("c2", [""]) == {}
     assert index.writer.digests("c0", ["no uuid begins like this"], 25) == {}
+
+
+def deleted(number: int, *, at: int | None, updated_at: int | None = None, **changes: Any) -> Document:
+    return make_document(number, deleted=True, deleted_at=at, updated_at=updated_at, **changes)
+
+
+def test_purge_removes_what_was_deleted_before_the_horizon_and_nothing_else(index: Index) -> None:
+    staying = [
+        make_document(1),
+        make_document(2, deleted_at=5),
+        deleted(3, at=100),
+        deleted(4, at=99, updated_at=100),
+        deleted(5, at=None),
+        deleted(6, at=99, cell_uuid="c1"),
+    ]
+    leaving = [deleted(7, at=99), deleted(8, at=5, updated_at=99), deleted(9, at=5, version=OLDEST_TIME_VERSION)]
+    index.write(*staying, *leaving)
+    removed: list[int] = []
+    assert index.writer.purge("c0", 100, removed.append) == 3
+    assert removed[-1] == 3
+    assert sorted(index.uuids()) == [document.id for document in staying]
+    assert index.writer.purge("c0", 100) == 0
+    assert index.writer.purge("c0", 0) == 0
+
+
+def test_purge_takes_any_number_of_batches(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend in ("sqlite", "elasticsearch"):
+        monkeypatch.setattr(f"indexer.backends.{backend}._REMOVE_BATCH", 2)
+    index.write(*(deleted(number, at=1) for number in range(5)), make_document(6))
+    assert index.writer.purge("c0", 2) == 5
+    assert index.uuids() == [make_uuid(6)]
+
+
+def test_what_is_forgotten_is_in_no_digest_whether_it_was_purged_or_not(index: Index) -> None:
+    index.write(make_document(1, version=3), deleted(2, at=99, version=4), deleted(3, at=100, version=5))
+    expected = {make_uuid(1): 3, make_uuid(3): 5}
+    for _ in range(2):
+        assert index.writer.digests("c0", [""], 1, horizon=100) == digests_of(expected, [""], 1)
+        assert index.writer.revisions("c0", [""], horizon=100) == expected
+        index.writer.purge("c0", 100)
+    assert index.writer.revisions("c0", [""]) == expected
+
+
+def test_horizon_of_a_cell_is_told_with_its_progress_and_survives_it(index: Index) -> None:
+    def horizon() -> int:
+        return index.progress()["c0"].horizon
+
+    index.writer.save_progress([CellProgress("c0", 1, 2, is_complete=True)])
+    assert horizon() == 0
+    index.writer.save_state(HORIZONS, {"c0": 2**50, "another": 7})
+    assert horizon() == 2**50
+    index.writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
+    assert horizon() == 2**50
 
 
 def test_sums_of_many_large_numbers_are_exact(index: Index) -> None:

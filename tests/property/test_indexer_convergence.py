@@ -75,6 +75,7 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
         dead_letters=dead_letters,
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
+        horizon=lambda: 0,
     )
     while consumer.step():
         pass

@@ -33,6 +33,7 @@ from query.evaluate import matcher
 from query.fields import from_microseconds
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from query.retention import forgotten, remembered
 
 CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"
 ROUTING_KEY = "versioned_notifications.info"
@@ -92,12 +93,14 @@ class MemoryIndex:
             self.reads.append(set(ids))
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
 
-    def digests(self, cell_uuid: str, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+    ) -> Mapping[str, RangeDigest]:
         self._maybe_fail()
-        return digests_of(self._native(cell_uuid), prefixes, length)
+        return digests_of(self._native(cell_uuid, horizon), prefixes, length)
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str]) -> Mapping[str, int]:
-        versions = self._native(cell_uuid)
+    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+        versions = self._native(cell_uuid, horizon)
         return {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
 
     def count_foreign(self, cell_uuid: str) -> int:
@@ -109,12 +112,30 @@ class MemoryIndex:
             if uuid in self.documents and self.documents[uuid].version <= version:
                 del self.documents[uuid]
 
-    def _native(self, cell_uuid: str) -> dict[str, int]:
+    def _native(self, cell_uuid: str, horizon: int = 0) -> dict[str, int]:
+        is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
         return {
             uuid: document.version
             for uuid, document in self.searchable.items()
-            if document.cell_uuid == cell_uuid and document.version < OLDEST_TIME_VERSION
+            if document.cell_uuid == cell_uuid
+            and document.version < OLDEST_TIME_VERSION
+            and is_remembered(document.record)
         }
+
+    def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)
+        with self._lock:
+            self._maybe_fail()
+            gone = [
+                uuid
+                for uuid, document in self.documents.items()
+                if document.cell_uuid == cell_uuid and is_forgotten(document.record)
+            ]
+            for uuid in gone:
+                del self.documents[uuid]
+            self.searchable = dict(self.documents)
+            on_batch(len(gone))
+            return len(gone)
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         with self._lock:
@@ -377,13 +398,18 @@ class MemoryCell:
         self._require_cell()
         return self.without_number.intersection(uuids)
 
-    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+    def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
         self._require_cell()
-        return digests_of(self.versions(), prefixes, length)
+        return digests_of(self._remembered(horizon), prefixes, length)
 
-    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+    def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
         self._require_cell()
-        return {uuid: revision for uuid, revision in self.versions().items() if uuid.startswith(tuple(prefixes))}
+        versions = self._remembered(horizon)
+        return {uuid: revision for uuid, revision in versions.items() if uuid.startswith(tuple(prefixes))}
+
+    def _remembered(self, horizon: int) -> dict[str, int]:
+        is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
+        return {uuid: row.revision for uuid, row in self.rows.items() if is_remembered(row.record)}
 
     def close(self) -> None:
         """Nothing to let go of."""

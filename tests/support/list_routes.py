@@ -23,7 +23,7 @@ from cells.model import Cell, CellKind
 from cells.operations import InstanceOperations
 from cells.tables import instances
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
 from indexer.view import ItemTemplate
@@ -100,6 +100,11 @@ class ListedFleet:
     def save_progress(self, name: str, *, is_complete: bool) -> None:
         """Say whether the index has every row of the cell; lists of `bounded` consistency ask the cell if not."""
         self._writer.save_progress([CellProgress(self.cells[name].uuid, 0, system_clock(), is_complete)])
+
+    def purge(self, name: str, horizon: int) -> None:
+        """Remove what is forgotten at `horizon` from the index, as the indexer would, and say so."""
+        self._writer.save_state(HORIZONS, {self.cells[name].uuid: horizon})
+        self._writer.purge(self.cells[name].uuid, horizon)
 
     def operations(self, name: str) -> InstanceOperations:
         return InstanceOperations(self._engines[name], self._fleet, self.cells[name])

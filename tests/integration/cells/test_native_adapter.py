@@ -171,6 +171,15 @@ def test_digests_and_revisions_are_those_of_the_rows(adapter: NativeAdapter, rec
     assert adapter.revisions(["none"]) == {}
 
 
+def test_what_is_forgotten_is_in_no_digest(adapter: NativeAdapter, records: list[Record]) -> None:
+    gone = {record["uuid"] for record in records if record["deleted"]}
+    revisions = {record["uuid"]: 1 for record in records if not record["deleted"]}
+    assert gone
+    for horizon, expected in ((1, revisions | dict.fromkeys(gone, 2)), (2**52, revisions)):
+        assert adapter.digests([""], 1, horizon=horizon) == digests_of(expected, [""], 1)
+        assert adapter.revisions([""], horizon=horizon) == expected
+
+
 def test_rows_with_uuids_in_unusual_forms_are_in_the_digests_too(adapter: NativeAdapter, engine: Engine) -> None:
     """No operation makes such rows, but whatever is in the table has to be seen."""
     revisions = dict.fromkeys(("A" * 32, f"{'ab' * 4}-{'aB' * 12}", f"{'ab' * 4}-ABAB-{'ab' * 10}"), 1)

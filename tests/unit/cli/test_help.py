@@ -31,6 +31,7 @@ def test_the_commands_are_known() -> None:
         "index sync",
         "index status",
         "index verify",
+        "index purge",
         "index failures list",
         "index failures show",
         "index failures retry",

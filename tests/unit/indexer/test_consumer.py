@@ -41,6 +41,7 @@ class Stage:
         self.cell = MemoryCell()
         self.index = MemoryIndex()
         self.stop = Event()
+        self.horizon = 0
         self.registry = CollectorRegistry()
         self.waits: list[Exception] = []
         metrics = IndexerMetrics(self.registry)
@@ -72,6 +73,7 @@ class Stage:
             dead_letters=self.dead_letters,
             settings=settings,
             metrics=metrics,
+            horizon=lambda: self.horizon,
         )
 
     def consume(self, *messages: Message) -> None:

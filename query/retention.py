@@ -1,0 +1,98 @@
+"""Which rows an index need not have: instances that were deleted long ago and have not changed since.
+
+The moment that divides them is the *horizon*, in microseconds since the epoch; 0 means that every row is there. What a
+row's times are unknown of is always remembered.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from query.fields import Scalar, from_microseconds
+from query.filters import (
+    EVERYTHING,
+    NOTHING,
+    And,
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    Has,
+    In,
+    IsNotNull,
+    IsNull,
+    Lacks,
+    Le,
+    Leaf,
+    Lt,
+    Matches,
+    Ne,
+    NotIn,
+    NotMatches,
+    Or,
+)
+
+_DELETED, _DELETED_AT, _UPDATED_AT = "deleted", "deleted_at", "updated_at"
+
+
+def forgotten(horizon: int) -> Filter:
+    """True of the rows that need not be there."""
+    if not horizon:
+        return NOTHING
+    moment = from_microseconds(horizon)
+    is_old = Or((Lt(_UPDATED_AT, moment), IsNull(_UPDATED_AT)))
+    return And((Eq(_DELETED, True), Lt(_DELETED_AT, moment), is_old))
+
+
+def remembered(horizon: int) -> Filter:
+    """True of all other rows."""
+    if not horizon:
+        return EVERYTHING
+    moment = from_microseconds(horizon)
+    is_live = (Eq(_DELETED, False), IsNull(_DELETED))
+    return Or((*is_live, IsNull(_DELETED_AT), Ge(_DELETED_AT, moment), Ge(_UPDATED_AT, moment)))
+
+
+def may_match_forgotten(node: Filter, horizon: int) -> bool:
+    """Whether `node` may be true of a row that need not be there; False is certain."""
+    return bool(horizon) and _may_match(node, from_microseconds(horizon))
+
+
+def _may_match(node: Filter, horizon: datetime) -> bool:
+    match node:
+        case And(terms):
+            return all(_may_match(term, horizon) for term in terms)
+        case Or(terms):
+            return any(_may_match(term, horizon) for term in terms)
+        case _:
+            return _leaf_may_match(node, horizon)
+
+
+def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
+    """Of a forgotten row it is known that it is deleted, and that its times are before the horizon, if they are set."""
+    match leaf:
+        case Eq(field, value):
+            return _may_be(field, value, horizon)
+        case In(field, values):
+            return any(_may_be(field, value, horizon) for value in values)
+        case Ne(field, value):
+            return field != _DELETED or value is not True
+        case NotIn(field, values):
+            return field != _DELETED or True not in values
+        case Ge(field, value) | Gt(field, value):
+            return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
+        case IsNull(field):
+            return field not in {_DELETED, _DELETED_AT}
+        case Lt() | Le() | IsNotNull() | Matches() | NotMatches() | Has() | Lacks():
+            return True
+        case _:
+            assert_never(leaf)
+
+
+def _may_be(field: str, value: Scalar, horizon: datetime) -> bool:
+    if field == _DELETED:
+        return value is True
+    return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
+
+
+def _is_before(value: Scalar, horizon: datetime) -> bool:
+    return not isinstance(value, datetime) or value < horizon

@@ -1,0 +1,129 @@
+"""What an index need not have: which rows those are, and which requests may want one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.listing.answer import Consistency
+from indexer.backends.settings import IndexSettings
+from query.evaluate import matcher, sorted_page
+from query.fields import from_microseconds
+from query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.retention import forgotten, may_match_forgotten, remembered
+from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
+from tests.property.instance_strategies import filters as any_filters
+from tests.support.documents import make_record
+from tests.support.list_routes import ListedFleet, listed_fleet
+
+_MOMENTS = (1, 2_000_000, 2_000_001, 5_000_000)
+_moments = st.one_of(st.none(), st.sampled_from(_MOMENTS))
+horizons = st.sampled_from((0, *_MOMENTS))
+rows = st.builds(
+    make_record,
+    deleted=st.one_of(st.none(), st.booleans()),
+    deleted_at=_moments,
+    updated_at=_moments,
+    host=st.sampled_from(("a", None)),
+)
+_times = st.sampled_from(_MOMENTS).map(from_microseconds)
+_leaves: st.SearchStrategy[Filter] = st.one_of(
+    *(
+        st.builds(leaf, st.sampled_from(("deleted_at", "updated_at", "created_at")), _times)
+        for leaf in (Eq, Ne, Lt, Le, Gt, Ge)
+    ),
+    *(st.builds(leaf, st.just("deleted"), st.booleans()) for leaf in (Eq, Ne)),
+    *(
+        st.builds(leaf, st.sampled_from(("deleted", "deleted_at", "updated_at", "host")))
+        for leaf in (IsNull, IsNotNull)
+    ),
+)
+filters = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda terms: all_of(*terms)),
+        st.lists(inner, max_size=3).map(lambda terms: any_of(*terms)),
+        inner.map(negate),
+    ),
+    max_leaves=6,
+)
+
+
+@given(row=rows, horizon=horizons)
+def test_every_row_is_either_forgotten_or_remembered(row: dict[str, Any], horizon: int) -> None:
+    is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)(row)
+    assert matcher(remembered(horizon), INSTANCE_FIELDS)(row) is not is_forgotten
+    if is_forgotten:
+        assert row["deleted"]
+        assert row["deleted_at"] < horizon
+
+
+@given(row=rows, horizon=horizons, node=filters)
+def test_request_that_may_not_want_forgotten_rows_matches_none(row: dict[str, Any], horizon: int, node: Filter) -> None:
+    if not may_match_forgotten(node, horizon) and matcher(forgotten(horizon), INSTANCE_FIELDS)(row):
+        assert not matcher(node, INSTANCE_FIELDS)(row)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Eq("deleted", False),
+        all_of(Eq("project_id", "demo"), Eq("deleted", False)),
+        all_of(Eq("deleted", True), Ge("updated_at", from_microseconds(1000))),
+        Ge("updated_at", from_microseconds(1000)),
+        all_of(any_of(Eq("deleted", False), Gt("deleted_at", from_microseconds(2000))), Eq("host", "a")),
+    ],
+)
+def test_usual_lists_are_answered_by_an_index_with_a_horizon(node: Filter) -> None:
+    assert not may_match_forgotten(node, 1000)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Eq("deleted", True),
+        Ge("updated_at", from_microseconds(999)),
+        Eq("host", "a"),
+        Le("updated_at", from_microseconds(2000)),
+    ],
+)
+def test_lists_that_reach_before_the_horizon_are_not(node: Filter) -> None:
+    assert may_match_forgotten(node, 1000)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListedFleet]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    cell_urls = {name: f"sqlite:///{folder}/{name}.db" for name in CELLS}
+    with listed_fleet(f"sqlite:///{folder}/fleet.db", cell_urls, IndexSettings(path=folder / "index.db")) as fleet:
+        yield fleet
+
+
+@given(drawn=fleets(), deleted_at=st.lists(_moments, min_size=14, max_size=14), data=st.data())
+def test_list_is_the_same_by_every_route_around_the_horizon(
+    fleet: ListedFleet, drawn: dict[str, list[dict[str, Any]]], deleted_at: list[int | None], data: st.DataObject
+) -> None:
+    for record, moment in zip(all_of_them(drawn), deleted_at, strict=False):
+        record["deleted_at"] = moment
+    fleet.fill(drawn)
+    horizon = {name: data.draw(horizons, name) for name in CELLS}
+    for name in CELLS:
+        fleet.purge(name, horizon[name])
+    node = data.draw(st.one_of(filters, any_filters), "filter")
+    request = PageRequest(node, data.draw(orders, "order"), limit=data.draw(st.integers(1, 6), "limit"))
+    records = all_of_them(drawn)
+    everything = PageRequest(node, request.order, len(records) + 1)
+    expected = [record["uuid"] for record in sorted_page(records, everything, INSTANCE_FIELDS)]
+    for consistency in (Consistency.ANY, Consistency.BOUNDED, Consistency.STRONG):
+        found: list[str] = []
+        page_request = request
+        while (listed := fleet.list(page_request, consistency)).uuids:
+            assert listed.page.is_complete
+            found += listed.uuids
+            page_request = fleet.behind(listed, request, consistency)
+        assert found == expected, consistency
