@@ -33,10 +33,13 @@ from pathlib import Path
 from cells.errors import (
     CellUnreachableError,
     FleetUnreachableError,
+    InstanceNotFoundError,
     InvalidKeyError,
+    NotResizedError,
     QuotaExceededError,
     ResourceExistsError,
     ResourceNotFoundError,
+    StateConflictError,
 )
 from query.errors import QueryError
 
@@ -233,8 +236,11 @@ STATUS: dict[type[Exception], int] = {
     IdentityServiceError: 503,
     QueryError: 400,
     InvalidKeyError: 400,
+    NotResizedError: 400,
     QuotaExceededError: 403,
     ResourceNotFoundError: 404,
+    InstanceNotFoundError: 404,
+    StateConflictError: 409,
     ResourceExistsError: 409,
     CellUnreachableError: 500,
     FleetUnreachableError: 500,

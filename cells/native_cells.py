@@ -1,14 +1,18 @@
 """The native cells of a fleet, for those who change them: each database is opened once and kept open."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
-from cells.database import create_database_engine
+from cells.accepting import Acceptance
+from cells.database import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError, DatabaseUrlError
-from cells.model import Cell, CellKind
+from cells.fleet import Fleet
+from cells.model import Cell, CellKind, InstanceRow
 from cells.nodes import CellNodes
+from cells.tables import instances
 
 
 class NativeCells:
@@ -47,6 +51,20 @@ class NativeCells:
     def nodes(self, cell: Cell) -> CellNodes:
         """The hosts of `cell`. Raises CellUnreachableError when its address cannot be used."""
         return CellNodes(self.engine(cell), cell)
+
+    def acceptance(self, fleet: Fleet, cell: Cell) -> Acceptance:
+        """What accepts orders for `cell`. Raises CellUnreachableError when its address cannot be used."""
+        return Acceptance(self.engine(cell), fleet, cell)
+
+    def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
+        """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
+        engine = self.engine(cell)
+        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+            row = connection.execute(select(instances).where(instances.c.uuid == instance_uuid)).one_or_none()
+        if row is None:
+            return None
+        record = dict(row._mapping)
+        return InstanceRow(cell.uuid, record.pop("revision"), record)
 
     def close(self) -> None:
         with self._turn:

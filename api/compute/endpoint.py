@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from api.compute.faults import fault_of, no_such_route
@@ -29,6 +29,7 @@ from api.errors import (
 )
 from api.identity.caller import Caller, Identity
 from api.identity.faults import unauthorized
+from cells.model import Request
 
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
@@ -41,14 +42,21 @@ class ComputeRequest:
 
     minor: the microversion is 2.`minor`.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
+    request_id: what the answer's header says, and the instance action of what the request changes is found by.
     """
 
     minor: int
     caller: Caller
     query: QueryString
     links: Links
-    http: Request
+    http: HttpRequest
     is_relaxed: bool = False
+    request_id: str = ""
+
+    @property
+    def origin(self) -> Request:
+        """This request as what asked for a change."""
+        return Request(self.request_id, self.caller.user_id, self.caller.project_id)
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.policy) asks for."""
@@ -68,17 +76,18 @@ class Door:
         self._identity = identity
         self._link_prefix = link_prefix
 
-    def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
         """The endpoint that answers with `handler`."""
 
-        async def answer(http: Request) -> Response:
+        async def answer(http: HttpRequest) -> Response:
             return await self.answer(http, lambda minor: self._handle(http, minor, handler))
 
         return answer
 
-    async def answer(self, http: Request, handle: Callable[[int], Awaitable[Response]]) -> Response:
+    async def answer(self, http: HttpRequest, handle: Callable[[int], Awaitable[Response]]) -> Response:
         """Negotiate the microversion, call `handle` with its minor part, and turn what goes wrong into a fault."""
         request_id = f"req-{uuid4()}"
+        http.state.request_id = request_id
         version_headers: list[tuple[str, str]] = []
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
@@ -101,7 +110,7 @@ class Door:
             response.headers.append(name, value)
         return response
 
-    async def _handle(self, http: Request, minor: int, handler: Handler) -> Response:
+    async def _handle(self, http: HttpRequest, minor: int, handler: Handler) -> Response:
         caller = await self._identity.authenticate(http.headers)
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:
@@ -114,10 +123,10 @@ class Door:
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
-        return await handler(ComputeRequest(minor, caller, query, links, http, is_legacy(http)))
+        return await handler(ComputeRequest(minor, caller, query, links, http, is_legacy(http), http.state.request_id))
 
 
-def is_legacy(http: Request) -> bool:
+def is_legacy(http: HttpRequest) -> bool:
     """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
     path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
     return path.startswith("/v2/")

@@ -40,6 +40,10 @@ class FleetAccess:
     timeout_s: float
     max_limit: int
 
+    async def act(self, change: Callable[[], T]) -> T:
+        """What a `change` that blocks returns. It is waited for: nobody could say whether a late one was made."""
+        return await asyncio.to_thread(change)
+
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer to a `question` that blocks, in another thread. Raises FleetUnreachableError when it is late."""
         return await ask_fleet(question, self.timeout_s)

@@ -100,7 +100,7 @@ class ServerHandlers:
             unexpected = request.query.pairs[0][0]
             raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
         mapping = await self._mapping_of(server_id) if _is_uuid_like(server_id) else None
-        if mapping is None or not _may_see(request.caller, mapping.project_id, mapping.user_id):
+        if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
         request.authorize("os_compute_api:servers:show")
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
@@ -111,7 +111,7 @@ class ServerHandlers:
             return _show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
-        return _server_response(request, _show_item(request, row), cell, Route.LIVE)
+        return _server_response(request, show_item(request, row), cell, Route.LIVE)
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
@@ -198,7 +198,8 @@ def _full_template(request: ComputeRequest) -> ItemTemplate:
     )
 
 
-def _show_item(request: ComputeRequest, row: InstanceRow) -> bytes:
+def show_item(request: ComputeRequest, row: InstanceRow) -> bytes:
+    """The JSON of one server as `GET /servers/{id}` shows it."""
     template = _full_template(request)
     item = template.render(template.pick(to_document(row.cell_uuid, row.revision, row.record).view))
     if request.minor < _SERVER_GROUPS_SINCE:
@@ -224,12 +225,6 @@ def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Ro
     answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
     headers = proof_headers(Page((item,), None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
-
-
-def _may_see(caller: Caller, project_id: str | None, user_id: str | None) -> bool:
-    if caller.is_admin:
-        return True
-    return user_id == caller.user_id if caller.project_id is None else project_id == caller.project_id
 
 
 def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:

@@ -30,6 +30,12 @@ class Caller:
         """Whether the rule `context_is_admin` holds: the role `admin`, in whatever project."""
         return "admin" in self.roles
 
+    def may_see(self, project_id: str | None, user_id: str | None) -> bool:
+        """Whether what belongs to that project and user is there for this caller: all of it for administrators."""
+        if self.is_admin:
+            return True
+        return user_id == self.user_id if self.project_id is None else project_id == self.project_id
+
     def has_role(self, role: str) -> bool:
         """Whether the caller has `role`, itself or implied by another one."""
         return role in with_implied(self.roles)

@@ -1,0 +1,47 @@
+"""Finding the server that an address names, before something is done with it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from api.compute.endpoint import ComputeRequest
+from api.compute.fleet_access import FleetAccess
+from api.errors import NotSupportedError, ServerNotFoundError
+from cells.accepting import Acceptance
+from cells.model import Cell, InstanceRow
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that the caller may see, as its cell had it a moment ago."""
+
+    cell: Cell
+    row: InstanceRow
+    acceptance: Acceptance
+
+    @property
+    def uuid(self) -> str:
+        return self.row.uuid
+
+
+async def find_server(access: FleetAccess, request: ComputeRequest, *, also_deleted: bool = False) -> FoundServer:
+    """The server that the address of `request` names as `server_id`.
+
+    Raises ServerNotFoundError for an unknown one and for one of somebody else, who look the same; NotSupportedError for
+    one in a cell that can only be read, CellUnreachableError and FleetUnreachableError.
+    """
+    server_id: str = request.http.path_params["server_id"]
+    found = await access.ask(partial(_find, access, request, server_id))
+    if found is None or (found.row.record["deleted"] and not also_deleted):
+        raise ServerNotFoundError(server_id)
+    return found
+
+
+def _find(access: FleetAccess, request: ComputeRequest, server_id: str) -> FoundServer | None:
+    mapping = access.fleet.mapping_of(server_id)
+    if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
+        return None
+    cell = next((cell for cell in access.native.cells() if cell.uuid == mapping.cell_uuid), None)
+    if cell is None:
+        raise NotSupportedError("The cell of this server can only be read.")
+    row = access.native.find(cell, server_id)
+    return None if row is None else FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
