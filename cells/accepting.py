@@ -158,6 +158,16 @@ class Acceptance:
             add_jobs(connection, action.name, [job], order.request, now)
             return self._row(instance)
 
+    def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
+        """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
+        check_values(values)
+        with self._failures(), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            instance.change(
+                INSTANCE_UPDATE, values, self._clock(), publisher_id=self._publisher(Source.API), request=request
+            )
+            return self._row(instance)
+
     def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> None:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
         with self._failures(), writing(self._engine) as connection:

@@ -117,7 +117,7 @@ class Body(Generic[M]):
         if not isinstance(document, dict):
             raise BadRequestError(f"{document!r} is not of type 'object'")
         try:
-            return self.model(minor).model_validate(document, extra="ignore" if is_relaxed else "forbid")
+            return self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
         except ValidationError as error:
             raise _refusal(error, document) from None
 

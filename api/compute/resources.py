@@ -9,13 +9,18 @@ from api.compute.flavor_extra_specs import ExtraSpecHandlers
 from api.compute.flavors import FlavorHandlers
 from api.compute.fleet_access import FleetAccess
 from api.compute.hypervisors import HypervisorHandlers
+from api.compute.instance_actions import InstanceActionHandlers
 from api.compute.keypairs import KeypairHandlers
 from api.compute.limits import LimitHandlers
+from api.compute.migrations import MigrationHandlers
 from api.compute.parameters import PARAMETERS
 from api.compute.query_parameters import QueryParameters
 from api.compute.quotas import QuotaHandlers
 from api.compute.routes import Route, gone
+from api.compute.server_actions import ServerActionHandlers
+from api.compute.server_create import ServerCreation
 from api.compute.server_groups import ServerGroupHandlers
+from api.compute.server_update import ServerChangeHandlers
 from api.compute.servers import ServerHandlers
 from api.compute.services import ServiceHandlers
 from api.compute.tenant_usage import TenantUsageHandlers
@@ -30,6 +35,11 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,))
+    yield from ServerCreation(access).routes()
+    yield from ServerChangeHandlers(access).routes()
+    yield from ServerActionHandlers(access).routes()
+    yield from InstanceActionHandlers(access).routes()
+    yield from MigrationHandlers(access).routes()
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()

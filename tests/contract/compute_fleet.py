@@ -25,7 +25,9 @@ from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
 from cells.native_cells import NativeCells
+from cells.nodes import Capacity, NewHost
 from cells.operations import InstanceOperations
+from cells.worker import Worker
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
@@ -143,6 +145,20 @@ class ComputeFleet:
         """A new instance; returns its uuid."""
         defaults = {"project_id": "demo", "user_id": "ada", "display_name": "server", "image_ref": ""}
         return self.operations(cell).create(defaults | values).uuid
+
+    def add_hosts(self, count: int = 2) -> None:
+        """Some hosts in each cell, in a zone called like the cell."""
+        size = Capacity(vcpus=64, memory_mib=262_144, disk_gib=4000)
+        for name, cell in self.cells.items():
+            hosts = [NewHost(f"{name}-host{number}", size, name) for number in range(count)]
+            self.native.nodes(cell).add_hosts(hosts)
+
+    def work(self) -> None:
+        """Let the workers of all cells finish what was accepted."""
+        for name, cell in self.cells.items():
+            worker = Worker(self._engines[name], self.fleet, cell)
+            while worker.run_once():
+                pass
 
     def fill(self, count: int = 12, **values: Any) -> list[str]:
         """Instances over all cells, the newest first; they are indexed too."""

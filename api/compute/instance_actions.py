@@ -1,0 +1,135 @@
+"""`/servers/{id}/os-instance-actions` (contracts/nova-rest, 3.4): what was done to a server, also to a deleted one."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.endpoint import ComputeRequest
+from api.compute.fleet_access import FleetAccess
+from api.compute.paging import next_link, paging_of
+from api.compute.query_parameters import QueryParameters
+from api.compute.routes import Route
+from api.compute.server_lookup import FoundServer, find_server
+from api.compute.times import time_of, without_zone
+from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError
+from cells.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
+
+_DELETED_SINCE = 21
+_EVENTS_FOR_ALL_SINCE = 51
+_PAGES_SINCE = 58
+_HOSTS_SINCE = 62
+_BEFORE_SINCE = 66
+_DETAILS_SINCE = 84
+_LIST_PARAMETERS = QueryParameters(
+    {"limit": _PAGES_SINCE, "marker": _PAGES_SINCE, "changes-since": _PAGES_SINCE, "changes-before": _BEFORE_SINCE},
+    refuses_unknown_since=_PAGES_SINCE,
+)
+
+
+class InstanceActionHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        many = "/servers/{server_id}/os-instance-actions"
+        return [
+            Route("GET", many, self.index, query=_LIST_PARAMETERS, errors=(400, 403, 404)),
+            Route("GET", many + "/{action_request_id}", self.show, errors=(403, 404)),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        since = time_of(request, "changes-since") if request.minor >= _PAGES_SINCE else None
+        before = time_of(request, "changes-before") if request.minor >= _BEFORE_SINCE else None
+        if since is not None and before is not None and before < since:
+            raise BadRequestError("The value of changes-since must be less than or equal to changes-before.")
+        server = await self._find(request)
+        request.authorize("os_compute_api:os-instance-actions:list")
+        actions = await self._access.ask(partial(self._log(server).actions, server.uuid))
+        document: dict[str, Any] = {}
+        if request.minor >= _PAGES_SINCE:
+            paging = paging_of(request, self._access.max_limit)
+            actions = _after_marker(_changed_between(actions, since, before), paging.marker)[: paging.limit]
+            path = f"servers/{server.uuid}/os-instance-actions"
+            links = next_link(request, path, paging, [action.request_id for action in actions])
+            document = {"links": links} if links else {}
+        return json_answer({"instanceActions": [_item(request, action) for action in actions], **document})
+
+    async def show(self, request: ComputeRequest) -> Response:
+        server = await self._find(request)
+        request.authorize("os_compute_api:os-instance-actions:show")
+        wanted: str = request.http.path_params["action_request_id"]
+        found = await self._access.ask(partial(self._log(server).find, server.uuid, wanted))
+        if found is None:
+            raise NotFoundError(f"Action for request_id {wanted} on instance {server.uuid} not found")
+        action, events = found
+        item = _item(request, action)
+        if request.caller.is_admin or request.minor >= _EVENTS_FOR_ALL_SINCE:
+            project_id = server.row.record["project_id"]
+            item["events"] = [_event(request, event, project_id) for event in events]
+        return json_answer({"instanceAction": item})
+
+    async def _find(self, request: ComputeRequest) -> FoundServer:
+        return await find_server(self._access, request, also_deleted=request.minor >= _DELETED_SINCE)
+
+    def _log(self, server: FoundServer) -> InstanceActionLog:
+        return InstanceActionLog(self._access.native.engine(server.cell), server.cell)
+
+
+def _changed_between(
+    actions: Sequence[InstanceAction], since: int | None, before: int | None
+) -> Sequence[InstanceAction]:
+    return [
+        action
+        for action in actions
+        if (since is None or action.updated_at >= since) and (before is None or action.updated_at <= before)
+    ]
+
+
+def _after_marker(actions: Sequence[InstanceAction], marker: str | None) -> Sequence[InstanceAction]:
+    """Raises MarkerNotFoundError."""
+    if marker is None:
+        return actions
+    for position, action in enumerate(actions):
+        if action.request_id == marker:
+            return actions[position + 1 :]
+    raise MarkerNotFoundError(marker)
+
+
+def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
+    item = {
+        "action": action.action,
+        "instance_uuid": action.instance_uuid,
+        "request_id": action.request_id,
+        "user_id": action.user_id,
+        "project_id": action.project_id,
+        "start_time": without_zone(action.start_time),
+        "message": action.message,
+    }
+    if request.minor >= _PAGES_SINCE:
+        item["updated_at"] = without_zone(action.updated_at)
+    return item
+
+
+def _event(request: ComputeRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
+    is_admin = request.caller.is_admin
+    item: dict[str, Any] = {
+        "event": event.event,
+        "start_time": without_zone(event.start_time),
+        "finish_time": None if event.finish_time is None else without_zone(event.finish_time),
+        "result": event.result,
+    }
+    if is_admin:
+        item["traceback"] = event.traceback
+    if request.minor >= _HOSTS_SINCE:
+        # As for servers: whoever may not know the host sees that two are the same, and no more.
+        text = f"{project_id}{event.host}".encode()
+        item["hostId"] = hashlib.sha224(text).hexdigest() if event.host else ""
+        if is_admin:
+            item["host"] = event.host
+    if request.minor >= _DETAILS_SINCE and is_admin:
+        item["details"] = event.details
+    return item

@@ -1,0 +1,270 @@
+"""`POST /servers` (contracts/nova-rest, section 1)."""
+
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.block_devices import check_block_devices
+from api.compute.endpoint import ComputeRequest
+from api.compute.fleet_access import FleetAccess
+from api.compute.new_addresses import addresses_of, check_networks
+from api.compute.routes import Route
+from api.compute.server_create_body import CREATE_SERVER, CreateServer, NewServer
+from api.errors import BadRequestError, ForbiddenError, NotSupportedError
+from cells.choose_cell import CellNodesNow, choose_cell, survey, zones
+from cells.errors import ResourceNotFoundError
+from cells.flavors import Flavor
+from cells.model import InstanceRow
+from cells.nodes import ComputeNode
+from cells.placement import Wish, demand_of
+from cells.quotas import check
+from cells.server_groups import ServerGroup
+from cells.usage import check_new_instances
+
+_DESCRIPTIONS_SINCE = 19
+_MAX_FILES, _MAX_PATH, _MAX_CONTENT = 5, 255, 10_240
+_PASSWORD_LENGTH = 12
+_PASSWORD_LETTERS = string.ascii_letters + string.digits
+_DEFAULT_GROUPS = ["default"]
+
+
+def new_password() -> str:
+    return "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the new servers shall go. is_forced: the zone named the host, which only an administrator may do."""
+
+    zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+    is_forced: bool = False
+
+
+class ServerCreation:
+    """Accepts new servers: whatever can be refused is refused before anything is written."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/servers",
+                self.create,
+                body=CREATE_SERVER,
+                success=(202,),
+                errors=(400, 403, 409, 501),
+            )
+        ]
+
+    async def create(self, request: ComputeRequest) -> Response:
+        wanted = await CREATE_SERVER.read(request)
+        server = wanted.server
+        request.authorize("os_compute_api:servers:create")
+        place = _place(server)
+        if place.is_forced:
+            request.authorize("os_compute_api:servers:create:forced_host")
+        elif place.host or place.node:
+            request.authorize("compute:servers:create:requested_destination")
+        count = _count(server)
+        password = server.admin_pass or new_password()
+        rows = await self._access.act(partial(self._accept, request, wanted, place, count))
+        return _answer(request, server, rows, password)
+
+    def _accept(
+        self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int
+    ) -> Sequence[InstanceRow]:
+        fleet, native, server = self._access.fleet, self._access.native, wanted.server
+        project_id = request.caller.project_id
+        if project_id is None:
+            raise ForbiddenError("os_compute_api:servers:create")
+        flavor = self._flavor(request, server.flavor_ref)
+        _check_sources(server, count)
+        check(fleet.quotas.limits(project_id), {}, {"metadata_items": len(server.metadata)})
+        keypairs = self._keypairs(request, server.key_name)
+        group = self._group(request, wanted.scheduler_hints)
+        surveyed = survey(native, self._access.timeout_s)
+        _check_place(place, surveyed)
+        check_new_instances(fleet, native, project_id, flavor, count)
+        common = _common_values(request, wanted, flavor, place) | {
+            "keypairs": keypairs,
+            "server_groups": [] if group is None else [group.uuid],
+        }
+        values = [_own_values(server, common, number, count) for number in range(count)]
+        uuids = [str(each["uuid"]) for each in values]
+        parameters = _parameters(place, group, uuids, count)
+        wish = Wish(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
+        cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count)
+        if cell is None:
+            raise NotSupportedError("This fleet has no native cell that could take a new server.")
+        if group is not None:
+            limit = fleet.quotas.limits(project_id)["server_group_members"]
+            fleet.server_groups.add_members(group.uuid, uuids, limit=limit)
+        return native.acceptance(fleet, cell).create(values, parameters, request.origin)
+
+    def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
+        caller = request.caller
+        try:
+            flavor = self._access.fleet.flavors.find(flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
+        except ResourceNotFoundError as error:
+            raise BadRequestError(f"Flavor {flavor_id} could not be found.") from error
+        if flavor.disabled:
+            raise BadRequestError(f"Flavor {flavor_id} could not be found.")
+        if flavor.root_gb == 0:
+            request.authorize("os_compute_api:servers:create:zero_disk_flavor")
+        return flavor
+
+    def _keypairs(self, request: ComputeRequest, name: str | None) -> list[dict[str, Any]]:
+        if name is None:
+            return []
+        try:
+            return [self._access.fleet.keypairs.find(request.caller.user_id, name).payload()]
+        except ResourceNotFoundError as error:
+            raise BadRequestError("Invalid key_name provided.") from error
+
+    def _group(self, request: ComputeRequest, hints: Mapping[str, Any]) -> ServerGroup | None:
+        hint = hints.get("group")
+        uuid = hint[0] if isinstance(hint, list) and hint else hint
+        if not uuid:
+            return None
+        project_id = None if request.caller.is_admin else request.caller.project_id
+        try:
+            return self._access.fleet.server_groups.find(str(uuid), project_id=project_id)
+        except ResourceNotFoundError as error:
+            raise BadRequestError(f"Instance group {uuid} could not be found.") from error
+
+
+def _count(server: NewServer) -> int:
+    """How many servers: as many as can be had up to `max_count`; we create all or none. Raises BadRequestError."""
+    least = server.min_count or 1
+    most = server.max_count or least
+    if least > most:
+        raise BadRequestError("min_count must be <= max_count")
+    if most > 1 and server.later("hostname") is not None:
+        raise BadRequestError("Unable to allocate a single hostname to multiple instances")
+    return most
+
+
+def _place(server: NewServer) -> _Place:
+    """Raises BadRequestError."""
+    zone, host, node = server.availability_zone, server.later("host"), server.later("hypervisor_hostname")
+    if zone is None or ":" not in zone:
+        return _Place(zone, host, node)
+    parts = zone.split(":")
+    if len(parts) > len(("zone", "host", "node")):
+        raise BadRequestError(f"Unable to parse availability_zone: {zone}")
+    if host or node:
+        raise BadRequestError("Requested host or node together with an availability zone that names one.")
+    name, forced_host, forced_node = (*parts, "")[:3]
+    return _Place(name or None, forced_host or None, forced_node or None, is_forced=bool(forced_host or forced_node))
+
+
+def _check_sources(server: NewServer, count: int) -> None:
+    """Raises BadRequestError, ForbiddenError (files) and NotSupportedError (volumes)."""
+    if server.block_device_mapping and server.block_device_mapping_v2:
+        raise BadRequestError("Using different block_device_mapping syntaxes is not allowed in the same request.")
+    check_block_devices(server.block_device_mapping_v2, server.image_ref)
+    if server.block_device_mapping:
+        raise NotSupportedError("This fleet has no volumes: native cells have local disks only.")
+    if not server.image_ref:
+        raise BadRequestError("Invalid imageRef provided.")
+    check_networks(server.networks, count)
+    files = server.later("personality") or []
+    if len(files) > _MAX_FILES or any(
+        len(file.path) > _MAX_PATH or len(file.contents) * 3 // 4 > _MAX_CONTENT for file in files
+    ):
+        raise ForbiddenError("injected_files")
+
+
+def _check_place(place: _Place, surveyed: Sequence[CellNodesNow]) -> None:
+    """Raises BadRequestError for a zone, host or node that there is not."""
+    if place.zone is not None and place.zone not in zones(surveyed) and not place.is_forced:
+        raise BadRequestError("The requested availability zone is not available")
+    if place.is_forced or not (place.host or place.node):
+        return
+
+    def is_named(node: ComputeNode) -> bool:
+        return place.host in {None, node.service.host} and place.node in {None, node.hypervisor_hostname}
+
+    if not any(is_named(node) for now in surveyed for node in now.nodes):
+        raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
+
+
+def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor, place: _Place) -> dict[str, Any]:
+    """What all new servers of a request have in common, as fields of their records."""
+    server, caller = wanted.server, request.caller
+    zone = None if place.is_forced else place.zone
+    names = [group.name for group in server.security_groups or []]
+    return {
+        "project_id": caller.project_id,
+        "user_id": caller.user_id,
+        "display_description": server.name if request.minor < _DESCRIPTIONS_SINCE else server.later("description"),
+        "flavor": flavor.payload(),
+        "instance_type_id": flavor.number,
+        "image_ref": server.image_ref or "",
+        "key_name": server.key_name,
+        "user_data": server.user_data or None,
+        "config_drive": "True" if server.config_drive else "",
+        "metadata": dict(server.metadata),
+        "tags": sorted(server.later("tags") or []),
+        "security_groups": [] if server.networks == "none" else names or _DEFAULT_GROUPS,
+        "access_ip_v4": server.access_ip_v4,
+        "access_ip_v6": server.access_ip_v6,
+        "auto_disk_config": server.disk_config == "AUTO",
+        "availability_zone": zone,
+        "pinned_availability_zone": zone,
+        "scheduler_hints": wanted.scheduler_hints or None,
+        "trusted_image_certificates": server.later("trusted_image_certificates"),
+        "reservation_id": f"r-{secrets.token_hex(4)}",
+    }
+
+
+def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count: int) -> dict[str, Any]:
+    uuid = str(uuid4())
+    values = {
+        **common,
+        "uuid": uuid,
+        "launch_index": number,
+        "display_name": server.name if count == 1 else f"{server.name}-{number + 1}",
+        "ip_addresses": addresses_of(server.networks, uuid),
+    }
+    hostname = server.later("hostname")
+    return values if hostname is None else {**values, "hostname": hostname}
+
+
+def _parameters(place: _Place, group: ServerGroup | None, uuids: Sequence[str], count: int) -> dict[str, Any]:
+    """What the steps of the creation need to know."""
+    parameters: dict[str, Any] = {"host": place.host, "node": place.node, "count": count}
+    if group is not None:
+        parameters["group"] = {
+            "policy": group.policy,
+            "members": [*group.members, *uuids],
+            "max_per_host": group.max_server_per_host,
+        }
+    return parameters
+
+
+def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
+    first = rows[0]
+    if server.return_reservation_id:
+        return json_answer({"reservation_id": first.record["reservation_id"]}, 202)
+    links = request.links.of_server(first.uuid)
+    groups = [{"name": group.name} for group in server.security_groups or []] or [{"name": "default"}]
+    document = {
+        "id": first.uuid,
+        "links": links,
+        "OS-DCF:diskConfig": server.disk_config,
+        "security_groups": groups,
+        "adminPass": password,
+    }
+    return json_answer({"server": document}, 202, {"Location": links[0]["href"]})

@@ -1,0 +1,87 @@
+"""Which cell new instances go to: the one with the most room for them, of those that answer in time."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import structlog
+
+from cells.errors import CellUnreachableError
+from cells.model import Cell
+from cells.native_cells import NativeCells
+from cells.nodes import Capacity, ComputeNode
+from cells.placement import Wish, may_take
+
+_log = structlog.get_logger(__name__)
+
+_MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CellNodesNow:
+    """A cell that may take new instances, and its nodes as they were a moment ago."""
+
+    cell: Cell
+    nodes: Sequence[ComputeNode]
+
+
+def survey(native: NativeCells, timeout_s: float) -> Sequence[CellNodesNow]:
+    """The nodes of every cell that is enabled and answers in time, in the order of the registry.
+
+    Raises FleetUnreachableError.
+    """
+    cells = [cell for cell in native.cells() if not cell.disabled]
+    if not cells:
+        return []
+    threads = ThreadPoolExecutor(min(_MOST_AT_ONCE, len(cells)), thread_name_prefix="survey")
+    try:
+        asked = {cell.uuid: threads.submit(_nodes, native, cell) for cell in cells}
+        wait(asked.values(), timeout_s)
+        found = []
+        for cell in cells:
+            answer = asked[cell.uuid]
+            try:
+                if answer.done():
+                    found.append(CellNodesNow(cell, answer.result()))
+                else:
+                    _log.warning("survey.cell_unreachable", cell=cell.name, reason=f"no answer within {timeout_s:g} s")
+            except CellUnreachableError as error:
+                _log.warning("survey.cell_unreachable", cell=cell.name, reason=error.reason)
+        return found
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def choose_cell(surveyed: Sequence[CellNodesNow], demand: Capacity, wish: Wish, count: int) -> Cell | None:
+    """The cell with the most free memory among those with room for `count` instances of `demand`.
+
+    When none has it, one that has some of the wished nodes, and at last any: there the scheduling fails, and says so.
+    None only when no cell was surveyed.
+    """
+
+    def rank(now: CellNodesNow) -> tuple[int, int]:
+        wished = [node for node in now.nodes if may_take(node, wish)]
+        room = sum(_how_many(node.free, demand) for node in wished)
+        return min(count, room), sum(node.free.memory_mib for node in wished)
+
+    best = max(surveyed, key=rank, default=None)
+    return None if best is None else best.cell
+
+
+def zones(surveyed: Sequence[CellNodesNow]) -> set[str]:
+    """The availability zones that have a host which may take new instances."""
+    return {node.service.availability_zone for now in surveyed for node in now.nodes if node.is_available}
+
+
+def _nodes(native: NativeCells, cell: Cell) -> Sequence[ComputeNode]:
+    return native.nodes(cell).nodes()
+
+
+def _how_many(free: Capacity, demand: Capacity) -> int:
+    """How often `demand` fits into `free`; an instance that takes up nothing fits once."""
+    pairs = (
+        (free.vcpus, demand.vcpus),
+        (free.memory_mib, demand.memory_mib),
+        (free.disk_gib, demand.disk_gib),
+    )
+    return max(0, min((have // need for have, need in pairs if need), default=1))

@@ -1,0 +1,287 @@
+"""`POST`, `PUT` and `DELETE /servers`, by microversion: what is accepted, what is answered, what comes of it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
+UNKNOWN = "11111111-2222-4333-8444-555555555555"
+MINIMAL = {"name": "web", "flavorRef": "1", "imageRef": IMAGE}
+ANSWER = {"id", "links", "OS-DCF:diskConfig", "security_groups", "adminPass"}
+ADMIN = {"X-Project-Id": "red", "X-User-Id": "ada"}
+MEMBER = ADMIN | {"X-Roles": "member"}
+BLUE = {"X-Project-Id": "blue", "X-User-Id": "bob", "X-Roles": "member"}
+READER = ADMIN | {"X-Roles": "reader"}
+CHANGED = {
+    *("id", "name", "status", "user_id", "tenant_id", "hostId", "image", "flavor", "created", "updated", "addresses"),
+    *("links", "metadata", "accessIPv4", "accessIPv6", "OS-DCF:diskConfig"),
+}
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.add_hosts()
+        fleet.fleet.quotas.set_limits("red", {"instances": 1000, "cores": 10_000, "ram": 10_000_000})
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+def post(
+    api: Api,
+    values: dict[str, Any],
+    version: str = "2.1",
+    caller: dict[str, str] = MEMBER,
+    hints: dict[str, str] | None = None,
+) -> httpx.Response:
+    body = {"server": MINIMAL | values} | ({} if hints is None else {"os:scheduler_hints": hints})
+    return api.request("POST", "/v2.1/servers", caller | microversion(version), json=body)
+
+
+def create(api: Api, fleet: ComputeFleet, version: str = "2.1", **values: Any) -> str:
+    """A server that has been built."""
+    response = post(api, values, version)
+    assert response.status_code == 202, response.text
+    fleet.work()
+    return str(response.json()["server"]["id"])
+
+
+def show(api: Api, server_id: str, version: str = "2.100") -> dict[str, Any]:
+    response = api.get(f"/v2.1/servers/{server_id}", ADMIN, microversion(version))
+    assert response.status_code == 200, response.text
+    return dict(response.json()["server"])
+
+
+def message(response: httpx.Response) -> str:
+    [fault] = response.json().values()
+    return str(fault["message"])
+
+
+def test_server_is_being_built_at_once_and_active_when_its_host_is_done(api: Api, fleet: ComputeFleet) -> None:
+    response = post(api, {"metadata": {"role": "web"}})
+    assert response.status_code == 202
+    server = response.json()["server"]
+    assert set(server) == ANSWER
+    assert server["security_groups"] == [{"name": "default"}]
+    assert len(server["adminPass"]) == 12
+    assert response.headers["location"] == server["links"][0]["href"] == f"http://api.test/v2.1/servers/{server['id']}"
+    building = show(api, server["id"])
+    assert (building["status"], building["OS-EXT-STS:task_state"], building["hostId"]) == ("BUILD", "scheduling", "")
+    assert (building["addresses"], building["OS-EXT-SRV-ATTR:host"], building["progress"]) == ({}, None, 0)
+    fleet.work()
+    active = show(api, server["id"])
+    assert (active["status"], active["OS-EXT-STS:task_state"]) == ("ACTIVE", None)
+    assert active["addresses"]["private"][0]["version"] == 4
+    assert active["metadata"] == {"role": "web"}
+    assert active["OS-EXT-SRV-ATTR:host"] in {f"{cell}-host{number}" for cell in fleet.cells for number in range(2)}
+
+
+def test_everything_that_was_asked_for_is_shown(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(
+        api,
+        fleet,
+        "2.100",
+        networks="auto",
+        description="first of many",
+        tags=["b", "a", "b"],
+        user_data="aGVsbG8=",
+        config_drive="yes",
+        accessIPv4="10.1.2.3",
+        availability_zone="east",
+        hostname="guest.example.org",
+        security_groups=[{"name": "web"}],
+        **{"OS-DCF:diskConfig": "AUTO"},
+    )
+    server = show(api, server_id)
+    assert {name: server[name] for name in ("name", "description", "tags", "config_drive", "accessIPv4")} == {
+        "name": "web",
+        "description": "first of many",
+        "tags": ["a", "b"],
+        "config_drive": "True",
+        "accessIPv4": "10.1.2.3",
+    }
+    assert server["OS-EXT-AZ:availability_zone"] == server["pinned_availability_zone"] == "east"
+    assert server["OS-EXT-SRV-ATTR:host"].startswith("east-")
+    assert (server["OS-EXT-SRV-ATTR:hostname"], server["OS-DCF:diskConfig"]) == ("guest.example.org", "AUTO")
+    assert server["security_groups"] == [{"name": "web"}]
+    assert server["image"]["id"] == IMAGE
+
+
+def test_description_is_the_name_until_218_and_null_after(api: Api, fleet: ComputeFleet) -> None:
+    assert show(api, create(api, fleet, "2.18"))["description"] == "web"
+    assert show(api, create(api, fleet, "2.19"))["description"] is None
+
+
+def test_several_servers_are_numbered_and_the_first_is_described(api: Api, fleet: ComputeFleet) -> None:
+    response = post(api, {"name": "many", "min_count": "2", "max_count": 3})
+    assert set(response.json()["server"]) == ANSWER
+    names = [server["name"] for server in api.get("/v2.1/servers?name=many", ADMIN).json()["servers"]]
+    assert sorted(names) == ["many-1", "many-2", "many-3"]
+
+
+def test_reservation_is_one_key_without_a_location(api: Api) -> None:
+    response = post(api, {"return_reservation_id": True, "max_count": 2})
+    assert response.status_code == 202
+    assert set(response.json()) == {"reservation_id"}
+    assert "location" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("version", "values"),
+    [
+        ("2.37", {}),
+        ("2.36", {"networks": "none"}),
+        ("2.57", {"networks": "none", "personality": []}),
+        ("2.51", {"networks": "none", "tags": ["a"]}),
+        ("2.73", {"networks": "none", "host": "north-host0"}),
+        ("2.1", {"flavorRef": "no-such"}),
+        ("2.1", {"imageRef": ""}),
+        ("2.1", {"key_name": "no-such"}),
+        ("2.1", {"user_data": None}),
+        ("2.1", {"user_data": "a"}),
+        ("2.1", {"accessIPv4": ""}),
+        ("2.1", {"name": " blank"}),
+        ("2.1", {"min_count": 3, "max_count": 2}),
+        ("2.1", {"availability_zone": "no-such"}),
+        ("2.1", {"availability_zone": "a:b:c:d"}),
+        ("2.1", {"networks": [{"port": UNKNOWN}]}),
+        ("2.1", {"networks": [{"fixed_ip": "10.0.0.1"}]}),
+        ("2.1", {"block_device_mapping_v2": [{"source_type": "image", "uuid": IMAGE, "boot_index": 1}]}),
+        ("2.90", {"networks": "none", "hostname": "web", "max_count": 2}),
+        ("2.1", {"colour": "red"}),
+    ],
+)
+def test_request_that_makes_no_sense_is_refused(api: Api, version: str, values: dict[str, Any]) -> None:
+    assert post(api, values, version, ADMIN).status_code == 400
+
+
+def test_bodies_that_are_none_are_refused(api: Api) -> None:
+    documents: list[object] = [None, [], {}, {"server": MINIMAL, "other": 1}, {"server": []}]
+    for document in documents:
+        assert api.request("POST", "/v2.1/servers", MEMBER, json=document).status_code == 400
+
+
+def test_image_on_a_local_root_disk_is_the_same_as_the_image(api: Api) -> None:
+    root = {"source_type": "image", "destination_type": "local", "uuid": IMAGE, "boot_index": 0}
+    assert post(api, {"block_device_mapping_v2": [root]}).status_code == 202
+    volume = {"source_type": "volume", "destination_type": "volume", "uuid": UNKNOWN, "boot_index": 0}
+    assert post(api, {"block_device_mapping_v2": [volume], "imageRef": ""}).status_code == 501
+
+
+def test_only_administrators_choose_the_host(api: Api, fleet: ComputeFleet) -> None:
+    forced = {"availability_zone": "south:south-host1"}
+    refused = post(api, forced)
+    assert (refused.status_code, "servers:create:forced_host" in message(refused)) == (403, True)
+    wanted = {"networks": "none", "host": "south-host1"}
+    assert post(api, wanted, "2.74").status_code == 403
+    assert post(api, wanted | {"host": "no-such"}, "2.74", ADMIN).status_code == 400
+    for values, version in ((forced, "2.1"), (wanted, "2.74")):
+        created = post(api, values, version, ADMIN)
+        assert created.status_code == 202, created.text
+        fleet.work()
+        server = show(api, created.json()["server"]["id"])
+        assert server["OS-EXT-SRV-ATTR:host"] == "south-host1"
+        assert server["pinned_availability_zone"] is None
+
+
+def test_group_keeps_its_members_apart(api: Api, fleet: ComputeFleet) -> None:
+    group = fleet.fleet.server_groups.create("apart", "anti-affinity", project_id="red", user_id="ada")
+    hints = {"group": group.uuid, "note": "kept"}
+    ids = [
+        post(api, {"availability_zone": "north"}, hints=hints).json()["server"]["id"],
+        post(api, {"availability_zone": "north"}, hints=hints).json()["server"]["id"],
+    ]
+    fleet.work()
+    servers = [show(api, server_id) for server_id in ids]
+    assert {server["OS-EXT-SRV-ATTR:host"] for server in servers} == {"north-host0", "north-host1"}
+    assert [server["server_groups"] for server in servers] == [[group.uuid]] * 2
+    third = post(api, {"availability_zone": "north"}, hints=hints).json()["server"]["id"]
+    fleet.work()
+    assert show(api, third)["status"] == "ERROR"
+    unknown = post(api, {}, hints={"group": UNKNOWN})
+    assert unknown.status_code == 400
+
+
+def test_nothing_fits_is_an_error_with_a_fault(api: Api, fleet: ComputeFleet) -> None:
+    created = post(api, {"availability_zone": "north:no-such-host"}, "2.1", ADMIN)
+    fleet.work()
+    server = show(api, created.json()["server"]["id"])
+    assert (server["status"], server["OS-EXT-SRV-ATTR:host"], server["fault"]["code"]) == ("ERROR", None, 500)
+    assert "No valid host" in server["fault"]["message"]
+
+
+def test_quota_is_a_matter_of_permission(api: Api, fleet: ComputeFleet) -> None:
+    fleet.fleet.quotas.set_limits("blue", {"instances": 1})
+    assert post(api, {}, caller=BLUE).status_code == 202
+    refused = post(api, {}, caller=BLUE)
+    assert (refused.status_code, "forbidden" in refused.json()) == (403, True)
+    assert post(api, {"metadata": {f"k{number}": "v" for number in range(129)}}).status_code == 403
+
+
+def test_reader_may_not_create_change_or_delete(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(api, fleet)
+    assert post(api, {}, caller=READER).status_code == 403
+    assert api.request("PUT", f"/v2.1/servers/{server_id}", READER, json={"server": {}}).status_code == 403
+    assert api.request("DELETE", f"/v2.1/servers/{server_id}", READER).status_code == 403
+
+
+def test_servers_of_others_are_not_there(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(api, fleet)
+    assert api.request("PUT", f"/v2.1/servers/{server_id}", BLUE, json={"server": {}}).status_code == 404
+    assert api.request("DELETE", f"/v2.1/servers/{server_id}", BLUE).status_code == 404
+    for unknown in (UNKNOWN, "no-uuid"):
+        assert api.request("DELETE", f"/v2.1/servers/{unknown}", MEMBER).status_code == 404
+
+
+def test_update_answers_with_the_keys_of_its_microversion(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(api, fleet)
+
+    def put(version: str, **values: Any) -> dict[str, Any]:
+        url = f"/v2.1/servers/{server_id}"
+        response = api.request("PUT", url, MEMBER | microversion(version), json={"server": values})
+        assert response.status_code == 200, response.text
+        return dict(response.json()["server"])
+
+    renamed = put("2.1", name="db", accessIPv6="fe80::1")
+    assert set(renamed) == CHANGED | {"progress"}
+    assert (renamed["name"], renamed["accessIPv6"]) == ("db", "fe80::1")
+    assert set(renamed["addresses"]["private"][0]) == {"version", "addr"}
+    assert put("2.19", description=None)["description"] is None
+    assert set(put("2.73")) == CHANGED | {
+        *("progress", "locked", "description", "tags", "trusted_image_certificates", "server_groups"),
+        "locked_reason",
+    }
+    assert set(put("2.75")) == set(api.get(f"/v2.1/servers/{server_id}", MEMBER, microversion("2.75")).json()["server"])
+    assert put("2.90", hostname="guest")["name"] == "db"
+    too_new = {"server": {"description": "x"}}
+    assert api.request("PUT", f"/v2.1/servers/{server_id}", MEMBER, json=too_new).status_code == 400
+
+
+def test_pin_can_be_set_to_the_present_zone_and_taken_away(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(api, fleet, availability_zone="east")
+
+    def pin(zone: str | None) -> int:
+        body = {"server": {"pinned_availability_zone": zone}}
+        headers = MEMBER | microversion("2.104")
+        return api.request("PUT", f"/v2.1/servers/{server_id}", headers, json=body).status_code
+
+    assert [pin(zone) for zone in ("east", "north", None, "east")] == [200, 409, 200, 200]
+
+
+def test_deleted_server_is_gone_when_its_host_is_done(api: Api, fleet: ComputeFleet) -> None:
+    server_id = create(api, fleet)
+    url = f"/v2.1/servers/{server_id}"
+    assert api.request("DELETE", url, MEMBER).status_code == 204
+    assert show(api, server_id)["OS-EXT-STS:task_state"] == "deleting"
+    assert api.request("DELETE", url, MEMBER).status_code == 204
+    fleet.work()
+    assert api.get(url, ADMIN).status_code == 404
+    assert api.request("DELETE", url, MEMBER).status_code == 404
