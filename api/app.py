@@ -13,6 +13,7 @@ from starlette.responses import Response
 from api.compute.endpoint import Door
 from api.compute.faults import fault, no_such_route
 from api.compute.fleet_access import FleetAccess
+from api.compute.openapi import OpenApiDocument
 from api.compute.resources import compute_routes
 from api.compute.routes import METHODS, RouteTable
 from api.compute.servers import ServerHandlers
@@ -94,6 +95,7 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     app.add_route("/v2.1", versions.newest, methods=["GET"])
     app.add_route("/v2.1/", versions.newest, methods=["GET"])
     table = RouteTable(compute_routes(servers, access), door)
+    app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
     for base in ("/v2.1", "/v2"):

@@ -34,8 +34,14 @@ def negotiate(headers: Headers) -> Microversion:
     Raises MicroversionSyntaxError, UnsupportedMicroversionError.
     """
     text = _standard(headers.getlist(STANDARD_HEADER)) or _legacy(headers.getlist(LEGACY_HEADER))
-    if text is None:
-        return Microversion(*OLDEST)
+    return Microversion(*OLDEST) if text is None else parse_version(text)
+
+
+def parse_version(text: str) -> Microversion:
+    """The microversion that `text` names, also as "latest".
+
+    Raises MicroversionSyntaxError, UnsupportedMicroversionError.
+    """
     if text == "latest":
         return Microversion(*NEWEST)
     match = _VERSION.fullmatch(text)

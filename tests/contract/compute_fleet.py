@@ -65,6 +65,19 @@ class Api:
     ) -> httpx.Response:
         return self._runner.run(self._client.request(method, url, headers=headers, **content))
 
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        params: Mapping[str, Any] | None,
+        content: str | bytes | None,
+    ) -> httpx.Response:
+        """A request as it is, with a body that may be no JSON."""
+        request = self._client.build_request(method, url, headers=headers, params=params or None, content=content)
+        return self._runner.run(self._client.send(request))
+
     def ids(self, url: str, *headers: Mapping[str, str]) -> list[str]:
         """The ids of a page that must be a success."""
         response = self.get(url, *headers)

@@ -1,0 +1,148 @@
+"""The OpenAPI document of one microversion, made from the table of routes and the models of bodies."""
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.faults import fault_of
+from api.compute.microversion import LEGACY_HEADER, NEWEST, STANDARD_HEADER, negotiate, parse_version
+from api.compute.routes import Route, RouteTable
+from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
+
+_BASE = "/v2.1"
+_PARAMETER = re.compile(r"\{([a-z_]+)\}")
+_COMPONENTS = "#/components/schemas/{model}"
+# What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
+# media type other than JSON, and what nobody expected.
+_ALWAYS = (400, 401, 406, 415, 500)
+_WITHOUT_BODY = (202, 204)
+_TOO_LARGE = 413
+
+
+class OpenApiDocument:
+    """The endpoint of `GET /openapi.json`, which needs no login.
+
+    The microversion is that of the parameter `microversion`, else that of the headers, else the newest.
+    """
+
+    def __init__(self, table: RouteTable) -> None:
+        self._routes = table.routes
+        self._made: dict[int, dict[str, Any]] = {}
+
+    async def show(self, http: Request) -> Response:
+        try:
+            minor = _wanted_minor(http)
+        except ApiError as error:
+            return fault_of(error)
+        if minor not in self._made:
+            self._made[minor] = document(self._routes, minor)
+        return json_answer(self._made[minor])
+
+
+def _wanted_minor(http: Request) -> int:
+    text = http.query_params.get("microversion")
+    if text is not None:
+        return parse_version(text).minor
+    if STANDARD_HEADER in http.headers or LEGACY_HEADER in http.headers:
+        return negotiate(http.headers).minor
+    return NEWEST[1]
+
+
+def document(routes: Iterable[Route], minor: int) -> dict[str, Any]:
+    """The document of microversion 2.`minor`."""
+    present = [route for route in routes if route.is_in(minor)]
+    models = {route.body.model(minor) for route in present if route.body is not None}
+    references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
+    # By model.
+    bodies = {model: schema for (model, _), schema in references.items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in present:
+        paths.setdefault(_BASE + route.path, {})[route.method.lower()] = _operation(route, minor, bodies)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Fleetlight compute API", "version": f"2.{minor}"},
+        "paths": paths,
+        "components": {
+            "schemas": schemas.get("$defs", {}) | {"Fault": _fault_schema()},
+            "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(route),
+        "parameters": [*_parameters(route, minor), _microversion_parameter(minor)],
+        "responses": _responses(route),
+    }
+    summary = (route.handler.__doc__ or "").strip().partition("\n")[0]
+    if summary:
+        operation["summary"] = summary
+    if route.body is not None:
+        schema = bodies[route.body.model(minor)]
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", f"{route.method}{route.path}".lower()).strip("_")
+
+
+def _parameters(route: Route, minor: int) -> list[dict[str, Any]]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    in_query = [
+        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
+        for name, since in route.query.names.items()
+        if since <= minor
+    ]
+    return in_path + in_query
+
+
+def _microversion_parameter(minor: int) -> dict[str, Any]:
+    schema = {"type": "string", "enum": [f"compute 2.{minor}"]}
+    return {"name": STANDARD_HEADER, "in": "header", "required": True, "schema": schema}
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    faults = {*_ALWAYS, *route.errors}
+    if _PARAMETER.search(route.path):
+        faults.add(404)
+    responses: dict[str, Any] = {str(status): _success(route, status) for status in route.success}
+    for status in sorted(faults):
+        reference = {"schema": {"$ref": _COMPONENTS.format(model="Fault")}}
+        content = {"application/json": reference}
+        if status == HTTPStatus.NOT_FOUND:
+            content["text/plain"] = {"schema": {"type": "string"}}
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+    if route.body is not None:
+        text = {"text/plain": {"schema": {"type": "string"}}}
+        responses[str(_TOO_LARGE)] = {"description": "The body is too large", "content": text}
+    return responses
+
+
+def _success(route: Route, status: int) -> dict[str, Any]:
+    description: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    if status in _WITHOUT_BODY or route.method == "DELETE":
+        return description
+    return description | {"content": {"application/json": {"schema": {"type": "object"}}}}
+
+
+def _fault_schema() -> dict[str, Any]:
+    """One key that names the fault, and its code and message."""
+    fault = {
+        "type": "object",
+        "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},
+        "required": ["code", "message"],
+    }
+    keys = sorted({*FAULT_KEYS.values(), OTHER_FAULT_KEY})
+    return {"type": "object", "properties": dict.fromkeys(keys, fault), "minProperties": 1, "maxProperties": 1}

@@ -1,0 +1,145 @@
+"""The OpenAPI document, and calls made from it: none is answered with a 500, or with what it does not document.
+
+FLEETLIGHT_TEST_CALLS says how many calls, which all operations of some microversions share. Without it there are few,
+and the same ones each time.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.core.result import Ok
+from schemathesis.schemas import APIOperation
+
+from api.compute.microversion import NEWEST
+from cells.nodes import Capacity, NewHost
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+
+CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
+# Many calls take their time: this many seconds for each test.
+pytestmark = pytest.mark.timeout(120 + CALLS)
+NEWEST_VERSION = f"2.{NEWEST[1]}"
+VERSIONS = ("2.1", "2.36", "2.55", "2.63", "2.79", NEWEST_VERSION) if CALLS else ("2.1", "2.63", NEWEST_VERSION)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        for name, cell in fleet.cells.items():
+            fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Capacity(8, 16384, 100))])
+        fleet.fill(60, flavor=fleet.fleet.flavors.find("1").payload(), host="north-1")
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+@pytest.fixture(scope="module")
+def known(api: Api, fleet: ComputeFleet) -> Mapping[str, list[str]]:
+    """What there is to be named in addresses, so that calls get further than to a 404."""
+    group = fleet.fleet.server_groups.create("group", "affinity", project_id="demo", user_id="admin")
+    hypervisors = api.get("/v2.1/os-hypervisors").json()["hypervisors"]
+    services = api.get("/v2.1/os-services", microversion("2.53")).json()["services"]
+    return {
+        "server_id": api.ids("/v2.1/servers"),
+        "flavor_id": ["1", "2", "3", "4"],
+        "group_id": [group.uuid],
+        "hypervisor_id": [str(hypervisor["id"]) for hypervisor in hypervisors] + ["north"],
+        "service_id": ["enable", "disable", "force-down", *(service["id"] for service in services)],
+        "quota_project": ["demo"],
+        "class_name": ["default"],
+        "tenant_id": ["demo"],
+    }
+
+
+Operation = APIOperation[Any, Any, Any, Any]
+Call = Case[Any]
+
+
+def operations(api: Api, version: str) -> list[Operation]:
+    document = api.get(f"/openapi.json?microversion={version}").json()
+    results = list(schemathesis.openapi.from_dict(document).get_all_operations())
+    found = [result.ok() for result in results if isinstance(result, Ok)]
+    assert found
+    assert len(found) == len(results)
+    return found
+
+
+def call(api: Api, case: Call) -> httpx.Response:
+    kwargs: dict[str, Any] = case.as_transport_kwargs(base_url="http://api.test")
+    content = json.dumps(kwargs["json"]) if "json" in kwargs else kwargs.get("data")
+    return api.send(
+        kwargs["method"], kwargs["url"], headers=kwargs["headers"], params=kwargs["params"], content=content
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_calls_are_answered_as_documented(api: Api, known: Mapping[str, list[str]], version: str) -> None:
+    found = operations(api, version)
+    examples = max(1, CALLS // (len(VERSIONS) * len(found)))
+    for operation in found:
+        _check(api, operation, known, version, examples)
+
+
+def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], version: str, examples: int) -> None:
+    right = operation.as_strategy()
+    wrong = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
+
+    @settings(
+        max_examples=examples,
+        derandomize=not CALLS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=right | right | wrong, names=st.randoms(use_true_random=False))
+    def hold(case: Call, names: Any) -> None:
+        for name in set(case.path_parameters or {}) & set(known):
+            if names.random() < 0.8:
+                case.path_parameters[name] = names.choice(known[name])
+        # Without it, or with another one, the request is one of another document.
+        case.headers.update(microversion(version))
+        response = call(api, case)
+        documented = operation.definition.raw["responses"]
+        assert str(response.status_code) in documented, (response.status_code, response.text)
+        assert response.status_code != 500, response.text
+        if response.headers["Content-Type"].startswith("application/json") and response.content:
+            assert isinstance(response.json(), dict)
+        elif response.is_success:
+            assert not response.content
+
+    hold()
+
+
+def test_document_follows_the_microversion(api: Api) -> None:
+    """By the parameter, by the header, and else the newest."""
+    asked = {
+        "2.54": api.get("/openapi.json?microversion=2.54"),
+        "2.55": api.get("/openapi.json", microversion("2.55")),
+        NEWEST_VERSION: api.get("/openapi.json"),
+    }
+    for version, response in asked.items():
+        assert response.json()["info"]["version"] == version
+    assert "put" not in asked["2.54"].json()["paths"]["/v2.1/flavors/{flavor_id}"]
+    assert "put" in asked["2.55"].json()["paths"]["/v2.1/flavors/{flavor_id}"]
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.1000", 406), ("two", 400)])
+def test_document_of_no_microversion_is_refused(api: Api, version: str, status: int) -> None:
+    assert api.get(f"/openapi.json?microversion={version}").status_code == status
+
+
+def test_every_operation_has_a_name_of_its_own(api: Api) -> None:
+    document = api.get("/openapi.json").json()
+    ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(ids) == len(set(ids))
