@@ -18,7 +18,7 @@ from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
 from cli.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import is_terminal, print_json, print_notice, print_result, print_table, progress_bar
+from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
 from indexer.backends import open_writer
 from indexer.cell_removal import Removed, remove_cell
@@ -78,7 +78,7 @@ def add(
             instances = map_instances(adapter, fleet)
     done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"
     state = ", still disabled" if cell.disabled else ""
-    print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {instances} instances")
+    print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {counted(instances, 'instance')}")
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --json"))
@@ -140,10 +140,8 @@ def remove(
         if not yes:
             _ask(cell, fleet.count_mappings(cell.uuid))
         removed = _remove(settings, fleet, cell)
-    print_result(
-        f"{cell.name}: removed, {removed.rows} rows from the index and {removed.mappings} instance mappings; "
-        "its database is as it was"
-    )
+    rows, mappings = counted(removed.rows, "row"), counted(removed.mappings, "instance mapping")
+    print_result(f"{cell.name}: removed, {rows} from the index and {mappings}; its database is as it was")
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
@@ -186,7 +184,7 @@ def _is_relayed(cell: Cell) -> bool:
 def _ask(cell: Cell, instances: int) -> None:
     if not is_terminal():
         raise ConfigurationError(f"cell {cell.name} is not removed without --yes where nobody can be asked")
-    typer.confirm(f"Remove cell {cell.name} with its {instances} instances from the fleet?", abort=True)
+    typer.confirm(f"Remove cell {cell.name} with its {counted(instances, 'instance')} from the fleet?", abort=True)
 
 
 def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> None:

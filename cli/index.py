@@ -21,6 +21,7 @@ from cli.settings import load_settings
 from cli.verification import print_problems, print_verified, print_verified_json, verify_cells
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
+from indexer.errors import IndexUnavailableError
 from indexer.leases import CellLeases
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
@@ -46,9 +47,14 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     with open_fleet(settings.fleet) as fleet:
         cells = chosen_cells(fleet, None)
         failures_kept = fleet.failures.counts()
+    problem: IndexUnavailableError | None = None
+    try:
+        progress = asyncio.run(_progress(settings.index))
+    except IndexUnavailableError as error:
+        progress, problem = {}, error
     statuses = read_status(
         cells,
-        asyncio.run(_progress(settings.index)),
+        progress,
         open_adapter=open_changelog_adapter,
         count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
         now=system_clock(),
@@ -59,17 +65,20 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     else:
         columns = ("CELL", "HEALTH", "COMPLETE", "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
         print_table(columns, map(_as_row, statuses), right_aligned=columns[3:])
+    following = "fleetlight up" if cells and all(map(is_in_process, cells)) else "fleetlight indexer"
+    if problem is not None:
+        print_error(
+            f"the index cannot be read: {problem}; if it was never there, `{following}` makes it when it starts"
+        )
     for each in statuses:
         if each.problem:
             print_error(each.problem)
-    stale = [each.cell for each in statuses if each.health is IndexHealth.STALE]
-    if stale:
-        indexer = "fleetlight up" if all(map(is_in_process, stale)) else "fleetlight indexer"
+    if any(each.health is IndexHealth.STALE for each in statuses):
         print_notice(
             f"stale: nothing has said for {settings.search.staleness_limit_s:g} s that the index has every change; "
-            f"does `{indexer}` run?"
+            f"does `{following}` run?"
         )
-    if any(each.health is not IndexHealth.OK for each in statuses):
+    if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 
 

@@ -15,7 +15,7 @@ from cells.outbox import append_foreign
 from cli.errors import CommandError
 from cli.fleet import is_in_process, open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_error, print_json, print_result
+from cli.output import counted, print_error, print_json, print_result
 from cli.settings import Settings, load_settings
 from notifications.bus import Message, Publisher
 from notifications.check import CheckReport, check_file
@@ -85,7 +85,8 @@ def emit(
             by_cell.setdefault(_destination(fleet, cell, letter), []).append(letter)
     sent = sum(_send(destination, own, settings) for destination, own in by_cell.items())
     if sent < len(files):
-        raise CommandError(f"{len(files) - sent} of {len(files)} files were not sent")
+        unsent = len(files) - sent
+        raise CommandError(f"{unsent} of {counted(len(files), 'file')} {'was' if unsent == 1 else 'were'} not sent")
 
 
 @app.command(epilog=examples("fleetlight notifications schemas ./schemas"))

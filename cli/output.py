@@ -25,6 +25,11 @@ def print_result(text: str) -> None:
     typer.echo(text)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 instance`, `2 instances`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def print_json(value: object) -> None:
     """`value` as JSON for other programs."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -103,7 +103,10 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
         native = native_cells()
         if not native:
-            raise ConfigurationError("there is no native cell to relay" + (f": '{cell}' is not one" if cell else ""))
+            raise ConfigurationError(
+                "there is no native cell to relay"
+                + (f": '{cell}' is not one" if cell else "; `fleetlight cell add` adds one")
+            )
         _refuse_in_process_buses(native)
         with monitored(settings.monitoring, CollectorRegistry()):
             _run_until_signal({"relays": partial(run_relays, settings, relayed_cells)})

@@ -17,7 +17,7 @@ from cells.model import Cell
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.output import print_error, print_notice, print_result
+from cli.output import counted, print_error, print_notice, print_result
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends import open_writer
@@ -93,45 +93,56 @@ def sync(
         open_fleet(settings.fleet) as fleet,
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
-        shown_progress("instances") as start,
     ):
         writer.prepare()
         work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop)
         cells = chosen_cells(fleet, cell)
-        # Deleted instances are synced too, but nobody counts them.
-        shows = [start(target.name, fleet.count_mappings(target.uuid)) for target in cells]
-        failed = _sync_cells(work, cells, shows, parallel)
+        try:
+            with shown_progress("instances") as start:
+                # Deleted instances are synced too, but nobody counts them.
+                shows = [start(target.name, fleet.count_mappings(target.uuid)) for target in cells]
+                outcomes = _sync_cells(work, cells, shows, parallel)
+        except KeyboardInterrupt:
+            print_notice("stopped; the same command goes on from here")
+            raise typer.Exit(_INTERRUPTED) from None
+    # Not earlier: what is printed beside progress bars ends up between them.
+    failed = [cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(cell, outcome)]
     if failed:
         raise CommandError(f"not synced completely: {', '.join(failed)}")
 
 
-def _sync_cells(work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int) -> list[str]:
-    """Sync the cells, some at once; returns the names of those that are not complete."""
+def _sync_cells(
+    work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int
+) -> list[SyncResult | Exception]:
+    """Sync the cells, some at once; returns what came of each, in their order."""
     with ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
         syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
         try:
-            return [cell.name for cell, done in zip(cells, syncs, strict=True) if not _is_complete(cell, done)]
-        except KeyboardInterrupt:
-            work.stop.set()
-            threads.shutdown(cancel_futures=True)
-            print_notice("stopped; the same command goes on from here")
-            raise typer.Exit(_INTERRUPTED) from None
+            return [_outcome(done) for done in syncs]
         except BaseException:
             work.stop.set()
             threads.shutdown(cancel_futures=True)
             raise
 
 
-def _is_complete(cell: Cell, done: Future[SyncResult]) -> bool:
+def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
+    """What came of one cell, or what only this cell failed with; raises what stops the others too."""
     try:
-        result = done.result()
+        return done.result()
     except (CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
-        print_error(str(error))
+        return error
+
+
+def _is_complete(cell: Cell, outcome: SyncResult | Exception) -> bool:
+    """Say what came of one cell; returns whether the index has all of it."""
+    if not isinstance(outcome, SyncResult):
+        print_error(str(outcome))
         return False
-    print_result(f"{cell.name}: {result.rows} instances synced, complete up to sequence {result.sequence}")
-    for uuid, reason in result.rejected.items():
+    instances = counted(outcome.rows, "instance")
+    print_result(f"{cell.name}: {instances} synced, complete up to sequence {outcome.sequence}")
+    for uuid, reason in outcome.rejected.items():
         print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
-    return not result.rejected
+    return not outcome.rejected
 
 
 def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:

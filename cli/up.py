@@ -33,7 +33,7 @@ from cli.options import (
     examples,
     program,
 )
-from cli.output import print_notice, print_result
+from cli.output import counted, print_notice, print_result
 from cli.parts import Part, stop_all
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
@@ -100,7 +100,9 @@ def up(
         fleet = set_up_fleet(folder)
         embedded = set_up_cells(folder, fleet, cells)
         if len(embedded) > cells:
-            print_notice(f"{folder.path} has {len(embedded)} cells; none is removed because of --cells {cells}")
+            print_notice(
+                f"{folder.path} has {counted(len(embedded), 'cell')}; none is removed because of --cells {cells}"
+            )
         _prepare_index(settings)
         passwords = _set_up_logins(folder, settings, address_of(listener), PROJECTS if simulate else ())
         identity = open_identity(settings.api, settings.identity, settings.keystone)

@@ -11,7 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cells.adapters import open_changelog_adapter
 from cells.errors import CellUnreachableError
 from cells.model import Cell
-from cli.output import print_error, print_json, print_notice, print_result, print_table
+from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.leases import CellLeases
@@ -99,7 +99,8 @@ def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
             task = bar.add_task(cell.name)
 
             def show(ranges: int, differences: int) -> None:
-                bar.update(task, description=f"{cell.name}: {ranges} ranges compared, {differences} differences")
+                compared, differing = counted(ranges, "range"), counted(differences, "difference")
+                bar.update(task, description=f"{cell.name}: {compared} compared, {differing}")
 
             return show
 

@@ -1,7 +1,11 @@
 """Commands on a fleet in a data folder, without the process of `fleetlight up`."""
 
+import contextlib
 import json
 import os
+import pty
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +26,7 @@ from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
 CREATED = SAMPLES / "instance.create.end.json"
+SHOW_CURSOR = "\x1b[?25h"  # the last thing that progress bars do
 
 
 @pytest.fixture
@@ -47,6 +52,16 @@ def appended(cell: Cell) -> list[str]:
         events = list(connection.execute(select(changes.c.event_type).order_by(changes.c.id)).scalars())
     engine.dispose()
     return events[2:]
+
+
+def read_terminal(terminal: int) -> str:
+    """Everything that is written to a terminal until nobody has it open any more."""
+    parts = []
+    with contextlib.suppress(OSError):  # Linux says so with an error
+        while part := os.read(terminal, 65_536):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode()
 
 
 def instance_of(cell: Cell) -> str:
@@ -111,7 +126,7 @@ def test_emit_refuses_invalid_files_and_sends_the_others(run: Run, cells: Sequen
     (tmp_path / "wrong").write_text("[]")
     result = run("notifications", "emit", "--cell", "cell2", "wrong", CREATED)
     assert result.exit_code == 1
-    assert "1 of 2 files were not sent" in result.stderr
+    assert "1 of 2 files was not sent" in result.stderr
     assert appended(cells[1]) == ["instance.create.end"]
 
 
@@ -161,6 +176,33 @@ def test_status_of_cells_that_the_index_does_not_know(run: Run, cells: Sequence[
     assert result.exit_code == 1
     first = json.loads(result.stdout)[0]
     assert (first["cell"], first["health"], first["complete"], first["watermark"]) == ("cell1", "unknown", False, None)
+
+
+def test_status_without_an_index_shows_what_the_cells_know(run: Run, cells: Sequence[Cell]) -> None:
+    for file in Path("fleetlight-data").glob("index.db*"):
+        file.unlink()
+    result = run("index", "status")
+    assert result.exit_code == 1
+    assert [line.split()[:4] for line in result.stdout.splitlines()[2:]] == [
+        ["cell1", "unknown", "no", "-"],
+        ["cell2", "unknown", "no", "-"],
+    ]
+    assert "the index cannot be read: " in result.stderr
+    assert "`fleetlight up` makes it when it starts" in result.stderr
+
+
+def test_sync_on_a_terminal_says_what_came_of_it_below_the_bars(run: Run, cells: Sequence[Cell]) -> None:
+    """What is printed between bars that are still drawn is overwritten, and moves them."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cli", "index", "sync", "--type", "OS::Nova::Server"]
+    environment = {**os.environ, "PYTHONPATH": str(SAMPLES.parents[1]), "TERM": "xterm"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = read_terminal(ours)
+        assert process.wait() == 0
+    end_of_the_bars = shown.rindex(SHOW_CURSOR)
+    assert shown.index("cell1: 2 instances synced") > end_of_the_bars
+    assert shown.index("cell2: 2 instances synced") > end_of_the_bars
 
 
 def test_sync_fills_the_index(run: Run, cells: Sequence[Cell]) -> None:
