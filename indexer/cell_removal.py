@@ -52,7 +52,7 @@ def remove_cell(
             confirm()
             on_batch(rows)
 
-        forget_checkpoints(writer, cell.uuid)
+        forget_checkpoints(writer, cell_uuid=cell.uuid)
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
         confirm()

@@ -5,7 +5,7 @@ import msgspec
 from indexer.backends.base import IndexWriter
 
 FROM_CELLS = "cells"
-FROM_API = "api"
+FOR_REBUILD = "rebuild"
 
 _KIND = "sync"
 # A sync that has more than that to complain about is not worth going on with from the middle.
@@ -48,7 +48,8 @@ class Checkpoints:
         self._writer.save_state(_KIND, {self._name: None})
 
 
-def forget_checkpoints(writer: IndexWriter, cell_uuid: str) -> None:
-    """Of all sources: the rows of the cell have left the index."""
-    names = [name for name in writer.load_state(_KIND) if name.endswith(f":{cell_uuid}")]
-    writer.save_state(_KIND, dict.fromkeys(names))
+def forget_checkpoints(writer: IndexWriter, *, cell_uuid: str | None = None, source: str | None = None) -> None:
+    """Those of one cell, of one source, or of one source of one cell: what they are about has left the index."""
+    names = [name.split(":") for name in writer.load_state(_KIND)]
+    gone = [f"{of}:{uuid}" for of, uuid in names if source in {None, of} and cell_uuid in {None, uuid}]
+    writer.save_state(_KIND, dict.fromkeys(gone))

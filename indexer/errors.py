@@ -6,6 +6,8 @@ IndexerError
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 ├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
 ├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
+├── RebuildRunningError     somebody else rebuilds the index, or holds what a rebuild needs
+├── RebuildError            the next index cannot take the place of the current one: a person must look
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
 """
 
@@ -48,6 +50,18 @@ class LeaseLostError(IndexerError):
     def __init__(self, cell: str) -> None:
         super().__init__(f"the lease on cell '{cell}' was lost with the connection to the fleet database; start again")
         self.cell = cell
+
+
+class RebuildRunningError(IndexerError):
+    """Only one process at a time may change which physical index is the current one; `holder` does."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"the index is being rebuilt by {holder}")
+        self.holder = holder
+
+
+class RebuildError(IndexerError):
+    """The index stays as it is; the text says why, and what to do."""
 
 
 class DeadLetterReason(StrEnum):

@@ -3,6 +3,7 @@
 `follow`   shared: any number of indexers follow a cell, and one of them gets its messages
 `bulk`     one alone: a sync (or a rebuild, or a verification) of the cell, so that two never work against each other
 `removal`  one alone, with no follower and no bulk work: nobody writes a row of a cell that is being removed
+`rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
 """
 
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from cells.leases import Leases
 from cells.model import Cell
-from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.errors import LeaseHeldError, LeaseLostError, RebuildRunningError
 
 _POLL_INTERVAL_S = 0.2
+_REBUILD = "index-rebuild"
 
 
 class CellLeases:
@@ -70,6 +72,24 @@ class CellLeases:
                     confirm_alone()
 
                 yield confirm
+
+    @contextmanager
+    def rebuild(self) -> Iterator[Callable[[], None]]:
+        """Work on the generations of the index, alone; yields a function to call now and then.
+
+        Raises RebuildRunningError, naming who else does; the function raises RebuildRunningError too.
+        """
+        if not self._leases.acquire(_REBUILD):
+            raise RebuildRunningError(self._leases.holder(_REBUILD))
+
+        def confirm() -> None:
+            if not self._leases.holds(_REBUILD):
+                raise RebuildRunningError("nobody knows whom: the connection to the fleet database was lost")
+
+        try:
+            yield confirm
+        finally:
+            self._leases.release(_REBUILD)
 
     def close(self) -> None:
         """Give everything back."""

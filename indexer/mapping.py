@@ -25,6 +25,8 @@ MAPPING_VERSION = 3
 OLDEST_MAPPING_VERSION = 3
 """What was written before cannot be read as it is."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
+CONTINUES = "continues"
+"""The key in `_meta` of an index that a rebuild filled: the uuid of the index in whose place it is."""
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
 _DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
 

@@ -16,7 +16,13 @@ from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.consumer import Receives
 from indexer.dead_letters import KeepsFailures
-from indexer.errors import IndexerError, IndexReplacedError, IndexUnavailableError
+from indexer.errors import (
+    IndexerError,
+    IndexReplacedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    RebuildRunningError,
+)
 from indexer.follower import CellFollower, CellHealth
 from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
@@ -138,6 +144,8 @@ class IndexerService:
                 if uuid in self._running:
                     self._running[uuid].follower.horizon = horizon
             self._metrics.failures_kept(cells, self._failures.counts())
+            if any(health.problem for health in self.health.values()):
+                self._end_pause_of_the_dead()
         except IndexUnavailableError as error:
             self._index_failed(error)
             return False
@@ -148,6 +156,16 @@ class IndexerService:
         else:
             self._fleet_problem = None
         return True
+
+    def _end_pause_of_the_dead(self) -> None:
+        """A rebuild that was killed at its end may have left the index as one that nobody can write to."""
+        try:
+            with self._leases.rebuild():
+                self._writer.allow_writes()
+        except RebuildRunningError:
+            return
+        except IndexRequestError as error:
+            self._index_failed(error)
 
     def _wanted_cells(self) -> dict[str, Cell]:
         return {cell.uuid: cell for cell in self._cells() if cell.kind is CellKind.NATIVE and not cell.disabled}

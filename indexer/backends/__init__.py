@@ -6,28 +6,35 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from indexer.backends.base import IndexSearcher, IndexWriter
+from indexer.backends.base import Generations, IndexSearcher, IndexWriter
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite_generations import SqliteGenerations
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How both sides of one backend are made."""
+    """How both sides of one backend are made, and what a rebuild of it needs."""
 
     writer: Callable[[IndexSettings], IndexWriter]
     searcher: Callable[[IndexSettings], IndexSearcher]
+    generations: Callable[[IndexSettings], Generations]
 
 
 def _elasticsearch() -> Backend:
     # Only where it is used: the client alone takes a third of the time in which a command starts.
     from indexer.backends.elasticsearch import ElasticsearchSearcher, ElasticsearchWriter  # noqa: PLC0415
+    from indexer.backends.elasticsearch_generations import ElasticsearchGenerations  # noqa: PLC0415
 
-    return Backend(ElasticsearchWriter, ElasticsearchSearcher)
+    return Backend(ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations)
 
 
 def _sqlite() -> Backend:
-    return Backend(lambda settings: SqliteWriter(settings.path), lambda settings: SqliteSearcher(settings.path))
+    return Backend(
+        lambda settings: SqliteWriter(settings.path),
+        lambda settings: SqliteSearcher(settings.path),
+        lambda settings: SqliteGenerations(settings.path),
+    )
 
 
 BACKENDS = {"elasticsearch": _elasticsearch, "sqlite": _sqlite}
@@ -41,3 +48,8 @@ def open_writer(settings: IndexSettings) -> IndexWriter:
 def open_searcher(settings: IndexSettings) -> IndexSearcher:
     """The reading side; opens nothing before its first use."""
     return BACKENDS[settings.backend]().searcher(settings)
+
+
+def open_generations(settings: IndexSettings) -> Generations:
+    """The physical indexes behind the index. Raises IndexUnavailableError when it cannot be opened."""
+    return BACKENDS[settings.backend]().generations(settings)

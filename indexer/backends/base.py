@@ -25,6 +25,11 @@ _NOT_KEPT: Record = {
 }
 
 
+def is_time(version: int) -> bool:
+    """Whether a document of this version comes from notifications without a revision."""
+    return version >= OLDEST_TIME_VERSION
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """What the index keeps of one instance.
@@ -151,17 +156,19 @@ class IndexWriter(Protocol):
         ...
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, RangeDigest]:
         """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
 
         They are computed by the store, and keyed as in cells.model.ChangelogAdapter, with versions for revisions.
-        Documents that come from notifications without a revision are left out here and in `revisions`, and so are
-        those that are forgotten at `horizon` (query.retention).
+        foreign: of the documents that come from notifications without a revision; else of all others. Those that are
+        forgotten at `horizon` (query.retention) are left out. Both are true of `revisions` too.
         """
         ...
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
         """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
         ...
 
@@ -202,6 +209,10 @@ class IndexWriter(Protocol):
         """
         ...
 
+    def allow_writes(self) -> None:
+        """End a pause that somebody who was killed has left (Generations.switch); call only if nobody pauses now."""
+        ...
+
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         """Forget a cell: its progress first, so that nobody takes what is left for the whole, then its rows in batches.
 
@@ -209,6 +220,48 @@ class IndexWriter(Protocol):
         those that were not searchable yet among them; nobody may write rows of the cell meanwhile. What is cut off can
         be repeated. Afterwards the same instances can be written again, whatever their versions.
         """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Generations(Protocol):
+    """The physical indexes behind an index: the current one, the next one while it is filled, and the previous one.
+
+    One process at a time may use it (indexer.leases). All others read and write the current one and need not know.
+    """
+
+    def has_next(self) -> bool: ...
+
+    def has_previous(self) -> bool: ...
+
+    def create_next(self) -> None:
+        """An empty one with the mapping of this program; there must be none."""
+        ...
+
+    def take_previous_as_next(self) -> None:
+        """The previous one becomes the next one, without progress; there must be one, and no next one."""
+        ...
+
+    def open_next(self) -> IndexWriter:
+        """The writing side of the next one, with a progress of its own; to be closed before this is."""
+        ...
+
+    def switch(self, finish: Callable[[], None]) -> None:
+        """Make the next one the current one, in one step for all readers, and keep the current one as the previous one.
+
+        finish: called while nobody can write to the current one; it brings the next one up to date. Writers get
+        IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
+        A previous one that was kept until now is dropped.
+        """
+        ...
+
+    def drop_next(self) -> None:
+        """Drop it if there is one."""
+        ...
+
+    def drop_previous(self) -> None:
+        """Drop it if there is one."""
         ...
 
     def close(self) -> None: ...

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
+from elasticsearch import Elasticsearch
 
 from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.digests import RangeDigest
@@ -52,6 +53,7 @@ from indexer.backends.elasticsearch_documents import (
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import (
+    CONTINUES,
     MAPPING_VERSION,
     OLDEST_MAPPING_VERSION,
     index_settings,
@@ -83,27 +85,45 @@ _decode = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """The names that belong to one prefix: two aliases of the physical index, and the indexes of progress and state."""
+class Names:
+    """The names that belong to one prefix.
+
+    read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
+    progress, next_progress, state: indexes.
+    """
 
     read: str
     write: str
+    next: str
+    previous: str
     progress: str
+    next_progress: str
     state: str
 
     @classmethod
-    def of(cls, prefix: str) -> "_Names":
-        return cls(f"{prefix}-instances", f"{prefix}-instances-write", f"{prefix}-progress", f"{prefix}-state")
+    def of(cls, prefix: str) -> "Names":
+        instances, progress = f"{prefix}-instances", f"{prefix}-progress"
+        return cls(
+            read=instances,
+            write=f"{instances}-write",
+            next=f"{instances}-next",
+            previous=f"{instances}-previous",
+            progress=progress,
+            next_progress=f"{progress}-next",
+            state=f"{prefix}-state",
+        )
 
 
 class ElasticsearchWriter:
     """The writing side (indexer.backends.base.IndexWriter); threads may share one."""
 
-    def __init__(self, settings: IndexSettings) -> None:
+    def __init__(self, settings: IndexSettings, *, of_next: bool = False) -> None:
+        """of_next: what is written and read is the next generation, which is there; do not `prepare` it."""
         self._settings = settings
-        self._names = _Names.of(settings.prefix)
+        names = Names.of(settings.prefix)
+        self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
-        self._prepared: Mapping[str, Any] = {}
+        self._prepared = index_uuid(self._client, self._names.write) if of_next else ""
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
@@ -158,12 +178,16 @@ class ElasticsearchWriter:
         return {document.id: document for document in from_found(answer)}
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, RangeDigest]:
-        return compared.from_digests(self._search(compared.digests_body(cell_uuid, prefixes, length, horizon)))
+        body = compared.digests_body(cell_uuid, prefixes, length, horizon, foreign=foreign)
+        return compared.from_digests(self._search(body))
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
-        return compared.from_hits(self._search(compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS, horizon)))
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
+        body = compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS, horizon, foreign=foreign)
+        return compared.from_hits(self._search(body))
 
     def count_foreign(self, cell_uuid: str) -> int:
         path = f"/{self._names.write}/_count"
@@ -182,8 +206,10 @@ class ElasticsearchWriter:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
         if not progress:
             return
-        if self._identity() != self._prepared:
-            raise IndexReplacedError(self._names.write)
+        if (identity := self._identity()) != self._prepared:
+            if not self._continues(self._prepared):
+                raise IndexReplacedError(self._names.write)
+            self._prepared = identity
         path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
         check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
 
@@ -208,6 +234,9 @@ class ElasticsearchWriter:
                 return removed
             removed += rows.deleted
             on_batch(removed)
+
+    def allow_writes(self) -> None:
+        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"blocks.write": None}})
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
@@ -273,8 +302,7 @@ class ElasticsearchWriter:
         return bool(indexes)
 
     def _agree_on_physical_index(self) -> str:
-        now = datetime.now(UTC)
-        own = f"{self._names.read}-v{MAPPING_VERSION}-{now:%Y%m%d%H%M%S%f}"
+        own = new_physical_name(self._names)
         self._create(
             self._names.progress,
             settings=progress_settings(replicas=self._settings.replicas),
@@ -289,10 +317,15 @@ class ElasticsearchWriter:
         path = f"/{names}/_delete_by_query?refresh=true&conflicts=proceed"
         send(self._client, "POST", path, {"query": {"match_all": {}}})
 
-    def _identity(self) -> Mapping[str, Any]:
+    def _identity(self) -> str:
         """What tells the physical index from a later one that has its name."""
-        found: Mapping[str, Any] = _decode(send(self._client, "GET", f"/{self._names.write}/_settings/index.uuid"))
-        return found
+        return index_uuid(self._client, self._names.write)
+
+    def _continues(self, identity: str) -> bool:
+        """Whether the current index is the one that a rebuild filled with everything that the other one had."""
+        return any(
+            mapping["_meta"].get(CONTINUES) == identity for mapping in self._mappings(self._names.write).values()
+        )
 
     def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
         path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
@@ -323,7 +356,7 @@ class ElasticsearchSearcher:
     """
 
     def __init__(self, settings: IndexSettings) -> None:
-        self._names = _Names.of(settings.prefix)
+        self._names = Names.of(settings.prefix)
         self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
@@ -366,6 +399,17 @@ class ElasticsearchSearcher:
 
 def _state_of(kind: str) -> dict[str, Any]:
     return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
+
+
+def index_uuid(client: Elasticsearch, name: str) -> str:
+    """The uuid of the physical index behind a name, which no other one ever has."""
+    [found] = _decode(send(client, "GET", f"/{name}/_settings/index.uuid")).values()
+    return str(found["settings"]["index"]["uuid"])
+
+
+def new_physical_name(names: Names) -> str:
+    """A name for a physical index, which says how old it is and of which mapping."""
+    return f"{names.read}-v{MAPPING_VERSION}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
 
 
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 _MISSING_INDEX = "index_not_found_exception"
+_BLOCKED = "cluster_block_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _REQUEST_TIMEOUT = 408
 _TOO_MANY_REQUESTS = 429
@@ -103,6 +104,11 @@ def is_missing_index(cause: Cause) -> bool:
     return cause.type == _MISSING_INDEX
 
 
+def is_blocked(cause: Cause) -> bool:
+    """Whether writing is paused, by a rebuild or by a person, and will go on some time."""
+    return cause.type == _BLOCKED
+
+
 def _body(answer: ApiResponse[Any]) -> bytes:
     """What the serializer left as it was; an answer of another type, say a proxy's page, is text by now."""
     if not isinstance(answer.body, bytes):
@@ -121,7 +127,7 @@ def _translated(request: str) -> Iterator[None]:
     except ApiError as error:
         cause = _cause(error.body)
         text = f"{request}: status {error.meta.status}, {cause}"
-        if is_passing(error.meta.status) or is_missing_index(cause):
+        if is_passing(error.meta.status) or is_missing_index(cause) or is_blocked(cause):
             raise IndexUnavailableError(text) from error
         if cause.type == _INDEX_EXISTS:
             raise ResourceExistsError(text) from error

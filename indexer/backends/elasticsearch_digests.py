@@ -80,13 +80,15 @@ class _DeleteAnswer(msgspec.Struct):
     items: list[_DeleteItem]
 
 
-def digests_body(cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int) -> dict[str, Any]:
+def digests_body(
+    cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int, *, foreign: bool
+) -> dict[str, Any]:
     """The body of a search that only aggregates."""
     beginnings = [beginning for prefix in prefixes for beginning in _longer(prefix, length)]
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _native_documents(cell_uuid, prefixes, horizon),
+        "query": _documents(cell_uuid, prefixes, horizon, foreign),
         "aggs": {
             "ranges": {
                 "filters": {"filters": {beginning: {"prefix": {"uuid": beginning}} for beginning in beginnings}},
@@ -105,9 +107,11 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
     }
 
 
-def revisions_body(cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int) -> dict[str, Any]:
+def revisions_body(
+    cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, foreign: bool
+) -> dict[str, Any]:
     """The body of a search that returns ids and versions."""
-    return _ids(_native_documents(cell_uuid, prefixes, horizon), limit)
+    return _ids(_documents(cell_uuid, prefixes, horizon, foreign), limit)
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
@@ -117,8 +121,7 @@ def from_hits(answer: bytes) -> dict[str, int]:
 
 def foreign_body(cell_uuid: str) -> dict[str, Any]:
     """The body of a count."""
-    foreign = {"range": {VERSION: {"gte": OLDEST_TIME_VERSION}}}
-    return {"query": {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, foreign]}}}
+    return {"query": _documents(cell_uuid, [""], 0, True)}
 
 
 def from_count(answer: bytes) -> int:
@@ -155,9 +158,9 @@ def forgotten_documents(cell_uuid: str, horizon: int) -> dict[str, Any]:
     return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, is_forgotten]}}
 
 
-def _native_documents(cell_uuid: str, prefixes: Sequence[str], horizon: int) -> dict[str, Any]:
-    is_native = {"range": {VERSION: {"lt": OLDEST_TIME_VERSION}}}
-    wanted: list[dict[str, Any]] = [{"term": {"cell_uuid": cell_uuid}}, is_native]
+def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, foreign: bool) -> dict[str, Any]:
+    version = {"range": {VERSION: {"gte" if foreign else "lt": OLDEST_TIME_VERSION}}}
+    wanted: list[dict[str, Any]] = [{"term": {"cell_uuid": cell_uuid}}, version]
     if horizon:
         wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))
     if "" not in prefixes:

@@ -12,7 +12,7 @@ import msgspec
 
 from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document, FoundRow, Rejection
-from indexer.backends.elasticsearch_client import Cause, is_missing_index, is_passing
+from indexer.backends.elasticsearch_client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
 from indexer.view import PIECE_NAMES, ItemTemplate
@@ -171,7 +171,7 @@ def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
             result.applied += 1
         elif status == _CONFLICT:
             result.stale += 1
-        elif is_passing(status) or is_missing_index(cause):
+        elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
             result.failure = result.failure or IndexUnavailableError(f"document {document.id}: {cause}")
         elif status == _BAD_REQUEST:
             result.rejected.append(Rejection(document, str(cause)))

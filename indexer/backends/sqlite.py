@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,8 +26,11 @@ from indexer.backends.base import (
     WriteResult,
     ignore_removed,
 )
-from indexer.backends.sqlite_digests import count_foreign, forgotten_rows, read_digests, read_revisions
+from indexer.backends.sqlite_digests import Compared, count_foreign, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
+    DOCUMENTS,
+    NEXT_DOCUMENTS,
+    NEXT_SUFFIX,
     SCHEMA_VERSION,
     creation_statements,
     document_of,
@@ -62,26 +65,24 @@ _PASSING = frozenset(
 _NOT_PREPARED = "no such table"
 # What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
 _UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
-_READ_PROGRESS = "SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM progress"
 _READ_HORIZONS = "SELECT name, value FROM state WHERE kind = ?"
-_REMOVE_PROGRESS = "DELETE FROM progress WHERE cell_uuid = ?"
-# In the order of the rows, so that all batches together read the table once.
-_REMOVABLE = "SELECT rowid FROM documents WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"
-_REMOVE_ROW = "DELETE FROM documents WHERE rowid = ?"
 _CREATE_STATE = (
     "CREATE TABLE IF NOT EXISTS state (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
     "PRIMARY KEY (kind, name)) STRICT"
 )
-_SAVE_PROGRESS = "INSERT OR REPLACE INTO progress (cell_uuid, watermark, fresh_as_of, is_complete) VALUES (?, ?, ?, ?)"
 
 
 class SqliteWriter:
     """The writing side (indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, of_next: bool = False) -> None:
+        """of_next: what is written and read is the next generation."""
         self._path = path
-        self._turn = Lock()
-        self._upsert = upsert_statement()
+        # The same thread may take it again: it writes in a transaction that it has begun (`transaction`).
+        self._turn = RLock()
+        self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
+        self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
+        self._upsert = upsert_statement(self._documents)
         with _translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -95,7 +96,7 @@ class SqliteWriter:
             # watermark that promises them are in one file, so what is lost is read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA journal_mode = WAL")
-        with self._transaction():
+        with self.transaction():
             version = _schema_version(self._connection)
             if version == 0:
                 for statement in creation_statements():
@@ -109,7 +110,7 @@ class SqliteWriter:
     def write(self, documents: Sequence[Document]) -> WriteResult:
         try:
             rows = [row_of(document) for document in documents]
-            with self._transaction():
+            with self.transaction():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
         except _UNSTORABLE:
@@ -126,41 +127,47 @@ class SqliteWriter:
             for start in range(0, len(wanted), _READ_BATCH):
                 batch = wanted[start : start + _READ_BATCH]
                 marks = ", ".join("?" * len(batch))
-                rows = self._connection.execute(f"SELECT * FROM documents WHERE uuid IN ({marks})", batch)  # noqa: S608
+                rows = self._connection.execute(f"SELECT * FROM {self._documents.name} WHERE uuid IN ({marks})", batch)  # noqa: S608
                 found.update((document.id, document) for document in map(document_of, rows))
         return found
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, RangeDigest]:
+        compared = Compared(self._documents, cell_uuid, horizon, foreign)
         with self._turn, _translated(self._path):
-            return read_digests(self._connection, cell_uuid, prefixes, length, horizon)
+            return read_digests(self._connection, compared, prefixes, length)
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
+        compared = Compared(self._documents, cell_uuid, horizon, foreign)
         with self._turn, _translated(self._path):
-            return read_revisions(self._connection, cell_uuid, prefixes, horizon)
+            return read_revisions(self._connection, compared, prefixes)
 
     def count_foreign(self, cell_uuid: str) -> int:
         with self._turn, _translated(self._path):
-            return count_foreign(self._connection, cell_uuid)
+            return count_foreign(self._connection, self._documents, cell_uuid)
 
     def remove(self, versions: Mapping[str, int]) -> None:
-        with self._transaction():
-            self._connection.executemany("DELETE FROM documents WHERE uuid = ? AND version <= ?", versions.items())
+        with self.transaction():
+            statement = f"DELETE FROM {self._documents.name} WHERE uuid = ? AND version <= ?"  # noqa: S608
+            self._connection.executemany(statement, versions.items())
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
-        with self._transaction():
+        with self.transaction():
             self._connection.executemany(
-                _SAVE_PROGRESS,
+                f"INSERT OR REPLACE INTO {self._progress} (cell_uuid, watermark, fresh_as_of, is_complete) "  # noqa: S608
+                "VALUES (?, ?, ?, ?)",
                 [(cell.cell_uuid, cell.watermark, cell.fresh_as_of, cell.is_complete) for cell in progress],
             )
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         with self._turn, _translated(self._path):
-            return _read_progress(self._connection)
+            return _read_progress(self._connection, self._progress)
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
-        with self._transaction():
+        with self.transaction():
             for name, value in values.items():
                 if value is None:
                     self._connection.execute("DELETE FROM state WHERE kind = ? AND name = ?", (kind, name))
@@ -176,22 +183,28 @@ class SqliteWriter:
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         removed = 0
         while True:
-            with self._transaction():
-                rows = forgotten_rows(self._connection, cell_uuid, horizon, _REMOVE_BATCH)
-                self._connection.executemany(_REMOVE_ROW, rows)
+            with self.transaction():
+                rows = forgotten_rows(self._connection, self._documents, cell_uuid, horizon, _REMOVE_BATCH)
+                self._connection.executemany(f"DELETE FROM {self._documents.name} WHERE rowid = ?", rows)  # noqa: S608
             if not rows:
                 return removed
             removed += len(rows)
             on_batch(removed)
 
+    def allow_writes(self) -> None:
+        """Nothing to do: whoever pauses holds the write lock, which dies with the process."""
+
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        with self._transaction():
-            self._connection.execute(_REMOVE_PROGRESS, (cell_uuid,))
+        with self.transaction():
+            self._connection.execute(f"DELETE FROM {self._progress} WHERE cell_uuid = ?", (cell_uuid,))  # noqa: S608
         removed, last = 0, 0
+        table = self._documents.name
+        # In the order of the rows, so that all batches together read the table once.
+        removable = f"SELECT rowid FROM {table} WHERE rowid > ? AND cell_uuid = ? ORDER BY rowid LIMIT ?"  # noqa: S608
         while True:
-            with self._transaction():
-                rows = self._connection.execute(_REMOVABLE, (last, cell_uuid, _REMOVE_BATCH)).fetchall()
-                self._connection.executemany(_REMOVE_ROW, rows)
+            with self.transaction():
+                rows = self._connection.execute(removable, (last, cell_uuid, _REMOVE_BATCH)).fetchall()
+                self._connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", rows)  # noqa: S608
             if not rows:
                 return removed
             removed += len(rows)
@@ -204,7 +217,7 @@ class SqliteWriter:
 
     def _write_one_by_one(self, documents: Sequence[Document]) -> WriteResult:
         applied, rejected = 0, []
-        with self._transaction():
+        with self.transaction():
             for document in documents:
                 try:
                     applied += self._connection.execute(self._upsert, row_of(document)).rowcount
@@ -213,11 +226,15 @@ class SqliteWriter:
         return WriteResult(applied, len(documents) - applied - len(rejected), tuple(rejected))
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock of the file; the connection is for the tables themselves, not for what is in them."""
         with self._turn, _translated(self._path):
+            if self._connection.in_transaction:
+                yield self._connection
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                yield self._connection
                 self._connection.execute("COMMIT")
             finally:
                 # Some errors, such as a full disk, end the transaction by themselves.
@@ -287,10 +304,12 @@ class SqliteSearcher:
         return connection
 
 
-def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
+def _read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
     return {
         cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
-        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(_READ_PROGRESS)
+        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
+            f"SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM {table}"  # noqa: S608
+        )
     }
 
 

@@ -5,56 +5,72 @@ Nothing is stored for it: the digest of a document is computed from its uuid and
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, Table, func, literal_column, select
 from sqlalchemy.dialects import sqlite
 
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from indexer.backends.base import OLDEST_TIME_VERSION
-from indexer.backends.sqlite_schema import DOCUMENTS
-from indexer.backends.sqlite_search import COLUMNS
+from query.filters import Filter
 from query.instances import INSTANCE_FIELDS
 from query.retention import forgotten, remembered
 from query.to_sql import to_sql
 
 _DIALECT = sqlite.dialect(paramstyle="qmark")
-_IS_NATIVE = DOCUMENTS.c.version < OLDEST_TIME_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The documents that are looked at; see indexer.backends.base.IndexWriter.digests."""
+
+    documents: Table
+    cell_uuid: str
+    horizon: int
+    foreign: bool
+
+    @property
+    def terms(self) -> Sequence[ColumnElement[bool]]:
+        is_native = self.documents.c.version < OLDEST_TIME_VERSION
+        of_the_cell = self.documents.c.cell_uuid == self.cell_uuid
+        is_remembered = _compiled(self.documents, remembered(self.horizon))
+        return of_the_cell, ~is_native if self.foreign else is_native, is_remembered
 
 
 def read_digests(
-    connection: sqlite3.Connection, cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int
+    connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str], length: int
 ) -> dict[str, RangeDigest]:
     """`connection` has what cells.digests.register_digest registers."""
-    statement = select_digests(DOCUMENTS.c.uuid, DOCUMENTS.c.version, prefixes, length, "sqlite")
-    return to_digests(_execute(connection, statement.where(*_compared(cell_uuid, horizon))))
+    columns = compared.documents.c
+    statement = select_digests(columns.uuid, columns.version, prefixes, length, "sqlite")
+    return to_digests(_execute(connection, statement.where(*compared.terms)))
 
 
-def read_revisions(
-    connection: sqlite3.Connection, cell_uuid: str, prefixes: Sequence[str], horizon: int
-) -> Mapping[str, int]:
-    statement = select(DOCUMENTS.c.uuid, DOCUMENTS.c.version).where(
-        within(DOCUMENTS.c.uuid, prefixes), *_compared(cell_uuid, horizon)
-    )
+def read_revisions(connection: sqlite3.Connection, compared: Compared, prefixes: Sequence[str]) -> Mapping[str, int]:
+    columns = compared.documents.c
+    statement = select(columns.uuid, columns.version).where(within(columns.uuid, prefixes), *compared.terms)
     return dict(_execute(connection, statement).fetchall())
 
 
-def count_foreign(connection: sqlite3.Connection, cell_uuid: str) -> int:
-    statement = select(func.count()).where(DOCUMENTS.c.cell_uuid == cell_uuid, ~_IS_NATIVE)
-    return int(_execute(connection, statement).fetchone()[0])
+def count_foreign(connection: sqlite3.Connection, documents: Table, cell_uuid: str) -> int:
+    terms = Compared(documents, cell_uuid, 0, True).terms
+    return int(_execute(connection, select(func.count()).select_from(documents).where(*terms)).fetchone()[0])
 
 
-def forgotten_rows(connection: sqlite3.Connection, cell_uuid: str, horizon: int, limit: int) -> list[tuple[int]]:
+def forgotten_rows(
+    connection: sqlite3.Connection, documents: Table, cell_uuid: str, horizon: int, limit: int
+) -> list[tuple[int]]:
     """At most `limit` row ids of documents that are forgotten at `horizon`."""
-    is_forgotten = to_sql(forgotten(horizon), COLUMNS, INSTANCE_FIELDS, "sqlite")
+    is_forgotten = _compiled(documents, forgotten(horizon))
     row_id: ColumnElement[int] = literal_column("rowid")
-    statement = select(row_id).select_from(DOCUMENTS).where(DOCUMENTS.c.cell_uuid == cell_uuid, is_forgotten)
+    statement = select(row_id).select_from(documents).where(documents.c.cell_uuid == cell_uuid, is_forgotten)
     return _execute(connection, statement.limit(limit)).fetchall()
 
 
-def _compared(cell_uuid: str, horizon: int) -> Sequence[ColumnElement[bool]]:
-    is_remembered = to_sql(remembered(horizon), COLUMNS, INSTANCE_FIELDS, "sqlite")
-    return DOCUMENTS.c.cell_uuid == cell_uuid, _IS_NATIVE, is_remembered
+def _compiled(documents: Table, node: Filter) -> ColumnElement[bool]:
+    columns = {name: documents.c[name] for name in INSTANCE_FIELDS if name in documents.c}
+    return to_sql(node, columns, INSTANCE_FIELDS, "sqlite")
 
 
 def _execute(connection: sqlite3.Connection, statement: Select[Any]) -> sqlite3.Cursor:

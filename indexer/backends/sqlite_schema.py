@@ -40,54 +40,68 @@ def piece_column(piece: str) -> str:
     return f"view_{piece}"
 
 
-_metadata = MetaData()
-# `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
-# reads a row only up to the last column that is asked for.
-DOCUMENTS = Table(
-    "documents",
-    _metadata,
-    Column("cell_uuid", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind], primary_key=name == "uuid") for name in _SCALARS),
-    *(Column(name, Text, nullable=False) for name in _LISTS),
-    *(Column(piece_column(piece), LargeBinary, nullable=False) for piece in PIECE_NAMES),
-    Column("other", Text, nullable=False),
-    sqlite_strict=True,
-)
-_PROGRESS = Table(
-    "progress",
-    _metadata,
-    Column("cell_uuid", Text, primary_key=True),
-    Column("watermark", Integer, nullable=False),
-    Column("fresh_as_of", Integer, nullable=False),
-    Column("is_complete", Integer, nullable=False),
-    sqlite_strict=True,
-)
-# Both serve the default order of the list. They end with the cell, so that rows of cells that are not asked for are
-# passed over inside the index.
-_NEWEST_FIRST = (DOCUMENTS.c.created_at.desc(), DOCUMENTS.c.uuid, DOCUMENTS.c.cell_uuid)
-Index("documents_by_age", DOCUMENTS.c.deleted, *_NEWEST_FIRST)
-Index("documents_by_project_and_age", DOCUMENTS.c.project_id, DOCUMENTS.c.deleted, *_NEWEST_FIRST)
+def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
+    """The tables of one generation: documents and progress.
+
+    `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
+    reads a row only up to the last column that is asked for.
+    """
+    metadata = MetaData()
+    documents = Table(
+        f"documents{suffix}",
+        metadata,
+        Column("cell_uuid", Text, nullable=False),
+        Column("version", Integer, nullable=False),
+        *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind], primary_key=name == "uuid") for name in _SCALARS),
+        *(Column(name, Text, nullable=False) for name in _LISTS),
+        *(Column(piece_column(piece), LargeBinary, nullable=False) for piece in PIECE_NAMES),
+        Column("other", Text, nullable=False),
+        sqlite_strict=True,
+    )
+    progress = Table(
+        f"progress{suffix}",
+        metadata,
+        Column("cell_uuid", Text, primary_key=True),
+        Column("watermark", Integer, nullable=False),
+        Column("fresh_as_of", Integer, nullable=False),
+        Column("is_complete", Integer, nullable=False),
+        sqlite_strict=True,
+    )
+    # Both serve the default order of the list. They end with the cell, so that rows of cells that are not asked for are
+    # passed over inside the index.
+    newest_first = (documents.c.created_at.desc(), documents.c.uuid, documents.c.cell_uuid)
+    Index(f"documents_by_age{index_suffix}", documents.c.deleted, *newest_first)
+    Index(f"documents_by_project_and_age{index_suffix}", documents.c.project_id, documents.c.deleted, *newest_first)
+    return documents, progress
 
 
-def creation_statements() -> list[str]:
-    """SQL that creates everything in an empty file."""
+DOCUMENTS, _PROGRESS = _define()
+NEXT_SUFFIX, PREVIOUS_SUFFIX = "_next", "_previous"
+NEXT_DOCUMENTS, _ = _define(NEXT_SUFFIX)
+
+
+def creation_statements(suffix: str = "", index_suffix: str = "") -> list[str]:
+    """SQL that creates the tables of one generation.
+
+    index_suffix: of names that nothing else has, since indexes keep theirs when tables get other ones.
+    """
     sqlite = dialect()
-    tables = [str(CreateTable(table).compile(dialect=sqlite)) for table in _metadata.sorted_tables]
+    documents, progress = _define(suffix, index_suffix)
+    tables = [str(CreateTable(table).compile(dialect=sqlite)) for table in (documents, progress)]
     indexes = [
         str(CreateIndex(index).compile(dialect=sqlite))
-        for index in sorted(DOCUMENTS.indexes, key=lambda index: str(index.name))
+        for index in sorted(documents.indexes, key=lambda index: str(index.name))
     ]
     return [*tables, *indexes]
 
 
-def upsert_statement() -> str:
+def upsert_statement(documents: Table = DOCUMENTS) -> str:
     """SQL that writes one row of `row_of`, only if it is newer than what is there."""
-    names = [column.name for column in DOCUMENTS.columns]
+    names = [column.name for column in documents.columns]
     changes = ", ".join(f"{name} = excluded.{name}" for name in names if name != "uuid")
     return (
-        f"INSERT INTO documents ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
-        f"ON CONFLICT (uuid) DO UPDATE SET {changes} WHERE excluded.version > documents.version"
+        f"INSERT INTO {documents.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
+        f"ON CONFLICT (uuid) DO UPDATE SET {changes} WHERE excluded.version > {documents.name}.version"
     )
 
 

@@ -39,6 +39,7 @@ RELAY = RelaySettings(heartbeat_interval_s=0.05, poll_interval_s=0.01, retry_wai
 class World:
     """fleet, cell, engine: of one native cell. index: where its instances are to be found."""
 
+    fleet_url: str
     fleet: Fleet
     cell: Cell
     engine: Engine
@@ -124,13 +125,14 @@ class _LossyPublisher:
 @contextmanager
 def new_world(folder: Path, transport_url: str, cell_uuid: str, index: IndexSettings) -> Iterator[World]:
     """A fleet of one cell in SQLite files of `folder`."""
-    fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+    fleet_url = f"sqlite:///{folder}/fleet.db"
+    fleet_engine = create_database_engine(fleet_url)
     upgrade_fleet(fleet_engine)
     fleet = Fleet(fleet_engine)
     cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/cell.db", transport_url, uuid=cell_uuid)
     engine = create_database_engine(cell.database_url)
     upgrade_cell(engine)
-    yield World(fleet, cell, engine, InstanceOperations(engine, fleet, cell), index)
+    yield World(fleet_url, fleet, cell, engine, InstanceOperations(engine, fleet, cell), index)
     engine.dispose()
     fleet.close()
 

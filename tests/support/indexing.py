@@ -42,7 +42,10 @@ NOW = 1_790_000_000_000_000
 
 @dataclass
 class MemoryIndex:
-    """An IndexWriter. failures: how many of the next calls fail. refused: uuid -> why it is rejected."""
+    """An IndexWriter.
+
+    failures: how many of the next calls fail. is_blocked: writes fail. refused: uuid -> why it is rejected.
+    """
 
     documents: dict[str, Document] = field(default_factory=dict)
     searchable: dict[str, Document] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class MemoryIndex:
     refused: dict[str, str] = field(default_factory=dict)
     before_write: Callable[[], object] | None = None
     is_replaced: bool = False
+    is_blocked: bool = False
     _lock: Any = field(default_factory=Lock)
 
     def prepare(self) -> None:
@@ -71,6 +75,8 @@ class MemoryIndex:
             self.before_write()
         with self._lock:
             self._maybe_fail()
+            if self.is_blocked:
+                raise IndexUnavailableError("writing is paused")
             self.writes.append(len(documents))
             applied, rejected = 0, []
             for document in documents:
@@ -94,31 +100,32 @@ class MemoryIndex:
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, RangeDigest]:
         self._maybe_fail()
-        return digests_of(self._native(cell_uuid, horizon), prefixes, length)
+        return digests_of(self._versions(cell_uuid, horizon, foreign), prefixes, length)
 
-    def revisions(self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
-        versions = self._native(cell_uuid, horizon)
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
+        versions = self._versions(cell_uuid, horizon, foreign)
         return {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
 
     def count_foreign(self, cell_uuid: str) -> int:
-        own = [document for document in self.searchable.values() if document.cell_uuid == cell_uuid]
-        return len(own) - len(self._native(cell_uuid))
+        return len(self._versions(cell_uuid, 0, foreign=True))
 
     def remove(self, versions: Mapping[str, int]) -> None:
         for uuid, version in versions.items():
             if uuid in self.documents and self.documents[uuid].version <= version:
                 del self.documents[uuid]
 
-    def _native(self, cell_uuid: str, horizon: int = 0) -> dict[str, int]:
+    def _versions(self, cell_uuid: str, horizon: int, foreign: bool) -> dict[str, int]:
         is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
         return {
             uuid: document.version
             for uuid, document in self.searchable.items()
             if document.cell_uuid == cell_uuid
-            and document.version < OLDEST_TIME_VERSION
+            and (document.version >= OLDEST_TIME_VERSION) == foreign
             and is_remembered(document.record)
         }
 
@@ -160,6 +167,10 @@ class MemoryIndex:
     def load_state(self, kind: str) -> Mapping[str, Any]:
         self._maybe_fail()
         return dict(self.state.get(kind, {}))
+
+    def allow_writes(self) -> None:
+        with self._lock:
+            self.is_blocked = False
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         with self._lock:

@@ -29,6 +29,8 @@ def test_the_commands_are_known() -> None:
         "indexer",
         "relay",
         "index sync",
+        "index rebuild",
+        "index drop-old",
         "index status",
         "index verify",
         "index purge",

@@ -146,7 +146,7 @@ def test_sync_starts_again_when_what_was_read_before_is_worth_nothing(what: str)
         case "another program":
             index.state["sync"] = {name: {"other": "shape"} for name in index.state["sync"]}
         case "cell was removed":
-            forget_checkpoints(index, CELL_UUID)
+            forget_checkpoints(index, cell_uuid=CELL_UUID)
     index.documents.clear()
     sync_cell(cell, index, batch_size=2, checkpoints=checkpoints_in(index))
     assert index.documents.keys() == cell.rows.keys()

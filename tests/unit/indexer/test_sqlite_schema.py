@@ -97,7 +97,7 @@ def test_reader_sees_the_last_commit_while_a_write_is_under_way(path: Path) -> N
     writer = SqliteWriter(path)
     writer.prepare()
     writer.write([make_document(1)])
-    with writer._transaction():
+    with writer.transaction():
         writer._connection.execute("DELETE FROM documents")
         find(path)
     writer.close()

@@ -1,0 +1,181 @@
+"""The index is rebuilt, and taken back, under live traffic: lists lose no row and no moment; also when it is killed."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event
+from uuid import uuid4
+
+import pytest
+
+from cells.adapters import open_changelog_adapter
+from cells.model import Cell, CellKind
+from indexer.backends import open_generations, open_searcher, open_writer
+from indexer.backends.base import OLDEST_TIME_VERSION, Document
+from indexer.backends.settings import IndexSettings
+from indexer.leases import CellLeases
+from indexer.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
+from query.filters import In
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.support.documents import make_document
+from tests.support.indexer_worlds import World, in_thread, new_world
+from tests.support.killed_rebuild import Moment
+from tests.support.waiting import wait_until
+
+_LATEST_S = 60
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(path=tmp_path / "index.db")
+    url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
+    return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+
+
+@pytest.fixture
+def world(tmp_path: Path, index: IndexSettings) -> Iterator[World]:
+    with new_world(tmp_path, "memory://", str(uuid4()), index) as world:
+        yield world
+
+
+class Watcher:
+    """Looks on and says nothing."""
+
+    def on_step(self) -> None: ...
+
+    def on_phase(self, phase: RebuildPhase) -> None: ...
+
+    def on_rows(self, cell: Cell, rows: int) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
+
+@contextmanager
+def parts_of(world: World) -> Iterator[RebuildParts]:
+    with (
+        closing(open_writer(world.index)) as current,
+        closing(open_generations(world.index)) as generations,
+        closing(CellLeases(world.fleet.open_leases("rebuild"))) as leases,
+    ):
+        yield RebuildParts(
+            cells=world.fleet.cells,
+            open_adapter=open_changelog_adapter,
+            current=current,
+            generations=generations,
+            leases=leases,
+            spend=lambda _: None,
+            batch_size=20,
+            parallel=2,
+        )
+
+
+def rebuild(world: World, *, back: bool = False) -> None:
+    with parts_of(world) as parts:
+        rebuild_index(parts, Watcher(), back=back)
+
+
+def operate(world: World, stop: Event) -> None:
+    """Some hundred changes a second: instances come, change and go."""
+    number = 0
+    while not stop.wait(0.002):
+        created = world.operations.create({})
+        world.operations.update(created.uuid, {"display_name": str(number)})
+        if number % 3 == 0:
+            world.operations.delete(created.uuid)
+        number += 1
+
+
+@contextmanager
+def lists_stay_whole(world: World, uuids: set[str], cells: list[str]) -> Iterator[None]:
+    """Somebody lists these instances all the time, and each list has every one of them."""
+    request = PageRequest(In("uuid", tuple(sorted(uuids))), SortOrder.of(INSTANCE_FIELDS, ()), len(uuids))
+
+    async def list_until(stop: Event) -> int:
+        searcher = open_searcher(world.index)
+        lists = 0
+        while not stop.is_set():
+            found = await searcher.search(request, cells, [])
+            assert {row.position[-1] for row in found} == uuids
+            lists += 1
+        await searcher.close()
+        return lists
+
+    stop = Event()
+    with ThreadPoolExecutor(1) as threads:
+        listing = threads.submit(lambda: asyncio.run(list_until(stop)))
+        try:
+            yield
+        finally:
+            stop.set()
+        assert listing.result() > 0
+
+
+def test_lists_and_changes_go_on_while_the_index_is_rebuilt_and_taken_back(world: World) -> None:
+    quiet = {changed.uuid for changed in world.operations.create_many([{} for _ in range(50)])}
+    nova = world.fleet.add_cell("nova", CellKind.NOVA_API, "", "")
+    with world.relaying(), world.indexing(), closing(open_writer(world.index)) as writer:
+        wait_until(world.index_equals_cell, _LATEST_S)
+        kept = [
+            make_document(1, version=OLDEST_TIME_VERSION, cell_uuid=nova.uuid),
+            make_document(2, version=OLDEST_TIME_VERSION + 1, cell_uuid=world.cell.uuid),
+        ]
+        write_searchable(world, kept)
+        listed = quiet | {document.id for document in kept}
+        with (
+            in_thread(lambda stop: operate(world, stop)),
+            lists_stay_whole(world, listed, [world.cell.uuid, nova.uuid]),
+        ):
+            rebuild(world)
+            rebuild(world, back=True)
+        wait_until(world.index_equals_cell, _LATEST_S)
+        assert world.documents([document.id for document in kept]) == {document.id: document for document in kept}
+        with parts_of(world) as parts:
+            assert drop_previous(parts)
+        world.operations.create({})
+        wait_until(world.index_equals_cell, _LATEST_S)
+        assert writer.load_progress()[world.cell.uuid].is_complete
+
+
+# Only the last moment differs between the two backends.
+@pytest.mark.parametrize(
+    ("index", "moment"),
+    [
+        *(("sqlite", moment) for moment in Moment),
+        pytest.param("elasticsearch", Moment.WRITING_IS_PAUSED, marks=pytest.mark.elasticsearch),
+    ],
+    indirect=["index"],
+)
+def test_rebuild_that_is_killed_harms_nobody_and_is_finished_by_the_next_one(world: World, moment: Moment) -> None:
+    world.operations.create_many([{} for _ in range(50)])
+    with world.relaying(), world.indexing():
+        wait_until(world.index_equals_cell, _LATEST_S)
+        with in_thread(lambda stop: operate(world, stop)):
+            assert killed_rebuild(world, moment) == -signal.SIGKILL
+        # The indexer goes on by itself, whatever the dead has left.
+        wait_until(world.index_equals_cell, _LATEST_S)
+        rebuild(world)
+        world.operations.create({})
+        wait_until(world.index_equals_cell, _LATEST_S)
+
+
+def killed_rebuild(world: World, moment: Moment) -> int:
+    """The return code of a process that rebuilds the index and dies at that moment."""
+    arguments = [str(world.fleet_url), world.index.model_dump_json(), moment.value]
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.support.killed_rebuild", *arguments], timeout=_LATEST_S, check=False
+    )
+    return process.returncode
+
+
+def write_searchable(world: World, documents: list[Document]) -> None:
+    with closing(open_writer(world.index)) as writer:
+        assert writer.write(documents).applied == len(documents)
+        writer.make_searchable()

@@ -1,0 +1,87 @@
+"""`python -m tests.support.killed_rebuild FLEET_URL INDEX_SETTINGS MOMENT`: a rebuild that is killed at a moment."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NoReturn
+
+from cells.adapters import open_changelog_adapter
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.model import Cell
+from indexer.backends import open_generations, open_writer
+from indexer.backends.settings import IndexSettings
+from indexer.leases import CellLeases
+from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
+
+
+class Moment(StrEnum):
+    """When it happens."""
+
+    FILLING = "filling"
+    VERIFYING = "verifying"
+    WRITING_IS_PAUSED = "writing is paused"
+
+
+@dataclass
+class _Killer:
+    """Looks on, and ends it."""
+
+    fleet: Fleet
+    moment: Moment
+    phase: RebuildPhase = RebuildPhase.FILLING
+
+    def on_step(self) -> None:
+        if (self.moment, self.phase) == (Moment.VERIFYING, RebuildPhase.VERIFYING):
+            _die()
+
+    def on_phase(self, phase: RebuildPhase) -> None:
+        self.phase = phase
+
+    def on_rows(self, _cell: Cell, rows: int) -> None:
+        if rows and self.moment is Moment.FILLING:
+            _die()
+
+    def on_notice(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    def cells(self) -> Sequence[Cell]:
+        # The last time that anybody asks is at the end of the pause.
+        if (self.moment, self.phase) == (Moment.WRITING_IS_PAUSED, RebuildPhase.SWITCHING):
+            _die()
+        return self.fleet.cells()
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("nobody survives that")
+
+
+def main(fleet_url: str, index: str, moment: str) -> None:
+    settings = IndexSettings.model_validate_json(index)
+    fleet = Fleet(create_database_engine(fleet_url))
+    killer = _Killer(fleet, Moment(moment))
+    with (
+        closing(open_writer(settings)) as current,
+        closing(open_generations(settings)) as generations,
+        closing(CellLeases(fleet.open_leases("rebuild"))) as leases,
+    ):
+        parts = RebuildParts(
+            cells=killer.cells,
+            open_adapter=open_changelog_adapter,
+            current=current,
+            generations=generations,
+            leases=leases,
+            spend=lambda _: None,
+            batch_size=20,
+            parallel=2,
+        )
+        rebuild_index(parts, killer, back=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""`fleetlight index rebuild` and `drop-old`: what they say, and what their exit codes say."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.model import Cell
+from cli.data_folder import DataFolder
+from cli.embedded import set_up_cells, set_up_fleet
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from indexer.leases import CellLeases
+from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def cells(empty_place: Path, run: Run) -> Sequence[Cell]:
+    """Two cells with three instances each, all of them in the index."""
+    folder = DataFolder(empty_place / "fleetlight-data")
+    folder.create()
+    with closing(set_up_fleet(folder)) as fleet:
+        embedded = set_up_cells(folder, fleet, 2)
+        for cell in embedded:
+            cell.simulated(fleet).operations.create_many([{}, {}, {}])
+            cell.engine.dispose()
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    return [cell.cell for cell in embedded]
+
+
+def indexed(cell: Cell) -> int:
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        return len(writer.revisions(cell.uuid, [""]))
+
+
+def test_rebuild_and_the_way_back(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("index", "rebuild")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "the new index is the current one; `--back` returns to the old one, `fleetlight index drop-old` drops it\n",
+    )
+    assert result.stderr.splitlines() == [
+        "filling the next index",
+        "comparing it with the cells",
+        "putting it in the place of the current one",
+    ]
+    assert [indexed(cell) for cell in cells] == [3, 3]
+    assert run("index", "rebuild", "--back").exit_code == 0
+    assert [indexed(cell) for cell in cells] == [3, 3]
+    assert run("index", "drop-old").stdout == "old index dropped\n"
+    assert run("index", "drop-old").stdout == "there is no old index\n"
+
+
+def test_way_back_from_nowhere_is_refused(run: Run, cells: Sequence[Cell]) -> None:
+    result = run("index", "rebuild", "--back")
+    assert result.exit_code == 1
+    assert "there is no previous index to go back to" in result.stderr
+
+
+def test_there_may_be_nothing_to_abandon(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("index", "rebuild", "--abandon").stdout == "there is no rebuild to abandon\n"
+    assert run("index", "rebuild", "--abandon", "--back").exit_code == 2
+
+
+@pytest.mark.parametrize("what", ["rebuild", "verify"])
+def test_nobody_rebuilds_while_somebody_else_works_on_the_index(run: Run, cells: Sequence[Cell], what: str) -> None:
+    engine = create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value())
+    with (
+        closing(CellLeases(Fleet(engine).open_leases(f"fleetlight index {what}"))) as leases,
+        leases.rebuild() if what == "rebuild" else leases.bulk(cells[0]),
+    ):
+        result = run("index", "rebuild")
+    assert result.exit_code == 1
+    assert f"by fleetlight index {what} (process " in result.stderr

@@ -1,0 +1,282 @@
+"""What a rebuild does with every kind of cell, and when it leaves the index as it is; in memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellKind, ChangelogAdapter
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document
+from indexer.documents import to_document
+from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
+from indexer.leases import CellLeases
+from indexer.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
+from tests.support.documents import make_document, make_uuid
+from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases, versions
+from tests.support.memory_generations import MemoryGenerations
+
+NOVA = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b33", "nova", CellKind.NOVA_API, "", "")
+
+
+class StoppedError(Exception):
+    """Somebody presses Ctrl-C."""
+
+
+@dataclass
+class Watcher:
+    """stop_in: the phase in which somebody stops the rebuild. on: what happens when a phase begins."""
+
+    stop_in: RebuildPhase | None = None
+    on: dict[RebuildPhase, Callable[[], object]] = field(default_factory=dict)
+    phases: list[RebuildPhase] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+    def on_step(self) -> None:
+        if self.stop_in is self.phases[-1]:
+            raise StoppedError
+
+    def on_phase(self, phase: RebuildPhase) -> None:
+        self.phases.append(phase)
+        self.on.pop(phase, lambda: None)()
+
+    def on_rows(self, cell: Cell, rows: int) -> None:
+        """Not looked at."""
+
+    def on_notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+class Stage:
+    """A native cell with some rows, and an index that has them all."""
+
+    def __init__(self, rows: int = 10) -> None:
+        self.cell = MemoryCell()
+        for _ in range(rows):
+            self.cell.create()
+        self.index = MemoryIndex(saved={CELL_UUID: CellProgress(CELL_UUID, rows, 0, is_complete=True)})
+        self.index_rows()
+        self.generations = MemoryGenerations(self.index)
+        self.leases = MemoryLeases()
+        self.fleet = [self.cell.cell]
+
+    def index_rows(self) -> None:
+        """As a live indexer would."""
+        self.index.write([to_document(CELL_UUID, row.revision, row.record) for row in self.cell.rows.values()])
+        self.index.make_searchable()
+
+    @property
+    def parts(self) -> RebuildParts:
+        return RebuildParts(
+            cells=lambda: list(self.fleet),
+            open_adapter=self._open,
+            current=self.index,
+            generations=self.generations,
+            leases=CellLeases(self.leases),
+            spend=lambda _: None,
+            batch_size=3,
+            parallel=2,
+        )
+
+    def rebuild(self, watcher: Watcher | None = None, *, back: bool = False) -> Watcher:
+        watcher = watcher or Watcher()
+        rebuild_index(self.parts, watcher, back=back)
+        return watcher
+
+    def _open(self, cell: Cell) -> ChangelogAdapter:
+        if self.cell.is_away:
+            raise CellUnreachableError(cell.name, "it is away")
+        return self.cell
+
+
+def of_nova(number: int, version: int = OLDEST_TIME_VERSION) -> Document:
+    return make_document(number, version=version, cell_uuid=NOVA.uuid)
+
+
+def test_new_index_has_what_the_cell_has_and_the_old_one_is_kept() -> None:
+    stage = Stage()
+    stray = make_document(1, cell_uuid=CELL_UUID)
+    stage.index.write([stray])
+    watcher = stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.index.searchable == stage.index.documents
+    assert watcher.phases == list(RebuildPhase)
+    assert stage.generations.previous is not None
+    assert stray.id in stage.generations.previous.documents
+    assert stage.leases.held == set()
+
+
+def test_documents_that_no_cell_can_be_asked_for_are_copied() -> None:
+    stage = Stage()
+    stage.fleet.append(NOVA)
+    announced = make_document(7, version=OLDEST_TIME_VERSION + 1, cell_uuid=CELL_UUID)
+    documents = [of_nova(1), of_nova(2, version=5), announced]
+    stage.index.write(documents)
+    stage.rebuild()
+    assert [stage.index.documents[document.id] for document in documents] == documents
+    assert len(stage.index.documents) == 13
+
+
+def test_documents_of_cells_that_have_left_the_fleet_do_not_come_along() -> None:
+    stage = Stage()
+    stage.index.write([of_nova(1)])
+    stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_row_that_a_notification_from_outside_has_taken_the_place_of_comes_from_the_cell() -> None:
+    stage = Stage()
+    uuid, row = next(iter(stage.cell.rows.items()))
+    stage.index.write([to_document(CELL_UUID, OLDEST_TIME_VERSION, {**row.record, "host": "elsewhere"})])
+    stage.rebuild()
+    assert stage.index.documents[uuid].version == row.revision
+
+
+def test_changes_that_arrive_meanwhile_are_in_the_new_index() -> None:
+    stage = Stage()
+    stage.fleet.append(NOVA)
+    late = of_nova(3)
+
+    def change() -> None:
+        for uuid in list(stage.cell.rows)[:3]:
+            stage.cell.update(uuid, host="newer")
+        stage.cell.create()
+        stage.cell.delete(next(iter(stage.cell.rows)))
+        stage.index_rows()
+        stage.index.write([late])
+
+    for phase in (RebuildPhase.VERIFYING, RebuildPhase.SWITCHING):
+        stage.rebuild(Watcher(on={phase: change}))
+        assert {**stage.cell.versions(), late.id: late.version} == versions(stage.index)
+
+
+def test_change_that_nobody_can_read_is_read_from_its_row() -> None:
+    stage = Stage()
+
+    def change() -> None:
+        stage.cell.create(host="unreadable")
+        stage.cell.damage(stage.cell.last_sequence)
+        stage.index_rows()
+
+    stage.rebuild(Watcher(on={RebuildPhase.SWITCHING: change}))
+    assert versions(stage.index) == stage.cell.versions()
+
+
+@pytest.mark.parametrize("phase", [RebuildPhase.FILLING, RebuildPhase.VERIFYING])
+def test_rebuild_that_was_stopped_goes_on_where_it_was(phase: RebuildPhase) -> None:
+    stage = Stage(rows=61)
+    with pytest.raises(StoppedError):
+        stage.rebuild(Watcher(stop_in=phase))
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.generations.next is not None
+    assert stage.generations.next.documents
+    begun = stage.generations.next
+    stage.cell.pages_read = 0
+    stage.rebuild()
+    assert stage.cell.pages_read < 21, "what was read before is not read again"
+    assert stage.index.documents is begun.documents
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_way_back_leads_to_the_old_index_with_all_that_has_happened_since() -> None:
+    stage = Stage()
+    stage.rebuild()
+    old = stage.generations.previous
+    assert old is not None
+    stage.cell.update(next(iter(stage.cell.rows)), host="newer")
+    stage.cell.create()
+    announced = make_document(7, version=OLDEST_TIME_VERSION, cell_uuid=CELL_UUID)
+    stage.index_rows()
+    stage.index.write([announced])
+    stage.rebuild(back=True)
+    assert stage.index.documents is old.documents
+    assert versions(stage.index) == {**stage.cell.versions(), announced.id: announced.version}
+    assert stage.generations.has_previous()
+
+
+def test_there_is_no_way_back_before_the_first_rebuild_and_none_after_the_old_index_was_dropped() -> None:
+    stage = Stage()
+    with pytest.raises(RebuildError, match="no previous index"):
+        stage.rebuild(back=True)
+    stage.rebuild()
+    assert drop_previous(stage.parts)
+    assert not drop_previous(stage.parts)
+    with pytest.raises(RebuildError, match="no previous index"):
+        stage.rebuild(back=True)
+
+
+def test_rebuild_that_was_begun_is_finished_or_abandoned_before_there_is_a_way_back() -> None:
+    stage = Stage(rows=20)
+    stage.rebuild()
+    with pytest.raises(StoppedError):
+        stage.rebuild(Watcher(stop_in=RebuildPhase.VERIFYING))
+    with pytest.raises(RebuildError, match="abandon"):
+        stage.rebuild(back=True)
+    assert abandon_rebuild(stage.parts)
+    assert not abandon_rebuild(stage.parts)
+    stage.rebuild(back=True)
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_index_that_takes_less_than_the_current_one_does_not_take_its_place() -> None:
+    stage = Stage()
+    uuid = min(stage.cell.rows)
+    stage.generations.refused = {uuid: "too long"}
+    with pytest.raises(RebuildError, match=f"{uuid}: too long"):
+        stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions()
+    stage.generations.refused.clear()
+    stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_index_that_takes_no_less_than_an_incomplete_one_takes_its_place() -> None:
+    stage = Stage()
+    stage.index.saved[CELL_UUID] = replace(stage.index.saved[CELL_UUID], is_complete=False)
+    stage.generations.refused = {min(stage.cell.rows): "too long"}
+    stage.rebuild()
+    assert len(stage.index.documents) == 9
+
+
+def test_what_the_index_has_of_a_cell_that_is_away_is_kept() -> None:
+    stage = Stage()
+    stage.cell.is_away = True
+    watcher = stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions()
+    assert watcher.notices == ["cell 'one' cannot be reached: it is away; what the index has of it is kept as it is"]
+
+
+def test_cell_that_joins_at_the_last_moment_comes_along() -> None:
+    stage = Stage()
+
+    def join() -> None:
+        stage.fleet.append(NOVA)
+        stage.index.write([of_nova(1)])
+
+    watcher = stage.rebuild(Watcher(on={RebuildPhase.SWITCHING: join}))
+    assert make_uuid(1) in stage.index.documents
+    assert watcher.phases.count(RebuildPhase.SWITCHING) == 2
+
+
+def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_comparing() -> None:
+    stage = Stage()
+
+    def forget() -> None:
+        for uuid in stage.cell.rows:
+            stage.cell.update(uuid, host="newer")
+        stage.cell.prune(stage.cell.last_sequence)
+        stage.index_rows()
+
+    stage.rebuild(Watcher(on={RebuildPhase.VERIFYING: forget}))
+    assert versions(stage.index) == stage.cell.versions()
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("index-rebuild", RebuildRunningError), (f"index-bulk-{CELL_UUID}", LeaseHeldError)]
+)
+def test_nobody_rebuilds_what_somebody_else_works_on(name: str, error: type[Exception]) -> None:
+    stage = Stage()
+    stage.leases.taken[name] = "fleetlight index verify (process 7 on here)"
+    with pytest.raises(error, match="process 7 on here"):
+        stage.rebuild()
+    assert not stage.generations.has_previous()
