@@ -5,8 +5,9 @@ and of one that cannot be reached, the current index has all that can be had: it
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Protocol
 
 from cells.errors import CellUnreachableError
@@ -16,9 +17,9 @@ from indexer.bulk_sync import CellSource, sync
 from indexer.catch_up import catch_up
 from indexer.checkpoints import FOR_REBUILD, Checkpoints
 from indexer.copying import copy_differing
-from indexer.errors import DeadLetterReason, RebuildError
+from indexer.errors import MalformedMessageError, RebuildError
 from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
+from indexer.rereading import Rereader, rows_of
 from indexer.verify import verify_cell
 
 # Some turns of whoever follows all cells in the meantime.
@@ -112,7 +113,7 @@ class _FollowedCell:
         self._is_filled = is_filled
         self._saved = new.load_progress().get(self.cell.uuid)
         self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
-        self._rereader = Rereader(self.cell.uuid, adapter.find, new, self._tracker)
+        self._rereader = self._new_rereader(self._tracker)
         # How often something could only be found by comparing, and how often that was done.
         self._gaps = 0
         self._compared_gaps = 0
@@ -160,7 +161,7 @@ class _FollowedCell:
     def finish(self) -> None:
         # What is written here may be taken back if something else fails, and then was never written.
         tracker = deepcopy(self._tracker)
-        rereader = Rereader(self.cell.uuid, self._adapter.find, self._new, tracker)
+        rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
             raise RebuildError(f"cell '{self.cell.name}' has forgotten changes too early: start the rebuild again")
         _copy(self.cell, self._current, self._new, True, lambda: None)
@@ -170,17 +171,22 @@ class _FollowedCell:
     def close(self) -> None:
         self._adapter.close()
 
+    def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
+        read_rows = partial(rows_of, self._adapter)
+        return Rereader(self.cell.uuid, read_rows, self._new, tracker, on_reread=lambda _: None)
+
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:
-        def read_again(change: Change, _reason: DeadLetterReason, _detail: str) -> None:
-            # The indexer has put the message where a person sees it.
-            if change.revision != NO_REVISION:
-                rereader.add(change.instance_uuid)
+        def read_again(dead: Sequence[tuple[Change, MalformedMessageError]]) -> None:
+            # The indexer has put the messages where a person sees them.
+            for change, _ in dead:
+                if change.revision != NO_REVISION:
+                    rereader.add(change.instance_uuid)
 
         is_done = catch_up(
             self._adapter,
             self._new,
             tracker,
-            dead_letter=read_again,
+            dead_letters=read_again,
             batch_size=self._batch_size,
             on_batch=lambda: None,
         )

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -82,6 +83,15 @@ def test_cell_with_a_rejected_row_is_not_complete() -> None:
     assert list(result.rejected.values()) == ["too long"]
     assert not index.saved[CELL_UUID].is_complete
     assert len(index.documents) == 9
+
+
+def test_row_that_cannot_be_rendered_is_named_and_the_others_are_written() -> None:
+    cell, index = filled_cell(), MemoryIndex()
+    broken = next(iter(cell.rows.values()))
+    cell.rows[broken.uuid] = replace(broken, record={**broken.record, "created_at": "yesterday"})
+    result = sync_cell(cell, index, batch_size=3)
+    assert list(result.rejected) == [broken.uuid]
+    assert index.documents.keys() == cell.rows.keys() - {broken.uuid}
 
 
 def test_servers_can_be_synced() -> None:
