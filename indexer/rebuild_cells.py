@@ -20,6 +20,7 @@ from indexer.copying import copy_differing
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader, rows_of
+from indexer.retention import load_horizons
 from indexer.verify import verify_cell
 
 # Some turns of whoever follows all cells in the meantime.
@@ -72,14 +73,37 @@ def open_cell(
             on_notice(f"{error}; what the index has of it is kept as it is")
         else:
             return _FollowedCell(adapter, current, new, batch_size, is_filled)
-    return _CopiedCell(cell, current, new)
+    return _CopiedCell(_Copies(cell, current, new))
 
 
-class _CopiedCell:
+class _Copies:
+    """What a cell has in the current index and nowhere else, into the next one."""
+
     def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter) -> None:
         self.cell = cell
         self._current = current
         self._new = new
+        # Nothing is purged behind a later one before our lease on the cell has ended.
+        self.horizon = load_horizons(current).get(cell.uuid, 0)
+
+    def copy(self, on_step: Callable[[], None], *, foreign: bool) -> None:
+        self._current.make_searchable()
+        self._new.make_searchable()
+        rejected = copy_differing(
+            self._current, self._new, self.cell.uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
+        )
+        self._new.make_searchable()
+        if rejected:
+            raise RebuildError(
+                f"the next index does not take {len(rejected)} documents of cell '{self.cell.name}' that the current "
+                f"one has, so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
+            )
+
+
+class _CopiedCell:
+    def __init__(self, copies: _Copies) -> None:
+        self.cell = copies.cell
+        self._copies = copies
 
     def fill(self, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
         self._copy(lambda: on_progress(0))
@@ -98,7 +122,7 @@ class _CopiedCell:
 
     def _copy(self, on_step: Callable[[], None]) -> None:
         for foreign in (False, True):
-            _copy(self.cell, self._current, self._new, foreign, on_step)
+            self._copies.copy(on_step, foreign=foreign)
 
 
 class _FollowedCell:
@@ -111,6 +135,7 @@ class _FollowedCell:
         self._new = new
         self._batch_size = batch_size
         self._is_filled = is_filled
+        self._copies = _Copies(adapter.cell, current, new)
         self._saved = new.load_progress().get(self.cell.uuid)
         self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
         self._rereader = self._new_rereader(self._tracker)
@@ -125,7 +150,7 @@ class _FollowedCell:
             # What has changed before that is found by comparing.
             self._tracker.advance_to(self._adapter.published_sequence())
         else:
-            source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend)
+            source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
             result = sync(source, self._new, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
@@ -142,7 +167,7 @@ class _FollowedCell:
         self._save()
 
     def verify(self, on_step: Callable[[], None]) -> None:
-        _copy(self.cell, self._current, self._new, True, on_step)
+        self._copies.copy(on_step, foreign=True)
         for _ in range(_ATTEMPTS):
             gaps = self._gaps
             result = verify_cell(
@@ -164,7 +189,7 @@ class _FollowedCell:
         rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
             raise RebuildError(f"cell '{self.cell.name}' has forgotten changes too early: start the rebuild again")
-        _copy(self.cell, self._current, self._new, True, lambda: None)
+        self._copies.copy(lambda: None, foreign=True)
         if tracker.unindexed:
             self._refuse(sorted(tracker.unindexed))
 
@@ -189,6 +214,7 @@ class _FollowedCell:
             dead_letters=read_again,
             batch_size=self._batch_size,
             on_batch=lambda: None,
+            horizon=self._copies.horizon,
         )
         rereader.work(time.monotonic())
         return is_done
@@ -209,15 +235,3 @@ class _FollowedCell:
                 f"the next index does not take {len(instances)} instances of cell '{self.cell.name}' that the current "
                 f"one has, so it was not put in its place: {shown}"
             )
-
-
-def _copy(cell: Cell, current: IndexWriter, new: IndexWriter, foreign: bool, on_step: Callable[[], None]) -> None:
-    current.make_searchable()
-    new.make_searchable()
-    rejected = copy_differing(current, new, cell.uuid, foreign=foreign, on_step=on_step)
-    new.make_searchable()
-    if rejected:
-        raise RebuildError(
-            f"the next index does not take {len(rejected)} documents of cell '{cell.name}' that the current one has, "
-            f"so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
-        )

@@ -20,11 +20,12 @@ from cells.database import create_database_engine
 from cells.errors import InvalidTransitionError
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell, CellKind, InstanceRow
 from cells.operations import InstanceOperations
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
 from indexer.backends.settings import IndexSettings
+from indexer.documents import to_document
 from indexer.errors import IndexUnavailableError
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
@@ -154,6 +155,11 @@ def _operate(world: World, generator: random.Random, stop: threading.Event) -> i
     return number
 
 
+def kept(row: InstanceRow) -> dict[str, object]:
+    """What the index keeps of a row."""
+    return dict(to_document(row.cell_uuid, row.revision, row.record).kept_record)
+
+
 def indexed_and_true(world: World, writer: IndexWriter) -> tuple[dict[str, object], dict[str, object]]:
     """Per instance its revision and record, as the index has it and as its cell has it."""
     indexed: dict[str, object] = {}
@@ -163,7 +169,7 @@ def indexed_and_true(world: World, writer: IndexWriter) -> tuple[dict[str, objec
         adapter = open_adapter(cell)
         rows = adapter.read_page(PageRequest(EVERYTHING, order, limit=10_000))
         adapter.close()
-        true |= {row.uuid: (row.revision, dict(row.record)) for row in rows}
+        true |= {row.uuid: (row.revision, kept(row)) for row in rows}
     for uuid, document in writer.read(true.keys()).items():
         indexed[uuid] = (document.version, dict(document.record))
     return indexed, true

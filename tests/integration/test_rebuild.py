@@ -168,7 +168,7 @@ def test_rebuild_that_is_killed_harms_nobody_and_is_finished_by_the_next_one(wor
 
 def killed_rebuild(world: World, moment: Moment) -> int:
     """The return code of a process that rebuilds the index and dies at that moment."""
-    arguments = [str(world.fleet_url), world.index.model_dump_json(), moment.value]
+    arguments = [str(world.fleet_url), world.index.model_dump_json(exclude_unset=True), moment.value]
     process = subprocess.run(
         [sys.executable, "-m", "tests.support.killed_rebuild", *arguments], timeout=_LATEST_S, check=False
     )
