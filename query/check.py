@@ -8,10 +8,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Leaf,
     Lt,
@@ -22,6 +24,7 @@ from query.filters import (
     leaves,
 )
 from query.regex import compile_pattern
+from query.text_forms import text_form
 
 
 def check(node: Filter, fields: FieldSet) -> None:
@@ -32,6 +35,9 @@ def check(node: Filter, fields: FieldSet) -> None:
 
 def _check_leaf(leaf: Leaf, fields: FieldSet) -> None:
     field = fields.require(leaf.field, "filter")
+    if isinstance(leaf, HasAddress | LacksAddress):
+        _check_address(field, leaf.text)
+        return
     if field.kind is Kind.UNKNOWN or (field.kind is Kind.OTHER and not field.is_list):
         raise UnknownFieldError(field.name, "filter")
     match leaf:
@@ -41,8 +47,8 @@ def _check_leaf(leaf: Leaf, fields: FieldSet) -> None:
             for value in values:
                 _check_comparable(field, value)
         case Matches(_, pattern) | NotMatches(_, pattern):
-            if field.kind is not Kind.TEXT:
-                raise FilterValueError(field.name, pattern, "no pattern: the field is not text")
+            if text_form(field.kind) is None:
+                raise FilterValueError(field.name, pattern, "no pattern: the field has no text")
             compile_pattern(pattern)
         case Has(_, element) | Lacks(_, element):
             if not field.is_list:
@@ -50,6 +56,15 @@ def _check_leaf(leaf: Leaf, fields: FieldSet) -> None:
             field.stored(element)
         case IsNull() | IsNotNull():
             pass
+
+
+def _check_address(field: Field, text: str) -> None:
+    if field.kind is not Kind.OTHER or field.is_list:
+        raise FilterValueError(field.name, text, "no address: the field holds none")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise FilterValueError(field.name, text, "text of valid Unicode") from None
 
 
 def _check_comparable(field: Field, value: Scalar) -> None:

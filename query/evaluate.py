@@ -3,7 +3,7 @@
 Written for itself, sharing no step with the compilers beside it, since it has to tell when they are wrong.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from query.fields import FieldSet, Record
@@ -14,10 +14,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Leaf,
     Lt,
@@ -29,6 +31,7 @@ from query.filters import (
 )
 from query.page import PageRequest
 from query.regex import compile_pattern
+from query.text_forms import text_form
 
 Matcher = Callable[[Record], bool]
 
@@ -63,6 +66,11 @@ def sorted_page(records: Iterable[Record], request: PageRequest, fields: FieldSe
         position = order.comparable(request.after)
         rows = [row for row in rows if position < row[0]]
     return [record for _, record in rows[: request.limit]]
+
+
+def fixed_addresses(addresses: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
+    """The fixed ones of an instance's `ip_addresses`; those without a type are."""
+    return (str(entry["address"]) for entry in addresses or () if entry.get("type", "fixed") == "fixed")
 
 
 def _leaf_matcher(leaf: Leaf, fields: FieldSet) -> Matcher:
@@ -103,11 +111,15 @@ def _leaf_matcher(leaf: Leaf, fields: FieldSet) -> Matcher:
             is_list = fields[name].is_list
             return lambda record: record[name] is not None or is_list
         case Matches(_, pattern):
-            search = compile_pattern(pattern).search
-            return lambda record: record[name] is not None and search(record[name]) is not None
+            search, text = compile_pattern(pattern).search, text_form(fields[name].kind) or str
+            return lambda record: record[name] is not None and search(text(record[name])) is not None
         case NotMatches(_, pattern):
-            search = compile_pattern(pattern).search
-            return lambda record: record[name] is not None and search(record[name]) is None
+            search, text = compile_pattern(pattern).search, text_form(fields[name].kind) or str
+            return lambda record: record[name] is not None and search(text(record[name])) is None
+        case HasAddress(_, part):
+            return lambda record: any(part in address for address in fixed_addresses(record[name]))
+        case LacksAddress(_, part):
+            return lambda record: not any(part in address for address in fixed_addresses(record[name]))
         case Has(_, element):
             return lambda record: element in (record[name] or ())
         case Lacks(_, element):

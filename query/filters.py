@@ -93,7 +93,10 @@ class IsNotNull:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A text `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see query.regex)."""
+    """The text of `field` contains a match of `pattern` (search, case-sensitive, RE2 syntax; see query.regex).
+
+    Numbers and times have a text too: see query.text_forms.
+    """
 
     field: str
     pattern: str
@@ -101,7 +104,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class NotMatches:
-    """A text `field` contains no match of `pattern`; not true of a null."""
+    """The text of `field` contains no match of `pattern`; not true of a null."""
 
     field: str
     pattern: str
@@ -123,7 +126,40 @@ class Lacks:
     value: str
 
 
-Leaf = Eq | Ne | In | NotIn | Lt | Le | Gt | Ge | IsNull | IsNotNull | Matches | NotMatches | Has | Lacks
+@dataclass(frozen=True, slots=True)
+class HasAddress:
+    """Among the addresses of networks in `field` is a fixed one that contains `text`."""
+
+    field: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LacksAddress:
+    """Among the addresses of networks in `field` is no fixed one that contains `text`; true when there are none."""
+
+    field: str
+    text: str
+
+
+Leaf = (
+    Eq
+    | Ne
+    | In
+    | NotIn
+    | Lt
+    | Le
+    | Gt
+    | Ge
+    | IsNull
+    | IsNotNull
+    | Matches
+    | NotMatches
+    | Has
+    | Lacks
+    | HasAddress
+    | LacksAddress
+)
 Filter = And | Or | Leaf
 
 EVERYTHING = And(())
@@ -181,6 +217,10 @@ def negate(node: Filter) -> Filter:
             return Lacks(field, value)
         case Lacks(field, value):
             return Has(field, value)
+        case HasAddress(field, text):
+            return LacksAddress(field, text)
+        case LacksAddress(field, text):
+            return HasAddress(field, text)
         case _:
             assert_never(node)
 

@@ -17,10 +17,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Lt,
     Matches,
@@ -56,7 +58,7 @@ def lower(node: Filter, fields: FieldSet) -> Filter:
             return without_values(type(node)(name, _stored_one(fields, name, value)), _is_too_big)
         case Lt(name, value) | Le(name, value) | Gt(name, value) | Ge(name, value):
             return _lower_range(type(node)(name, _stored_one(fields, name, value)))
-        case IsNull() | IsNotNull() | Matches() | NotMatches() | Has() | Lacks():
+        case IsNull() | IsNotNull() | Matches() | NotMatches() | Has() | Lacks() | HasAddress() | LacksAddress():
             return node
 
 

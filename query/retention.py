@@ -17,10 +17,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Leaf,
     Lt,
@@ -82,7 +84,7 @@ def _leaf_may_match(leaf: Leaf, horizon: datetime) -> bool:
             return field not in {_DELETED_AT, _UPDATED_AT} or _is_before(value, horizon)
         case IsNull(field):
             return field not in {_DELETED, _DELETED_AT}
-        case Lt() | Le() | IsNotNull() | Matches() | NotMatches() | Has() | Lacks():
+        case Lt() | Le() | IsNotNull() | Matches() | NotMatches() | Has() | Lacks() | HasAddress() | LacksAddress():
             return True
         case _:
             assert_never(leaf)

@@ -18,10 +18,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Leaf,
     Lt,
@@ -30,6 +32,7 @@ from query.filters import (
     NotIn,
     NotMatches,
     Or,
+    leaves,
 )
 from query.lowering import MIN_INTEGER, lower, without_values
 from query.regex import to_lucene
@@ -55,6 +58,9 @@ def to_dsl(node: Filter, fields: FieldSet) -> Dsl:
 
     Raises NotExpressibleError for what Elasticsearch would refuse or understand differently.
     """
+    for leaf in leaves(node):
+        if isinstance(leaf, Matches | NotMatches) and fields[leaf.field].kind is not Kind.TEXT:
+            raise NotExpressibleError(_TARGET, f"a pattern about '{leaf.field}', which is no text")
     return _compile(lower(node, fields), depth=1)
 
 
@@ -162,6 +168,8 @@ def _leaf(leaf: Leaf) -> Dsl:
             return {"match_all": {}}
         case Lacks(field, element):
             return {"bool": {"must_not": [{"term": {field: element}}]}}
+        case HasAddress() | LacksAddress():
+            raise NotExpressibleError(_TARGET, "a part of an address")
         case _:
             assert_never(leaf)
 

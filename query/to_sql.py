@@ -7,16 +7,20 @@ SQLite need query.sqlite_functions.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, assert_never, cast
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
+    Double,
     Integer,
+    Numeric,
     String,
+    Text,
     and_,
+    exists,
     false,
     func,
     literal,
@@ -25,11 +29,12 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import TypeEngine
 
 from query.errors import NotExpressibleError
-from query.fields import FieldSet
+from query.fields import Field, FieldSet, Kind
 from query.filters import (
     And,
     Eq,
@@ -37,10 +42,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Leaf,
     Lt,
@@ -54,7 +61,7 @@ from query.filters import (
 from query.lowering import beyond, lower, not_before, without_values
 from query.regex import compile_pattern, to_postgres
 from query.sort import Direction, SortOrder
-from query.sqlite_functions import LIST_HAS, RE2_SEARCH
+from query.sqlite_functions import HAS_ADDRESS, LIST_HAS, RE2_SEARCH, TIME_TEXT
 
 SqlDialect = Literal["sqlite", "postgresql"]
 Predicate = ColumnElement[bool]
@@ -63,6 +70,7 @@ Predicate = ColumnElement[bool]
 _MAX_BOUND_VALUES = 500
 _LARGE_INTEGER = BigInteger()
 _TEXT = String()
+_MICROSECONDS = 1_000_000
 
 
 class Columns(Protocol):
@@ -76,7 +84,7 @@ def to_sql(node: Filter, columns: Columns, fields: FieldSet, dialect: SqlDialect
 
     Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of.
     """
-    return _Compiler(columns, dialect).compile(lower(node, fields))
+    return _Compiler(columns, fields, dialect).compile(lower(node, fields))
 
 
 def can_express(node: Filter, dialect: SqlDialect) -> bool:
@@ -111,7 +119,7 @@ def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: 
     position: stored values of the order's keys (PageRequest.after).
     The chain of keys alone would make the database read from the start, so a range on the first key goes before it.
     """
-    compiler = _Compiler(columns, dialect)
+    compiler = _Compiler(columns, {}, dialect)
     start = compiler.compile(not_before(order.keys[0], position[0]))
     return and_(start, compiler.compile(beyond(order, position)))
 
@@ -119,8 +127,9 @@ def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: 
 class _Compiler:
     """Compiles lowered trees (query.lowering)."""
 
-    def __init__(self, columns: Columns, dialect: SqlDialect) -> None:
+    def __init__(self, columns: Columns, fields: Mapping[str, Field], dialect: SqlDialect) -> None:
         self._columns = columns
+        self._fields = fields
         self._dialect = dialect
 
     def compile(self, node: Filter) -> Predicate:
@@ -157,13 +166,17 @@ class _Compiler:
             case IsNotNull():
                 return stored.is_not(None) if _is_nullable(stored) else true()
             case Matches(_, pattern):
-                return self._matches(stored, pattern)
+                return self._matches(self._text(leaf.field, stored), pattern)
             case NotMatches(_, pattern):
-                return not_(self._matches(stored, pattern))
+                return not_(self._matches(self._text(leaf.field, stored), pattern))
             case Has(_, element):
                 return self._has(stored, element)
             case Lacks(_, element):
                 return not_(self._has(stored, element))
+            case HasAddress(_, text):
+                return self._has_address(stored, text)
+            case LacksAddress(_, text):
+                return not_(self._has_address(stored, text))
             case _:
                 assert_never(leaf)
 
@@ -177,6 +190,19 @@ class _Compiler:
         listed = func.json_each(json.dumps([value for value in values if not _has_nul(value)])).table_valued("value")
         return or_(stored.in_(select(listed.c.value)), stored.in_([_bind(stored, value) for value in with_nul]))
 
+    def _text(self, name: str, stored: ColumnElement[Any]) -> ColumnElement[Any]:
+        """The text of a field, as query.text_forms has it."""
+        match self._fields[name].kind:
+            case Kind.TEXT:
+                return stored
+            case Kind.TIMESTAMP if self._dialect == "sqlite":
+                return cast(ColumnElement[Any], getattr(func, TIME_TEXT)(stored, type_=String()))
+            case Kind.TIMESTAMP:
+                seconds = func.floor(sql_cast(stored, Numeric) / _MICROSECONDS)
+                moment = func.timezone("UTC", func.to_timestamp(sql_cast(seconds, Double)))
+                return cast(ColumnElement[Any], func.to_char(moment, "YYYY-MM-DD HH24:MI:SS", type_=String()))
+        return sql_cast(stored, Text)
+
     def _matches(self, stored: ColumnElement[Any], pattern: str) -> Predicate:
         if self._dialect == "postgresql":
             expression = literal(to_postgres(pattern), _TEXT)
@@ -188,6 +214,15 @@ class _Compiler:
         if self._dialect == "postgresql":
             return func.coalesce(stored.bool_op("?")(literal(element, _TEXT)), false())
         return cast(Predicate, getattr(func, LIST_HAS)(stored, literal(element, _TEXT), type_=Boolean()))
+
+    def _has_address(self, stored: ColumnElement[Any], text: str) -> Predicate:
+        part = literal(text, _TEXT)
+        if self._dialect == "sqlite":
+            return cast(Predicate, getattr(func, HAS_ADDRESS)(stored, part, type_=Boolean()))
+        entry = func.jsonb_array_elements(stored).table_valued("value")
+        is_fixed = func.coalesce(entry.c.value.op("->>")("type"), "fixed") == "fixed"
+        position = func.strpos(entry.c.value.op("->>")("address"), part)
+        return exists(select(1).select_from(entry).where(is_fixed, position > 0))
 
 
 def _without_nul(leaf: Leaf) -> Filter:
@@ -203,6 +238,10 @@ def _without_nul(leaf: Leaf) -> Filter:
         case Has(_, element) if _has_nul(element):
             return Or(())
         case Lacks(_, element) if _has_nul(element):
+            return And(())
+        case HasAddress(_, text) if _has_nul(text):
+            return Or(())
+        case LacksAddress(_, text) if _has_nul(text):
             return And(())
     return leaf
 

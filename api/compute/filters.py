@@ -4,7 +4,7 @@ from api.compute.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bo
 from api.compute.query_string import QueryString
 from api.errors import BadRequestError, ForbiddenError
 from api.identity.caller import Caller
-from query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, In, IsNull, Le, Ne, all_of, any_of
+from query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
 from query.server_status import states_of
 
 _INVALID_STATUS_IS_AN_ERROR_SINCE = 38
@@ -30,6 +30,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
         _existence(query, is_about_deleted=is_about_deleted),
         _changes(query),
         states,
+        _identity(query),
         *_columns(query, overruled={"vm_state", "task_state"} if vm_states else set()),
     )
 
@@ -97,6 +98,13 @@ def _changes(query: QueryString) -> Filter:
         EVERYTHING if since is None else Ge("updated_at", since),
         EVERYTHING if before is None else Le("updated_at", before),
     )
+
+
+def _identity(query: QueryString) -> Filter:
+    """The servers that are named, or have an address: Nova looks for addresses first, and adds what it finds there."""
+    named = [Eq("uuid", value) for value in [query.last("uuid")] if value is not None]
+    addressed = [HasAddress("ip_addresses", value) for name in ("ip", "ip6") if (value := query.last(name)) is not None]
+    return any_of(*named, *addressed) if named or addressed else EVERYTHING
 
 
 def _columns(query: QueryString, overruled: set[str]) -> list[Filter]:

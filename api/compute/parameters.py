@@ -54,7 +54,6 @@ class Parameter:
     since: microversion from which the name is known. public_since: microversion from which the value of a caller counts
         who is no administrator; None: never.
     build: the filter that a value means; None for parameters that `filters`, `sorting` or paging read themselves.
-    is_supported: False for filters of the contract that are not built; an answer without them would have wrong rows.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Parameter:
     since: int = 1
     public_since: int | None = _ADMIN_ONLY
     build: Callable[[str], Filter] | None = None
-    is_supported: bool = True
 
 
 def _exact(field: str) -> Callable[[str], Filter]:
@@ -74,7 +72,11 @@ def _flag(field: str) -> Callable[[str], Filter]:
 
 
 def _pattern(field: str) -> Callable[[str], Filter]:
-    return lambda value: Matches(field, value)
+    def build(value: str) -> Filter:
+        compile_pattern(value)  # not every parameter has been checked for being one
+        return Matches(field, value)
+
+    return build
 
 
 def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Filter]:
@@ -84,6 +86,16 @@ def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Fi
     def build(value: str) -> Filter:
         pattern = compile_pattern(value)
         return In(field, tuple(number for number, text in texts if pattern.search(text)))
+
+    return build
+
+
+def _pattern_of_flag(field: str) -> Callable[[str], Filter]:
+    """Filters a flag by a pattern of what databases show of it, 1 or 0."""
+
+    def build(value: str) -> Filter:
+        pattern = compile_pattern(value)
+        return any_of(*(Eq(field, flag) for flag, text in ((True, "1"), (False, "0")) if pattern.search(text)))
 
     return build
 
@@ -128,8 +140,10 @@ _STATES = (
 _COLUMNS = (
     Parameter("access_ip_v4", Kind.PATTERN, build=_pattern("access_ip_v4")),
     Parameter("access_ip_v6", Kind.PATTERN, build=_pattern("access_ip_v6")),
+    Parameter("auto_disk_config", Kind.PATTERN, build=_pattern_of_flag("auto_disk_config")),
     Parameter("availability_zone", Kind.PATTERN, public_since=83, build=_pattern("availability_zone")),
     Parameter("config_drive", Kind.PATTERN, public_since=83, build=_pattern("config_drive")),
+    Parameter("created_at", Kind.PATTERN, public_since=83, build=_pattern("created_at")),
     Parameter("description", Kind.PATTERN, build=_no_effect),
     Parameter("display_description", Kind.PATTERN, build=_pattern("display_description")),
     Parameter("display_name", Kind.PATTERN, build=_pattern("display_name")),
@@ -140,14 +154,16 @@ _COLUMNS = (
     Parameter("image_ref", Kind.TEXT, build=_exact("image_ref")),
     Parameter("kernel_id", Kind.PATTERN, build=_pattern("kernel_id")),
     Parameter("key_name", Kind.PATTERN, public_since=83, build=_pattern("key_name")),
+    Parameter("launch_index", Kind.TEXT, build=_pattern("launch_index")),
+    Parameter("launched_at", Kind.PATTERN, public_since=83, build=_pattern("launched_at")),
     Parameter("locked_by", Kind.PATTERN, build=_pattern("locked_by")),
     Parameter("name", Kind.PATTERN, public_since=1, build=_pattern("display_name")),
     Parameter("node", Kind.PATTERN, build=_pattern("node")),
     Parameter("ramdisk_id", Kind.PATTERN, build=_pattern("ramdisk_id")),
     Parameter("reservation_id", Kind.PATTERN, public_since=1, build=_pattern("reservation_id")),
     Parameter("root_device_name", Kind.PATTERN, build=_pattern("root_device_name")),
+    Parameter("terminated_at", Kind.PATTERN, public_since=83, build=_pattern("terminated_at")),
     Parameter("user_id", Kind.TEXT, public_since=83, build=_exact("user_id")),
-    Parameter("uuid", Kind.TEXT, build=_exact("uuid")),
 )
 _TAGS = (
     _tags("tags", 26, all_of, Has),
@@ -155,18 +171,13 @@ _TAGS = (
     _tags("not-tags", 26, any_of, Lacks),
     _tags("not-tags-any", 26, all_of, Lacks),
 )
-_NOT_SUPPORTED = (
-    Parameter("auto_disk_config", Kind.PATTERN, is_supported=False),
-    Parameter("created_at", Kind.PATTERN, public_since=83, is_supported=False),
-    Parameter("ip", Kind.PATTERN, public_since=1, is_supported=False),
-    Parameter("ip6", Kind.PATTERN, public_since=5, is_supported=False),
-    Parameter("launch_index", Kind.TEXT, is_supported=False),
-    Parameter("launched_at", Kind.PATTERN, public_since=83, is_supported=False),
-    Parameter("terminated_at", Kind.PATTERN, public_since=83, is_supported=False),
+# Read together: `filters` unites what they find.
+_IDENTITY = (
+    Parameter("ip", Kind.PATTERN, public_since=1),
+    Parameter("ip6", Kind.PATTERN, public_since=5),
+    Parameter("uuid", Kind.TEXT),
 )
-PARAMETERS = {
-    parameter.name: parameter for parameter in (*_PAGING, *_SCOPE, *_STATES, *_COLUMNS, *_TAGS, *_NOT_SUPPORTED)
-}
+PARAMETERS = {parameter.name: parameter for parameter in (*_PAGING, *_SCOPE, *_STATES, *_COLUMNS, *_TAGS, *_IDENTITY)}
 PAGING_NAMES = frozenset(parameter.name for parameter in _PAGING)
 REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
 
@@ -174,8 +185,8 @@ REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
 def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
     """Check every value, and leave away what does not count at microversion 2.`minor` for this caller.
 
-    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, a name that nobody can
-    filter by, and a filter that is not supported.
+    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, and a name that nobody
+    can filter by.
     """
     kept = []
     for name, value in query.pairs:
@@ -189,9 +200,6 @@ def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
                 raise BadRequestError(f"Invalid filter: it is not possible to filter servers by '{name}'")
         elif minor >= UNKNOWN_IS_AN_ERROR_SINCE:
             raise BadRequestError(f"Additional query parameters are not allowed ('{name}' was unexpected)")
-    for name, _ in kept:
-        if not PARAMETERS[name].is_supported:
-            raise BadRequestError(f"Filtering by '{name}' is not supported yet")
     return QueryString(kept)
 
 

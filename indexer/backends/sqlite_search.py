@@ -9,7 +9,9 @@ from sqlalchemy.dialects import sqlite
 
 from indexer.backends.base import IndexedRow
 from indexer.backends.sqlite_schema import DOCUMENTS, piece_column
+from query.errors import NotExpressibleError
 from query.fields import Kind
+from query.filters import leaves
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.to_sql import after, order_by, to_sql
@@ -40,7 +42,13 @@ def select_page(
 
 @lru_cache(maxsize=256)
 def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...]) -> tuple[str, Sequence[object]]:
-    """The statement of a request and its values; first pages are asked for again and again."""
+    """The statement of a request and its values; first pages are asked for again and again.
+
+    Raises NotExpressibleError for a filter about a field that is not kept.
+    """
+    for leaf in leaves(request.filter):
+        if leaf.field not in COLUMNS:
+            raise NotExpressibleError("the SQLite index", f"a filter about '{leaf.field}'")
     terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, COLUMNS, "sqlite"))

@@ -8,7 +8,24 @@ from hypothesis import strategies as st
 
 from cells.new_instance import new_record
 from query.fields import from_microseconds
-from query.filters import And, Eq, Filter, Ge, Has, In, IsNotNull, IsNull, Lacks, Le, Matches, Ne, NotMatches, Or
+from query.filters import (
+    And,
+    Eq,
+    Filter,
+    Ge,
+    Has,
+    HasAddress,
+    In,
+    IsNotNull,
+    IsNull,
+    Lacks,
+    LacksAddress,
+    Le,
+    Matches,
+    Ne,
+    NotMatches,
+    Or,
+)
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
@@ -18,6 +35,10 @@ CELLS = ("east", "north", "west")
 _HOSTS = ("host1", "host2", "Host1")
 _STATES = ("active", "error", "stopped")
 _PATTERNS = ("^a", "web-[0-9]+$", "B|é", "^$", "a ")
+_ADDRESSES = tuple(
+    {"label": "private", "address": address, "version": 4, "mac": "fa:16:3e:4c:2c:30", "type": type_}
+    for address, type_ in (("10.0.0.1", "fixed"), ("192.168.0.2", "fixed"), ("203.0.113.1", "floating"))
+)
 _numbers = count()
 
 _changes = st.fixed_dictionaries(
@@ -32,6 +53,7 @@ _changes = st.fixed_dictionaries(
         "locked": st.booleans(),
         "project_id": st.sampled_from(("demo", "other")),
         "tags": st.lists(st.sampled_from(TAGS), max_size=2),
+        "ip_addresses": st.lists(st.sampled_from(_ADDRESSES), max_size=2),
     }
 )
 
@@ -63,6 +85,8 @@ _leaves: st.SearchStrategy[Filter] = st.one_of(
     st.builds(Eq, st.sampled_from(("deleted", "locked")), st.booleans()),
     _either((Matches, NotMatches), st.just("display_name"), st.sampled_from(_PATTERNS)),
     _either((Has, Lacks), st.just("tags"), st.sampled_from(TAGS)),
+    _either((Matches, NotMatches), st.sampled_from(("progress", "updated_at")), st.sampled_from(("^1", "2$"))),
+    _either((HasAddress, LacksAddress), st.just("ip_addresses"), st.sampled_from(("10.0", "1"))),
 )
 filters: st.SearchStrategy[Filter] = st.recursive(
     _leaves,

@@ -15,10 +15,12 @@ from query.filters import (
     Ge,
     Gt,
     Has,
+    HasAddress,
     In,
     IsNotNull,
     IsNull,
     Lacks,
+    LacksAddress,
     Le,
     Lt,
     Matches,
@@ -41,6 +43,7 @@ FIELDS = FieldSet(
         Field("created_at", "Created", Kind.TIMESTAMP, "Some time"),
         Field("locked", "Locked", Kind.BOOL, "Yes or no"),
         Field("tags", "Tags", Kind.OTHER, "Some texts", is_list=True),
+        Field("addresses", "Addresses", Kind.OTHER, "Some addresses of networks"),
     ),
 )
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,6 +55,12 @@ STATES = ("active", "error", "Error")
 NUMBERS = (-(2**63) + 1, -5, -1, 0, 1, 2, 10, 2**31, 2**63 - 1)
 FLOATS = (-1.5, 0.0, 0.1, 2.0, 1e300)
 TIMES = (-1, 0, 1, 1_700_000_000_000_000, 1_700_000_000_000_001)
+ADDRESSES: tuple[list[dict[str, str]], ...] = (
+    [],
+    [{"address": "10.0.0.1"}, {"address": "fd00::1", "type": "fixed"}],
+    [{"address": "10.0.0.12", "type": "fixed"}, {"address": "203.0.113.9", "type": "floating"}],
+)
+PARTS_OF_ADDRESSES = ("10.0.0.1", "0.12", "fd00", "203", "1", "%", "\0")
 TAGS = ("a", "A", "é", "😀", "x y", '"', "")
 
 # Values that no stored value equals, or that a store has trouble with.
@@ -81,6 +90,10 @@ PATTERNS = (
     "[^a]",
     "é|😀",
     r"\n",
+    "-01-01 00:0",
+    "^20",
+    "-1|10",
+    "7$",
     "(^|e)\u0301?$",
     "",
 )
@@ -101,6 +114,7 @@ _rows = st.fixed_dictionaries(
         "created_at": _or_null(TIMES),
         "locked": _or_null((False, True)),
         "tags": st.lists(st.sampled_from(TAGS), max_size=3),
+        "addresses": _or_null(ADDRESSES),
     }
 )
 
@@ -120,10 +134,12 @@ def _leaves(draw: st.DrawFn) -> Filter:
     compared = st.one_of(*(st.builds(leaf, st.just(name), value) for leaf in (Eq, Ne, Lt, Le, Gt, Ge)))
     listed = st.one_of(*(st.builds(leaf, st.just(name), values) for leaf in (In, NotIn)))
     null = st.one_of(*(st.builds(leaf, st.sampled_from((name, "tags"))) for leaf in (IsNull, IsNotNull)))
-    text = st.sampled_from(("name", "state"))
+    text = st.sampled_from(("name", "state", "size", "created_at"))
     matched = st.one_of(*(st.builds(leaf, text, st.sampled_from(PATTERNS)) for leaf in (Matches, NotMatches)))
     held = st.one_of(*(st.builds(leaf, st.just("tags"), st.sampled_from((*TAGS, "a\0"))) for leaf in (Has, Lacks)))
-    leaf: Filter = draw(st.one_of(compared, listed, null, matched, held))
+    part = st.sampled_from(PARTS_OF_ADDRESSES)
+    addressed = st.one_of(*(st.builds(leaf, st.just("addresses"), part) for leaf in (HasAddress, LacksAddress)))
+    leaf: Filter = draw(st.one_of(compared, listed, null, matched, held, addressed))
     return leaf
 
 

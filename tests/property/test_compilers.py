@@ -43,6 +43,7 @@ THINGS = Table(
     Column("created_at", BigInteger),
     Column("locked", Boolean),
     Column("tags", JSON, nullable=False),
+    Column("addresses", JSON(none_as_null=True)),
 )
 # A position holds stored values, in which a time is a number.
 STORED_FIELDS = FieldSet(

@@ -2,7 +2,22 @@ import pytest
 
 from query.check import check
 from query.errors import FilterValueError, QueryError, RegularExpressionError, UnknownFieldError
-from query.filters import And, Eq, Filter, Has, In, IsNull, Lacks, Lt, Matches, Ne, NotMatches, Or
+from query.filters import (
+    And,
+    Eq,
+    Filter,
+    Has,
+    HasAddress,
+    In,
+    IsNull,
+    Lacks,
+    LacksAddress,
+    Lt,
+    Matches,
+    Ne,
+    NotMatches,
+    Or,
+)
 from query.instances import INSTANCE_FIELDS
 
 
@@ -18,7 +33,9 @@ from query.instances import INSTANCE_FIELDS
         (Lt("created_at", 5), FilterValueError),
         (Eq("tags", "x"), FilterValueError),
         (Has("host", "x"), FilterValueError),
-        (Matches("progress", "1"), FilterValueError),
+        (Matches("locked", "1"), FilterValueError),
+        (HasAddress("tags", "1"), FilterValueError),
+        (LacksAddress("ip_addresses", "\ud800"), FilterValueError),
         (Matches("tags", "x"), FilterValueError),
         (NotMatches("host", "("), RegularExpressionError),
     ],
