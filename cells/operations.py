@@ -1,4 +1,7 @@
-"""What changes instances of a native cell.
+"""What changes instances of a native cell at once, without hosts that have to do something for it.
+
+It fills cells, and stands in for whatever changes them in tests. What callers of the API want to be done takes steps:
+see cells.accepting and cells.worker.
 
 Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
@@ -26,7 +29,7 @@ from cells.errors import (
 from cells.fleet import Fleet, InstanceMapping
 from cells.model import Cell, InstanceRow
 from cells.new_instance import check_values, completed_flavor, new_record
-from cells.placement import allocate_on_their_nodes
+from cells.placement import allocate_on_their_nodes, release_except
 from cells.tables import instances
 from notifications import event_types
 from query.errors import UnknownFieldError
@@ -43,6 +46,8 @@ UPDATABLE_FIELDS = (
 )
 _FIRST_REVISION = 1
 _NO_STATE, _RUNNING, _SHUT_DOWN = 0, 1, 4
+# What an instance takes up, and of which node, follows from these.
+_OF_ITS_NODE = {"node", "flavor", "deleted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,9 @@ class InstanceOperations:
                 update(instances).where(instances.c.uuid == uuid).values({**values, "revision": revision})
             )
             changed = InstanceRow(self._cell.uuid, revision, record | values)
+            if not _OF_ITS_NODE.isdisjoint(values):
+                release_except(connection, uuid, None)
+                allocate_on_their_nodes(connection, [changed.record])
             outbox.append(connection, outbox.announcements(self._cell, event_type, [changed], now))
         return Changed(uuid, revision)
 

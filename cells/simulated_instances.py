@@ -10,8 +10,10 @@ from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from cells.default_flavors import DEFAULT_FLAVORS
+from cells.nodes import Capacity, NewHost
 
 HOSTS_PER_CELL = 8
+_INSTANCES_PER_HOST = 64
 LONGEST_LAUNCH_US = 40_000_000
 DEMO_PROJECT = "demo"
 
@@ -29,16 +31,28 @@ def host_name(cell_name: str, number: int) -> str:
     return f"{cell_name}-compute-{number + 1:02d}"
 
 
-def new_instance(random: Random, cell_name: str, created_at: int) -> dict[str, Any]:
+def hosts_for(instance_count: int) -> int:
+    """How many hosts a cell needs for that many instances, so that none is full."""
+    return max(HOSTS_PER_CELL, -(-instance_count // _INSTANCES_PER_HOST))
+
+
+def new_hosts(cell_name: str, count: int = HOSTS_PER_CELL) -> list[NewHost]:
+    """The compute hosts of a cell; each has room for about twice as many instances as `hosts_for` puts there."""
+    capacity = Capacity(vcpus=512, memory_mib=1024 * 1024, disk_gib=16_000)
+    hosts = [host_name(cell_name, number) for number in range(count)]
+    return [NewHost(host, capacity, zone_of(cell_name, host), node_of(host)) for host in hosts]
+
+
+def new_instance(random: Random, cell_name: str, created_at: int, host_count: int = HOSTS_PER_CELL) -> dict[str, Any]:
     """Values for the creation of an instance in a cell (cells.operations); its uuid is left to the operation.
 
-    created_at: microseconds since the epoch; it was launched some seconds later.
+    created_at: microseconds since the epoch; it was launched some seconds later. host_count: hosts of the cell.
     """
     stage = _weighted(random, _STAGES)
     role = random.choice(_ROLES)
     name = f"{role}-{stage}-{random.randrange(1, 1000):03d}"
     project = _weighted(random, _PROJECTS)
-    host = host_name(cell_name, random.randrange(HOSTS_PER_CELL))
+    host = host_name(cell_name, random.randrange(host_count))
     image_name = random.choice(sorted(_IMAGES))
     boots_from_volume = role in ("db", "queue") and random.random() < 0.5
     flavor_number, flavor = _flavor(random)

@@ -1,7 +1,8 @@
 """Keeps native cells as busy as a real fleet: fills them, then creates, changes, moves and deletes instances.
 
-It does nothing that a user could not do: every change goes through cells.operations. What is already in the cells is
-counted first, so a simulator that was killed goes on where it was.
+It does nothing that a user could not do: what it wants is accepted (cells.accepting) and carried out by workers; only
+the first filling takes the short way (cells.operations). What is already in the cells is counted first, so a simulator
+that was killed goes on where it was.
 """
 
 import time
@@ -18,20 +19,19 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
+from cells.accepting import Acceptance, Order
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures
-from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, InvalidTransitionError
-from cells.model import Cell
+from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, StateConflictError
+from cells.model import NO_REQUEST, Cell
 from cells.operations import InstanceOperations
 from cells.simulated_instances import (
     HOSTS_PER_CELL,
     LONGEST_LAUNCH_US,
-    host_name,
     new_instance,
     new_metadata,
     new_name,
     new_tags,
-    node_of,
 )
 from cells.tables import instances
 
@@ -52,25 +52,28 @@ class _Live:
 
     name: str | None
     vm_state: str | None
-    host: str | None
     tags: list[str]
 
 
 @dataclass(slots=True)
 class SimulatedCell:
-    """A native cell to keep busy."""
+    """A native cell to keep busy. host_count: its hosts, which are called as `host_name` says."""
 
     cell: Cell
     engine: Engine
     operations: InstanceOperations
+    acceptance: Acceptance
+    host_count: int = HOSTS_PER_CELL
     live: dict[str, _Live] = field(default_factory=dict)
 
     def load(self) -> None:
         """Learn which instances are alive. Raises CellUnreachableError."""
-        columns = (instances.c.uuid, instances.c.display_name, instances.c.vm_state, instances.c.host, instances.c.tags)
+        columns = (instances.c.uuid, instances.c.display_name, instances.c.vm_state, instances.c.tags)
         with translated_failures(partial(CellUnreachableError, self.cell.name)), self.engine.connect() as connection:
-            rows = connection.execute(select(*columns).where(instances.c.deleted.is_(False)))
-            self.live = {row.uuid: _Live(row.display_name, row.vm_state, row.host, row.tags) for row in rows}
+            # What is being deleted is as good as gone; a state that is null says nothing of the task.
+            is_deleting = instances.c.task_state.is_not_distinct_from("deleting")
+            rows = connection.execute(select(*columns).where(instances.c.deleted.is_(False), ~is_deleting))
+            self.live = {row.uuid: _Live(row.display_name, row.vm_state, row.tags) for row in rows}
 
 
 class Simulator:
@@ -131,7 +134,7 @@ class Simulator:
         while (missing := self._instance_count - self.live_count) > 0 and not stop.is_set():
             cell = min(self._cells, key=lambda candidate: len(candidate.live))
             share = -(-missing // len(self._cells))
-            self._create(cell, min(share, _BATCH_SIZE), oldest_us=_OLDEST_US)
+            self._fill(cell, min(share, _BATCH_SIZE))
         if stop.is_set():
             return
         _log.info("simulator.filled", created=self.live_count - before, instances=self.live_count)
@@ -149,31 +152,37 @@ class Simulator:
         # The further the count is off, the likelier the step that corrects it: it swings by about a tenth.
         lead = (self.live_count - self._instance_count) / max(10.0, self._instance_count / 10)
         if not self.live_count or self._random.random() < 0.5 - lead / 2:
-            self._create(self._random.choice(self._cells), 1, oldest_us=0)
+            self._create(self._random.choice(self._cells))
             return
         cell = self._random.choices(self._cells, [len(cell.live) for cell in self._cells])[0]
         self._try(cell, lambda uuid, live: self._delete(cell, uuid))
 
-    def _create(self, cell: SimulatedCell, count: int, oldest_us: int) -> None:
+    def _fill(self, cell: SimulatedCell, count: int) -> None:
         # So that none was launched in the future.
         newest = self._clock() - LONGEST_LAUNCH_US
         values = [
-            new_instance(self._random, cell.cell.name, newest - self._random.randrange(oldest_us + 1))
+            new_instance(self._random, cell.cell.name, newest - self._random.randrange(_OLDEST_US + 1), cell.host_count)
             for _ in range(count)
         ]
         for changed, given in zip(cell.operations.create_many(values), values, strict=True):
-            cell.live[changed.uuid] = _Live(given["display_name"], "active", given["host"], given["tags"])
+            cell.live[changed.uuid] = _Live(given["display_name"], "active", given["tags"])
+
+    def _create(self, cell: SimulatedCell) -> None:
+        given = new_instance(self._random, cell.cell.name, self._clock(), cell.host_count)
+        del given["created_at"], given["updated_at"]
+        [row] = cell.acceptance.create([given], {}, NO_REQUEST)
+        cell.live[row.uuid] = _Live(given["display_name"], "active", given["tags"])
 
     def _delete(self, cell: SimulatedCell, uuid: str) -> None:
-        cell.operations.delete(uuid)
+        cell.acceptance.accept(uuid, Order("delete", is_admin=True))
         del cell.live[uuid]
 
     def _try(self, cell: SimulatedCell, act: Callable[[str, _Live], None]) -> None:
         uuid = self._random.choice(list(cell.live))
         try:
             act(uuid, cell.live[uuid])
-        except (InstanceNotFoundError, InvalidTransitionError):
-            # Somebody else works in this fleet too: look again at what is there.
+        except (InstanceNotFoundError, StateConflictError):
+            # It is still busy, or somebody else works in this fleet too: look again at what is there.
             cell.load()
 
     def _change(self, kind: str, cell: SimulatedCell, uuid: str, live: _Live) -> None:
@@ -186,15 +195,13 @@ class Simulator:
                 live.tags = new_tags(self._random, live.tags)
                 operations.update(uuid, {"tags": live.tags})
             case "power" if live.vm_state == "active":
-                operations.stop(uuid)
+                cell.acceptance.accept(uuid, Order("os-stop", is_admin=True))
                 live.vm_state = "stopped"
             case "power" if live.vm_state == "stopped":
-                operations.start(uuid)
+                cell.acceptance.accept(uuid, Order("os-start", is_admin=True))
                 live.vm_state = "active"
             case "move" if live.vm_state == "active":
-                host = host_name(cell.cell.name, self._random.randrange(HOSTS_PER_CELL))
-                operations.move(uuid, host, node_of(host))
-                live.host = host
+                cell.acceptance.accept(uuid, Order("os-migrateLive", is_admin=True))
             case _:
                 operations.update(uuid, {"metadata": new_metadata(self._random)})
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
+from cells.accepting import Acceptance
 from cells.adapters import open_adapter
 from cells.adoption import map_instances
 from cells.database import create_database_engine
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
+from cells.nodes import CellNodes
 from cells.operations import InstanceOperations
+from cells.simulated_instances import HOSTS_PER_CELL, new_hosts
 from cells.simulator import SimulatedCell
 from cli.data_folder import DataFolder, sqlite_url
 from cli.fleet import IN_PROCESS_BUS
@@ -20,13 +23,16 @@ from cli.fleet import IN_PROCESS_BUS
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCell:
-    """A cell of the folder and its open database."""
+    """A cell of the folder, its open database, and how many hosts it has."""
 
     cell: Cell
     engine: Engine
+    host_count: int
 
     def simulated(self, fleet: Fleet) -> SimulatedCell:
-        return SimulatedCell(self.cell, self.engine, InstanceOperations(self.engine, fleet, self.cell))
+        operations = InstanceOperations(self.engine, fleet, self.cell)
+        acceptance = Acceptance(self.engine, fleet, self.cell)
+        return SimulatedCell(self.cell, self.engine, operations, acceptance, self.host_count)
 
 
 def set_up_fleet(folder: DataFolder) -> Fleet:
@@ -36,8 +42,13 @@ def set_up_fleet(folder: DataFolder) -> Fleet:
     return Fleet(engine)
 
 
-def set_up_cells(folder: DataFolder, fleet: Fleet, wanted: int) -> Sequence[EmbeddedCell]:
-    """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`."""
+def set_up_cells(
+    folder: DataFolder, fleet: Fleet, wanted: int, host_count: int = HOSTS_PER_CELL
+) -> Sequence[EmbeddedCell]:
+    """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`.
+
+    host_count: simulated hosts that each has at least.
+    """
     known = {cell.name for cell in fleet.cells()}
     names = known | {f"cell{number}" for number in range(1, wanted + 1)}
     cells = []
@@ -51,5 +62,6 @@ def set_up_cells(folder: DataFolder, fleet: Fleet, wanted: int) -> Sequence[Embe
             # The folder may still have the database of a cell that was removed.
             with closing(open_adapter(cell)) as adapter:
                 map_instances(adapter, fleet)
-        cells.append(EmbeddedCell(cell, engine))
+        CellNodes(engine, cell).add_hosts(new_hosts(name, host_count))
+        cells.append(EmbeddedCell(cell, engine, host_count))
     return cells

@@ -1,4 +1,4 @@
-"""What follows the cells, as long as a process wants it to: the relay of a cell, and the indexer."""
+"""What follows the cells, as long as a process wants it to: relay and worker of a cell, and the indexer."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -17,6 +17,7 @@ from cells.database import create_database_engine
 from cells.fleet import Fleet
 from cells.model import Cell
 from cells.relay import Relay
+from cells.worker import Worker
 from cli.settings import Settings
 from indexer.backends import open_writer
 from indexer.errors import IndexerError
@@ -37,6 +38,15 @@ def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
         Relay(engine, cell, publisher, settings.relay).run(stop)
     finally:
         publisher.close()
+        engine.dispose()
+
+
+def run_worker(fleet: Fleet, cell: Cell, stop: Event) -> None:
+    """Carry out the jobs of one native cell until `stop` is set; connections of its own."""
+    engine = create_database_engine(cell.database_url, must_exist=True)
+    try:
+        Worker(engine, fleet, cell).run(stop)
+    finally:
         engine.dispose()
 
 

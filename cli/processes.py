@@ -1,4 +1,4 @@
-"""`fleetlight api`, `fleetlight indexer`, `fleetlight relay`: the parts as processes of their own, for production."""
+"""`fleetlight api`, `indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from cli.options import (
     examples,
 )
 from cli.parts import Part, Run, stop_all
-from cli.relaying import run_relays
+from cli.relaying import run_relays, run_workers
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import load_settings, with_api_options
 from indexer.metrics import IndexerMetrics
@@ -42,6 +42,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("fleetlight api --config /etc/fleetlight.toml --port 8774"))(api)
     app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))(indexer)
     app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))(relay)
+    app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))(worker)
 
 
 def api(
@@ -110,6 +111,29 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         _refuse_in_process_buses(native)
         with monitored(settings.monitoring, CollectorRegistry()):
             _run_until_signal({"relays": partial(run_relays, settings, relayed_cells)})
+
+
+def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Carry out what the API has accepted for native cells, also for cells that are added later.
+
+    Any number may run.
+    """
+    settings = load_settings(config, data_dir)
+    configure_logging(settings.log)
+    with open_fleet(settings.fleet) as fleet:
+
+        def worked_cells() -> Sequence[Cell]:
+            # Of a disabled cell too: what was accepted before is finished, and nothing new goes there.
+            return [
+                each
+                for each in fleet.cells()
+                if each.kind is CellKind.NATIVE and (cell is None or cell in {each.name, each.uuid})
+            ]
+
+        if cell is not None and not worked_cells():
+            raise ConfigurationError(f"there is no native cell '{cell}'")
+        with monitored(settings.monitoring, CollectorRegistry()):
+            _run_until_signal({"workers": partial(run_workers, settings, fleet, worked_cells)})
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

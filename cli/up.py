@@ -16,8 +16,9 @@ from api.identity import Identity, refuse_open_listening
 from api.identity.opening import open_identity
 from api.server import address_of
 from cells.fleet import Fleet
-from cells.simulated_instances import PROJECTS
+from cells.simulated_instances import PROJECTS, hosts_for
 from cells.simulator import Simulator
+from cells.worker import Worker
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
 from cli.errors import CommandError, ConfigurationError
@@ -98,7 +99,8 @@ def up(
     folder.create()
     with folder.locked(), closing(listen_as_told(settings.api)) as listener:
         fleet = set_up_fleet(folder)
-        embedded = set_up_cells(folder, fleet, cells)
+        wanted = (_INSTANCES if instances is None else instances) if simulate else 0
+        embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))
         if len(embedded) > cells:
             print_notice(
                 f"{folder.path} has {counted(len(embedded), 'cell')}; none is removed because of --cells {cells}"
@@ -111,7 +113,7 @@ def up(
             simulated = [cell.simulated(fleet) for cell in embedded]
             process.simulator = Simulator(
                 simulated,
-                instance_count=_INSTANCES if instances is None else instances,
+                instance_count=wanted,
                 rate=_RATE if rate is None else rate,
             )
         banner = _banner(address_of(listener), folder, settings, passwords, _Commands(folder, config))
@@ -142,12 +144,16 @@ class _Process:
         self._cells = cells
         self._metrics = CollectorRegistry()
         self._simulating: list[Part] = []
+        self._workers: list[Part] = []
         self._relays: list[Part] = []
         self._indexing: list[Part] = []
 
     @property
     def has_failed(self) -> bool:
-        return any(part.has_failed for part in (*self._simulating, *self._relays, *self._indexing))
+        return any(part.has_failed for part in self._all_parts())
+
+    def _all_parts(self) -> Sequence[Part]:
+        return *self._simulating, *self._workers, *self._relays, *self._indexing
 
     def run(self, listener: socket, banner: str) -> None:
         """Returns when everything has ended, in the order of the data: what comes first stops first.
@@ -164,7 +170,7 @@ class _Process:
                 self._settings, self._fleet, self._identity, listener, on_ready, other_metrics=[self._metrics]
             )
         finally:
-            for parts in (self._simulating, self._relays, self._indexing):
+            for parts in (self._simulating, self._workers, self._relays, self._indexing):
                 stop_all(parts)
             for cell in self._cells:
                 cell.engine.dispose()
@@ -176,6 +182,10 @@ class _Process:
         self._indexing = [Part("indexer", indexing, stop)]
         self._relays = [
             Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
+        ]
+        self._workers = [
+            Part(f"worker-{cell.cell.name}", Worker(cell.engine, self._fleet, cell.cell).run, stop)
+            for cell in self._cells
         ]
         if self.simulator is not None:
             self._simulating = [Part("simulator", self.simulator.run, stop)]

@@ -1,0 +1,100 @@
+"""Whatever callers want in whatever order: revisions without gaps, allocations that add up, an index like the cell."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, given, settings
+from sqlalchemy import select
+
+from cells.adapters import open_adapter
+from cells.database import create_database_engine
+from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import CellKind
+from cells.placement import demand_of
+from cells.server_actions import ACTIONS
+from cells.tables import allocations, changes, jobs
+from indexer.documents import NativeChange
+from indexer.messages import interpret
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+
+_BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}
+_NAMES = sorted(ACTIONS.keys() - {"create"})
+# What is wanted, of which instance, and how many steps workers do before the next wish.
+_WISHES = st.lists(st.tuples(st.sampled_from(["create", *_NAMES]), st.integers(0, 3), st.integers(0, 12)), max_size=14)
+
+
+@contextmanager
+def acting_cell() -> Iterator[ActingCell]:
+    with TemporaryDirectory() as folder:
+        fleet_engine = create_database_engine(f"sqlite:///{Path(folder) / 'fleet.db'}")
+        upgrade_fleet(fleet_engine)
+        fleet = Fleet(fleet_engine)
+        cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{Path(folder) / 'one.db'}", "memory://")
+        engine = create_database_engine(cell.database_url)
+        upgrade_cell(engine)
+        try:
+            yield ActingCell(engine, fleet, cell)
+        finally:
+            engine.dispose()
+            fleet.close()
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(_WISHES)
+def test_any_order_of_actions_keeps_everything_in_step(wishes: list[tuple[str, int, int]]) -> None:
+    with acting_cell() as acting:
+        uuids = [acting.instance(), acting.instance(vm_state="stopped", power_state=4)]
+        for action, place, steps in wishes:
+            uuid = uuids[place % len(uuids)]
+            try:
+                if action == "create":
+                    uuids.append(acting.acceptance.create([{"flavor": FLAVOR}], {}, REQUEST)[0].uuid)
+                else:
+                    acting.accept(uuid, action, flavor=_BIGGER if action == "resize" else None, flavor_number=2)
+            except (StateConflictError, InstanceNotFoundError, NotResizedError):
+                pass
+            for _ in range(steps):
+                acting.worker.run_once()
+        acting.work()
+        _check(acting)
+
+
+def _check(acting: ActingCell) -> None:
+    adapter = open_adapter(acting.cell)
+    rows = {row.uuid: row for row in adapter.read_page(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 100))}
+    adapter.close()
+    with acting.engine.connect() as connection:
+        announced = connection.execute(select(changes).where(changes.c.revision > 0).order_by(changes.c.id)).all()
+        assert connection.execute(select(jobs)).all() == []
+        taken = connection.execute(select(allocations)).all()
+    indexed: dict[str, NativeChange] = {}
+    for change in announced:
+        meaning = interpret(change.message, change.revision)
+        assert isinstance(meaning, NativeChange)
+        known = indexed.get(meaning.uuid)
+        assert meaning.revision == (1 if known is None else known.revision + 1)
+        indexed[meaning.uuid] = meaning
+    assert {uuid: (meaning.revision, meaning.record) for uuid, meaning in indexed.items()} == {
+        uuid: (row.revision, row.record) for uuid, row in rows.items()
+    }
+    counts = Counter(row.instance_uuid for row in taken)
+    for uuid, row in rows.items():
+        record = row.record
+        assert record["task_state"] is None
+        # A resized instance still has its place on the host that it came from, until somebody confirms.
+        if record["host"] is None or record["deleted"]:
+            assert counts[uuid] == 0
+        else:
+            assert counts[uuid] == (2 if record["vm_state"] == "resized" else 1)
+    held = {row.instance_uuid: row.memory_mib for row in taken if counts[row.instance_uuid] == 1}
+    assert held == {uuid: demand_of(rows[uuid].record["flavor"]).memory_mib for uuid in held}
