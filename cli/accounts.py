@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from cells import accounts as database_accounts
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import CellKind
@@ -21,7 +20,6 @@ from cli.options import ConfigOption, examples
 from cli.output import print_result
 from cli.secret_files import kept_or_new, new_password
 from cli.settings import load_settings
-from indexer.backends import elasticsearch_accounts as index_accounts
 from indexer.backends.settings import IndexSettings
 from notifications import accounts as bus_accounts
 
@@ -52,6 +50,8 @@ def elasticsearch(
     config: ConfigOption = None,
 ) -> None:
     """Make a key for the API, which can only read our indexes, and one for the indexer, which can only write ours."""
+    from indexer.backends import elasticsearch_accounts as index_accounts  # noqa: PLC0415 -- has the client
+
     settings = load_settings(config, None).index
     if settings.backend != "elasticsearch":
         raise ConfigurationError(f"index.backend is {settings.backend}: that one has no accounts")
@@ -98,6 +98,8 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated, and has to be when a cell
     was added, and after each `fleetlight database upgrade`.
     """
+    from cells import accounts as database_accounts  # noqa: PLC0415 -- has the driver
+
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]

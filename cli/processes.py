@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from api.identity.none import refuse_open_listening
 from api.identity.opening import open_identity
-from api.server import address_of
+from api.listening import address_of
 from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet

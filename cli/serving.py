@@ -10,10 +10,9 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from api.app import ApiParts, create_app
 from api.identity import Identity
+from api.listening import listen
 from api.process import keep_collector_out_of_the_way
-from api.server import listen, serve
 from api.settings import ApiSettings
 from cells.adapters import open_adapter
 from cells.fan_out import CellPool
@@ -67,6 +66,10 @@ async def _serve(
     *,
     other_metrics: Sequence[CollectorRegistry],
 ) -> None:
+    # Only here, for every command imports this module, and those that serve nothing would start a quarter later.
+    from api.app import ApiParts, create_app  # noqa: PLC0415
+    from api.server import serve  # noqa: PLC0415
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

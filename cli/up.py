@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from api.identity import Identity, refuse_open_listening
 from api.identity.opening import open_identity
-from api.server import address_of
+from api.listening import address_of
 from cells.fleet import Fleet
 from cells.simulated_instances import PROJECTS, hosts_for
 from cells.simulator import Simulator

@@ -11,7 +11,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.errors import InsecureListeningError
 from api.identity import refuse_open_listening
-from api.server import address_of, listen, serve
+from api.listening import address_of, listen
+from api.server import serve
 
 
 async def hello(_request: Request) -> Response:

@@ -1,5 +1,7 @@
 """Every command explains itself."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -90,3 +92,15 @@ def test_without_arguments_the_commands_are_listed(run: Run) -> None:
 )
 def test_wrong_usage_has_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("library", ["elasticsearch", "fastapi", "uvicorn", "alembic", "psycopg"])
+def test_commands_start_without_libraries_that_few_of_them_use(library: str, loaded_by_the_commands: set[str]) -> None:
+    """People wait for what is imported, whichever command they give: together these take as long as all the rest."""
+    assert library not in loaded_by_the_commands
+
+
+@pytest.fixture(scope="module")
+def loaded_by_the_commands() -> set[str]:
+    code = "import cli.app, sys; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
