@@ -4,7 +4,7 @@ The row of the instance is locked before its state is looked at, so of two calle
 What was accepted is carried out by a worker (cells.worker).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -160,9 +160,17 @@ class Acceptance:
 
     def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
         """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
-        check_values(values)
+        return self.revise(uuid, lambda _record: values, request)
+
+    def revise(self, uuid: str, decide: Callable[[Record], Mapping[str, Any]], request: Request) -> InstanceRow:
+        """Set the fields that `decide` makes of the record while nobody else can change it.
+
+        decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
+        """
         with self._failures(), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
+            values = decide(instance.record)
+            check_values(values)
             instance.change(
                 INSTANCE_UPDATE, values, self._clock(), publisher_id=self._publisher(Source.API), request=request
             )

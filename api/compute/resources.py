@@ -20,6 +20,9 @@ from api.compute.routes import Route, gone
 from api.compute.server_actions import ServerActionHandlers
 from api.compute.server_create import ServerCreation
 from api.compute.server_groups import ServerGroupHandlers
+from api.compute.server_metadata import ServerMetadataHandlers
+from api.compute.server_parts import ServerPartHandlers
+from api.compute.server_tags import ServerTagHandlers
 from api.compute.server_update import ServerChangeHandlers
 from api.compute.servers import ServerHandlers
 from api.compute.services import ServiceHandlers
@@ -40,6 +43,9 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield from ServerActionHandlers(access).routes()
     yield from InstanceActionHandlers(access).routes()
     yield from MigrationHandlers(access).routes()
+    yield from ServerMetadataHandlers(access).routes()
+    yield from ServerTagHandlers(access).routes()
+    yield from ServerPartHandlers(access).routes()
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()
