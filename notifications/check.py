@@ -73,7 +73,7 @@ def _payload_problems(notification: Notification) -> list[Problem]:
     except UnknownPayloadError as error:
         return [Problem(f"payload.{NAME_KEY}", str(error))]
     except UnsupportedVersionError as error:
-        return [Problem(f"payload.{VERSION_KEY}", str(error))]
+        return [Problem(f"payload.{error.where}", str(error))]
     except PayloadError as error:
         return [Problem(f"payload.{problem.where}", problem.what) for problem in error.problems]
     expected = expected_payloads(notification.event_type)

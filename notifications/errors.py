@@ -11,6 +11,7 @@ NotificationError
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +62,32 @@ class UnknownPayloadError(NotificationError):
     """Nothing is registered as `name` in `namespace`."""
 
     def __init__(self, namespace: str, name: str, known: Sequence[str]) -> None:
-        super().__init__(
-            f"no payload '{name}' is known in namespace '{namespace}'"
-            + (f"; known there: {', '.join(known)}" if known else "; nothing is known there")
-        )
+        close = get_close_matches(name, known, n=3)
+        if close:
+            hint = f"did you mean {' or '.join(close)}?"
+        else:
+            hint = f"known there: {', '.join(known)}" if known else "nothing is known there"
+        super().__init__(f"no payload '{name}' is known in namespace '{namespace}'; {hint}")
         self.namespace = namespace
         self.name = name
 
 
 class UnsupportedVersionError(NotificationError):
-    """The sender's `version` of a payload has another major version than those that are `supported`."""
+    """The sender's `version` of a payload has another major version than those that are `supported`.
 
-    def __init__(self, namespace: str, name: str, version: str, supported: str) -> None:
+    where: path of the version in the names of the wire; the payload may be one inside of another.
+    """
+
+    def __init__(
+        self, namespace: str, name: str, version: str, supported: str, *, where: str = "nova_object.version"
+    ) -> None:
         major = supported.partition(".")[0]
         super().__init__(f"{namespace} {name} {version} is not supported: {supported} (any {major}.x) is read here")
         self.namespace = namespace
         self.name = name
         self.version = version
         self.supported = supported
+        self.where = where
 
 
 class BusError(NotificationError):

@@ -38,7 +38,7 @@ class Registry:
             known = sorted(known for space, known in self._payloads if space == namespace)
             raise UnknownPayloadError(namespace, name, known)
         try:
-            return majors[int(version.partition(".")[0])]
+            return majors[parse_version(version)[0]]
         except ValueError:
             raise PayloadError(name, [Problem(VERSION_KEY, f"must be MAJOR.MINOR, not {version!r}")]) from None
         except KeyError:

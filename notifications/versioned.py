@@ -35,6 +35,7 @@ DATA_KEY = "nova_object.data"
 Wrapped = dict[str, Any]
 Version = tuple[int, int]
 
+_UNSUPPORTED = "unsupported_version"
 _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 _HISTORY_LINE = re.compile(r"^ *([0-9]+\.[0-9]+)  (.+)$", re.MULTILINE)
 _ADDED = re.compile(r"\+ ([a-z0-9_, ]+)")
@@ -77,7 +78,7 @@ class VersionedPayload(BaseModel):
         try:
             cls.__pydantic_validator__.validate_python(wrapped, self_instance=self, by_alias=False, by_name=True)
         except ValidationError as error:
-            raise PayloadError(cls.NAME, problems_of(error)) from error
+            raise _failure_of(cls, error) from error
 
     # As in pydantic's RootModel: without the mark every object that is read would go through __init__.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -95,7 +96,7 @@ class VersionedPayload(BaseModel):
         try:
             payload: Self = cls.__pydantic_validator__.validate_python(wrapped, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise PayloadError(cls.NAME, problems_of(error)) from error
+            raise _failure_of(cls, error) from error
         return payload
 
     def wrap(self) -> Wrapped:
@@ -194,6 +195,10 @@ def _required_fields(payload: type[VersionedPayload], version: str) -> frozenset
         return required_fields(payload, version)
     except ValueError as error:
         raise PydanticCustomError("wrapper", "{key} {reason}", {"key": VERSION_KEY, "reason": str(error)}) from None
+    except UnsupportedVersionError as error:
+        # Through pydantic, which knows where in the message this payload is.
+        refused = {"name": error.name, "namespace": error.namespace, "sent": version, "supported": error.supported}
+        raise PydanticCustomError(_UNSUPPORTED, "{name} {sent} is not supported", refused) from None
 
 
 def _read_history(payload: type[VersionedPayload]) -> dict[str, Version]:
@@ -233,7 +238,18 @@ _EXPECTED = {
 }
 
 
-def problems_of(error: ValidationError) -> Sequence[Problem]:
+def _failure_of(payload: type[VersionedPayload], error: ValidationError) -> PayloadError | UnsupportedVersionError:
+    """What pydantic found, in our words. A version that is not read says more than what else does not fit."""
+    for details in error.errors(include_url=False):
+        if details["type"] == _UNSUPPORTED:
+            refused, where = details["ctx"], _path((*details["loc"], VERSION_KEY))
+            return UnsupportedVersionError(
+                refused["namespace"], refused["name"], refused["sent"], refused["supported"], where=where
+            )
+    return PayloadError(payload.NAME, _problems_of(error))
+
+
+def _problems_of(error: ValidationError) -> Sequence[Problem]:
     """What pydantic found, in the names of the wire."""
     return [Problem(_path(details["loc"]), _explain(details)) for details in error.errors(include_url=False)]
 
@@ -249,6 +265,8 @@ def _explain(details: ErrorDetails) -> str:
     expected = _EXPECTED.get(details["type"])
     if details["type"] == "missing" and expected:
         return expected
+    if details["type"] == "wrapper":
+        return details["msg"]  # the whole object, which is what was found, would say nothing
     if details["type"] == "literal_error":
         expected = f"must be one of {details['ctx']['expected']}"
     shown = repr(details["input"])

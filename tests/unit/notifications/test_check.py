@@ -33,6 +33,12 @@ def _bare(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def _with_flavor(payload: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The payload with another wrapper around its flavor."""
+    data = payload["nova_object.data"]
+    return payload | {"nova_object.data": data | {"flavor": data["flavor"] | changes}}
+
+
 def test_all_three_forms_are_valid(check: Check) -> None:
     enveloped = encode(SAMPLE)
     for content in (_bare(), json.loads(json.loads(enveloped)["oslo.message"]), enveloped):
@@ -53,6 +59,17 @@ def test_all_three_forms_are_valid(check: Check) -> None:
         (_bare(payload={}), "payload", "is not a versioned object"),
         (_bare(payload=SAMPLE.payload | {"nova_object.name": "X"}), "payload.nova_object.name", "no payload 'X'"),
         (_bare(payload=SAMPLE.payload | {"nova_object.version": "2.0"}), "payload.nova_object.version", "2.0 is not"),
+        (_bare(payload=SAMPLE.payload | {"nova_object.version": "1.x"}), "payload.nova_object.version", "not '1.x'"),
+        (
+            _bare(payload=_with_flavor(SAMPLE.payload, {"nova_object.version": "2.0"})),
+            "payload.flavor.nova_object.version",
+            "FlavorPayload 2.0 is not supported",
+        ),
+        (
+            _bare(payload=_with_flavor(SAMPLE.payload, {"nova_object.version": "x"})),
+            "payload.flavor",
+            "'x' is not a version: MAJOR.MINOR is needed",
+        ),
         (
             _bare(payload=SAMPLE.payload | {"nova_object.data": SAMPLE.payload["nova_object.data"] | {"flavor": 1}}),
             "payload.flavor",

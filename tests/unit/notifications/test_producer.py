@@ -1,6 +1,9 @@
 import json
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -30,6 +33,18 @@ def receiver() -> Iterator[Receiver]:
     yield receiver
     receiver.ack(receiver.receive(10, 10**6, 0.01))
     receiver.close()
+
+
+def test_program_in_the_readme_emits_a_valid_notification() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.+?)```", readme, re.DOTALL)
+    (cell_uuid,) = re.findall(r'cell_uuid = "(.+)"', program)
+    (address,) = re.findall(r'"(amqp://.+?)"', program)
+    with closing(Receiver("memory://", cell_uuid, prefetch=10)) as receiver:
+        exec(program.replace(address, "memory://"), {})  # noqa: S102 -- our own text
+        (delivery,) = receiver.receive(1, 10**6, 1)
+        receiver.ack([delivery])
+    assert find_problems(decode(delivery.body)) == []
 
 
 def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver: Receiver) -> None:

@@ -32,7 +32,7 @@ def test_older_major_that_is_not_registered_is_refused() -> None:
 
 def test_unknown_payload_is_refused_with_what_is_known() -> None:
     wrapped = instance_payload().wrap() | {"nova_object.name": "InstancesPayload"}
-    with pytest.raises(UnknownPayloadError, match=r"'InstancesPayload'.*known there: .*InstancePayload"):
+    with pytest.raises(UnknownPayloadError, match=r"'InstancesPayload'.*did you mean .*InstancePayload.*\?"):
         parse_payload(wrapped)
 
 
