@@ -68,9 +68,20 @@ def _log_failure(state: RetryCallState) -> None:
     _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
 
 
-def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop: Event) -> None:
+def _ignore(_service: IndexerService) -> None:
+    """For callers who do not look at the indexer while it runs."""
+
+
+def run_indexer(
+    settings: Settings,
+    fleet: Fleet,
+    metrics: IndexerMetrics,
+    stop: Event,
+    on_start: Callable[[IndexerService], None] = _ignore,
+) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
+    on_start: called with the indexer before it begins.
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
@@ -103,6 +114,7 @@ def run_indexer(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop:
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
         )
+        on_start(service)
         with _beside(purger.run):
             service.run(stop)
 

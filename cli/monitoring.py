@@ -1,12 +1,14 @@
-"""`/metrics` and `/healthz` of processes that serve nothing else."""
+"""`/metrics`, `/healthz` and `/readyz` of processes that serve nothing else."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MonitoringSettings(BaseModel):
-    """Section `monitoring`: where `fleetlight indexer` and `fleetlight relay` serve `/metrics` and `/healthz`.
+    """Section `monitoring`: where `fleetlight indexer` and `fleetlight relay` serve `/metrics` and probes.
 
     port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
     environment of each.
@@ -29,9 +31,39 @@ class MonitoringSettings(BaseModel):
     port: int | None = Field(default=None, ge=0, le=65535)
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The answer to an orchestrator: 200 or 503, and what is said with it, as JSON."""
+
+    is_well: bool
+    body: Mapping[str, object]
+
+
+ALIVE = Probe(True, {"status": "ok"})
+
+
+class Probes(Protocol):
+    """What answers `/healthz` (or should the process be started again?) and `/readyz` (can it do its work?)."""
+
+    def healthz(self) -> Probe: ...
+    def readyz(self) -> Probe: ...
+
+
+class AlwaysWell:
+    """For processes that end by themselves when they cannot go on."""
+
+    def healthz(self) -> Probe:
+        return ALIVE
+
+    def readyz(self) -> Probe:
+        return ALIVE
+
+
 @contextmanager
-def monitored(settings: MonitoringSettings, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve the metrics in `registry`, and those of the process, from a thread of its own.
+def monitored(
+    settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes | None = None
+) -> Iterator[None]:
+    """Serve the metrics in `registry`, those of the process, and probes, from a thread of its own.
 
     Raises CommandError when the address cannot be had.
     """
@@ -40,7 +72,9 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry) -> Iter
         return
     ProcessCollector(registry=registry)
     try:
-        server = make_server(settings.host, settings.port, _application(registry), _Server, _SilentHandler)
+        server = make_server(
+            settings.host, settings.port, _application(registry, probes or AlwaysWell()), _Server, _SilentHandler
+        )
     except OSError as error:
         raise CommandError(
             f"cannot serve metrics on {settings.host}:{settings.port}: {(error.strerror or str(error)).lower()}; "
@@ -57,7 +91,7 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry) -> Iter
             thread.join()
 
 
-def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
+def _application(registry: CollectorRegistry, probes: Probes) -> Callable[..., Iterable[bytes]]:
     metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
     def application(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -65,11 +99,17 @@ def _application(registry: CollectorRegistry) -> Callable[..., Iterable[bytes]]:
             case "/metrics":
                 return metrics(environment, start_response)
             case "/healthz":
-                start_response("200 OK", [("Content-Type", "application/json")])
-                return [b'{"status":"ok"}']
+                return answer(probes.healthz(), start_response)
+            case "/readyz":
+                return answer(probes.readyz(), start_response)
             case _:
                 start_response("404 Not Found", [("Content-Type", "text/plain")])
-                return [b"/metrics and /healthz are here\n"]
+                return [b"/metrics, /healthz and /readyz are here\n"]
+
+    def answer(probe: Probe, start_response: Callable[..., Any]) -> list[bytes]:
+        status = "200 OK" if probe.is_well else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "application/json")])
+        return [msgspec.json.encode(probe.body)]
 
     return application
 

@@ -17,6 +17,7 @@ from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.following import run_indexer
+from cli.indexer_probes import IndexerProbes
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import (
@@ -79,8 +80,10 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
         _refuse_in_process_buses(fleet.cells())
         registry = CollectorRegistry()
         metrics = IndexerMetrics(registry)
-        with monitored(settings.monitoring, registry):
-            _run_until_signal({"indexer": partial(run_indexer, settings, fleet, metrics)})
+        probes = IndexerProbes()
+        run = partial(run_indexer, settings, fleet, metrics, on_start=probes.watch)
+        with monitored(settings.monitoring, registry, probes):
+            _run_until_signal({"indexer": run})
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:

@@ -42,6 +42,10 @@ class Receives(Buries, Protocol):
     def close(self) -> None: ...
 
 
+def _nothing() -> None:
+    """For callers who do not want to know."""
+
+
 @dataclass(slots=True)
 class _Pending:
     """A batch whose documents are being written.
@@ -64,7 +68,7 @@ class Consumer:
     While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
     the index works. Batches are finished, and acknowledged, in the order in which they came.
 
-    horizon: of the cell (indexer.retention), as far as it is known at the moment.
+    horizon: of the cell (indexer.retention), as far as it is known at the moment. on_done: called after each batch.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Consumer:
         settings: IndexerSettings,
         metrics: IndexerMetrics,
         horizon: Callable[[], int],
+        on_done: Callable[[], None] = _nothing,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -89,6 +94,7 @@ class Consumer:
         self._settings = settings
         self._metrics = metrics
         self._horizon = horizon
+        self._on_done = on_done
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -115,6 +121,11 @@ class Consumer:
             self._dead_letters.take_from_bus()
             self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
         return len(deliveries)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was received is dealt with."""
+        return not self._pending
 
     def drain(self) -> None:
         """Finish what has been received; raises what `step` raises."""
@@ -176,6 +187,7 @@ class Consumer:
             self._tracker.heard(heartbeat.sequence, heartbeat.at)
         self._receiver.ack(pending.deliveries)
         self._pending.popleft()
+        self._on_done()
         self._count(pending)
 
     def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:

@@ -17,8 +17,9 @@ from indexer.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.checkpoints import FROM_CELLS, Checkpoints
 from indexer.consumer import Consumer, Receives
 from indexer.dead_letters import DeadLetters, KeepsFailures
-from indexer.errors import IndexerError
+from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
 from indexer.leases import CellLeases
+from indexer.liveness import Pulse
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader, rows_of
@@ -57,7 +58,8 @@ class _StopRequestedError(Exception):
 class CellFollower:
     """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
 
-    horizon: of the cell (indexer.retention), as last read; any thread may set it.
+    horizon: of the cell (indexer.retention), as last read; any thread may set it. pulse: whether its work gets done.
+    has_started_over: whether what was promised once is not true any more, so that a lower progress is the right one.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class CellFollower:
         self._progress = saved
         self._highest_known = saved.watermark
         self.horizon = 0
+        self.pulse = Pulse()
+        self.has_started_over = False
         self._activity = Activity.STARTING
         self._problem: str | None = None
         self._failures = 0
@@ -115,6 +119,8 @@ class CellFollower:
                 if stop.is_set():
                     break
                 self._failures += 1
+                if not isinstance(error, IndexRequestError):
+                    self.pulse.beat()
                 self._metrics.failed(self.cell.uuid, type(error).__name__)
                 self._report(error)
                 stop.wait(self._wait_s())
@@ -129,7 +135,7 @@ class CellFollower:
                 stop,
                 retry_wait_max_s=self._settings.retry_wait_max_s,
                 metrics=self._metrics,
-                on_wait=self._report,
+                on_wait=self._waits,
                 on_answer=self._recovered,
             )
             receiver = self._open_receiver(self.cell)
@@ -151,6 +157,7 @@ class CellFollower:
                 settings=self._settings,
                 metrics=self._metrics,
                 horizon=lambda: self.horizon,
+                on_done=self.pulse.beat,
             )
             try:
                 self._consume(consumer, adapter, writer, rereader, stop)
@@ -171,19 +178,30 @@ class CellFollower:
             self._bring_up_to_date(consumer, adapter, writer, rereader, stop)
 
         repair()
+        tracker = self._tracker
+        has_asked_others = False
         while not stop.is_set():
             consumer.step()
+            if consumer.is_idle:
+                self.pulse.beat()
             self._publish_progress()
             self._recovered()
-            if self._tracker.hole_age_s(time.monotonic()) >= self._settings.hole_timeout_s:
+            hole_age_s = tracker.hole_age_s(time.monotonic())
+            if not hole_age_s:
+                has_asked_others = False
+            elif hole_age_s >= self._settings.hole_timeout_s:
                 _log.warning(
                     "indexer.hole",
                     cell=self.cell.name,
-                    missing=self._tracker.watermark + 1,
-                    highest_known=self._tracker.highest_known,
+                    missing=tracker.watermark + 1,
+                    highest_known=tracker.highest_known,
                 )
                 consumer.drain()
                 repair()
+            elif not has_asked_others and consumer.is_idle:
+                # Most likely the indexer that we have taken over from had it.
+                has_asked_others = True
+                self._learn_from_others(adapter)
         consumer.drain()
         self._publish_progress()
 
@@ -198,6 +216,7 @@ class CellFollower:
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
 
         def between_batches() -> None:
+            self.pulse.beat()
             consumer.keep_alive()
             self._publish_progress()
             if stop.is_set():
@@ -220,6 +239,7 @@ class CellFollower:
                     self._activity = Activity.SYNCING
                     _log.info("indexer.sync_started", cell=self.cell.name)
                     tracker.start_over()
+                    self.has_started_over = True
                     self._publish_progress()
                     result = sync_cell(
                         adapter,
@@ -245,15 +265,18 @@ class CellFollower:
                 horizon=self.horizon,
             ):
                 break
-            needs_sync = not self._learns_from_others(adapter)
+            needs_sync = not self._learn_from_others(adapter)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
+        # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
+        # and a hole up to it would stay open for ever.
+        tracker.disbelieve_beyond(adapter.published_sequence())
         tracker.forget_hole()
         self._publish_progress()
         self._activity = Activity.FOLLOWING
 
-    def _learns_from_others(self, adapter: ChangelogAdapter) -> bool:
-        """Whether another indexer, while this one stood by, has got further than the changelog reaches back."""
+    def _learn_from_others(self, adapter: ChangelogAdapter) -> bool:
+        """Go on from where another indexer has got to while this one stood by; False if none has got further."""
         saved = self._writer.load_progress().get(self.cell.uuid)
         if saved is None or not saved.is_complete or self._tracker.needs_sync:
             return False
@@ -269,6 +292,10 @@ class CellFollower:
     def _wait_s(self) -> float:
         exponent = min(self._failures - 1, _LONGEST_EXPONENT)
         return float(min(self._settings.retry_wait_max_s, _FIRST_WAIT_S * 2**exponent))
+
+    def _waits(self, error: IndexUnavailableError) -> None:
+        self.pulse.beat()
+        self._report(error)
 
     def _report(self, error: Exception) -> None:
         if self._problem is None:

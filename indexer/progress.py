@@ -85,6 +85,13 @@ class ProgressTracker:
             self._close_up()
         self._freshen()
 
+    def disbelieve_beyond(self, sequence: int) -> None:
+        """The cell has given out no higher number than `sequence`: whoever named one was wrong."""
+        limit = max(sequence, self._watermark)
+        self._highest_known = min(self._highest_known, limit)
+        self._beyond = {beyond for beyond in self._beyond if beyond <= limit}
+        self._heartbeats = deque(heartbeat for heartbeat in self._heartbeats if heartbeat[0] <= limit)
+
     def start_over(self) -> None:
         """Forget everything: nothing can be promised before the cell has been synced."""
         self._watermark = self._fresh_as_of = self._highest_known = 0

@@ -5,7 +5,7 @@ of them at once, and only then their progress is saved, so that a saved watermar
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from indexer.errors import (
 )
 from indexer.follower import CellFollower, CellHealth
 from indexer.leases import CellLeases
+from indexer.liveness import Pulse
 from indexer.metrics import IndexerMetrics
 from indexer.retention import load_horizons
 from indexer.settings import IndexerSettings
@@ -84,6 +85,8 @@ class IndexerService:
         self._metrics = metrics
         self._running: dict[str, _Running] = {}
         self._saved: dict[str, CellProgress] = {}
+        self._pulse = Pulse()
+        self._is_prepared = False
         self._index_problem: str | None = None
         self._fleet_problem: str | None = None
 
@@ -101,8 +104,10 @@ class IndexerService:
                 if time.monotonic() >= cells_due_s:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
+                self._pulse.beat()
                 stop.wait(self._refresh_interval_s)
                 self._refresh()
+                self._pulse.beat()
                 self._raise_mistakes()
         finally:
             self._leave(set(self._running))
@@ -117,8 +122,36 @@ class IndexerService:
         """What is wrong with the index or the fleet database, for all cells; None while all is well."""
         return self._index_problem or self._fleet_problem
 
+    @property
+    def cell_states(self) -> Mapping[str, str]:
+        """What is done about each cell, by its name; `waiting` while it is not followed for some reason."""
+        followers = [running.follower for running in list(self._running.values())]
+        return {
+            follower.cell.name: "waiting" if follower.health.problem else follower.health.activity.value
+            for follower in followers
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the index takes what the followers bring."""
+        return self._is_prepared and self._index_problem is None
+
+    @property
+    def stuck(self) -> Sequence[str]:
+        """Names of the cells whose work has not got done for `liveness_timeout_s` although nothing is waited for.
+
+        An empty name stands for what is done for all cells.
+        """
+        pulses = {running.follower.cell.name: running.follower.pulse for running in list(self._running.values())}
+        return [
+            name
+            for name, pulse in {"": self._pulse, **pulses}.items()
+            if pulse.silent_s > self._settings.liveness_timeout_s
+        ]
+
     def _prepare(self, stop: Event) -> bool:
         while not stop.is_set():
+            self._pulse.beat()
             try:
                 self._writer.prepare()
             except IndexUnavailableError as error:
@@ -126,6 +159,7 @@ class IndexerService:
                 stop.wait(min(self._refresh_interval_s, self._settings.retry_wait_max_s))
             else:
                 self._index_problem = None
+                self._is_prepared = True
                 return True
         return False
 
@@ -230,9 +264,9 @@ class IndexerService:
         highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
         try:
             self._writer.make_searchable()
-            changed = [cell for cell in progress if self._saved.get(cell.cell_uuid) != cell]
+            changed = [cell for cell in progress if self._last_saved(cell.cell_uuid) != cell]
             if changed:
-                self._writer.save_progress(changed)
+                self._writer.save_progress(self._not_behind_others(changed))
         except IndexReplacedError:
             raise
         except IndexerError as error:
@@ -242,6 +276,28 @@ class IndexerService:
         for cell in progress:
             self._saved[cell.cell_uuid] = cell
             self._metrics.searchable(cell, highest_known[cell.cell_uuid])
+
+    def _last_saved(self, cell_uuid: str) -> CellProgress | None:
+        """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
+        if cell_uuid in self._saved or self._running[cell_uuid].follower.has_started_over:
+            return self._saved.get(cell_uuid)
+        return CellProgress(cell_uuid, 0, 0, is_complete=False)
+
+    def _not_behind_others(self, progress: Sequence[CellProgress]) -> list[CellProgress]:
+        """Never less than what somebody else, who follows the same cell, has promised.
+
+        Whoever stands by knows less than the one who is active; only a follower that has started over knows that the
+        higher progress is not true any more.
+        """
+        saved = self._writer.load_progress()
+        not_behind = []
+        for cell in progress:
+            other = saved.get(cell.cell_uuid, cell)
+            if self._running[cell.cell_uuid].follower.has_started_over:
+                not_behind.append(cell)
+            elif other.watermark <= cell.watermark:
+                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, other.fresh_as_of)))
+        return not_behind
 
     def _index_failed(self, error: IndexerError) -> None:
         if self._index_problem is None:

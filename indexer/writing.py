@@ -10,7 +10,7 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from indexer.backends.base import Document, IndexWriter, WriteResult
+from indexer.backends.base import Document, IndexWriter, PartlyWrittenError, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 
@@ -34,8 +34,9 @@ class WritesAndReads(WritesDocuments, Protocol):
 class PatientWriter:
     """Writes and reads documents of one cell; threads may share one.
 
-    Calls return when the index has answered, however long it is away; when `stop` is set meanwhile they raise the
-    IndexUnavailableError that they were waiting out. Raises IndexRequestError at once.
+    Calls return when the index has answered, however long it is away; what could be written is not written again. When
+    `stop` is set meanwhile they raise the IndexUnavailableError that they were waiting out. Raises IndexRequestError at
+    once.
     on_wait: called before each wait. on_answer: called when the index has answered again after that.
     """
 
@@ -60,7 +61,24 @@ class PatientWriter:
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         started = time.perf_counter()
-        result = self._patiently(lambda: self._writer.write(documents))
+        done: list[WriteResult] = []
+        remaining = documents
+
+        def write_remaining() -> WriteResult:
+            nonlocal remaining
+            try:
+                return self._writer.write(remaining)
+            except PartlyWrittenError as error:
+                done.append(error.result)
+                remaining = error.remaining
+                raise
+
+        done.append(self._patiently(write_remaining))
+        result = WriteResult(
+            sum(each.applied for each in done),
+            sum(each.stale for each in done),
+            tuple(rejection for each in done for rejection in each.rejected),
+        )
         self._metrics.documents_written(
             self._cell_uuid,
             applied=result.applied,

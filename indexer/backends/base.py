@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from cells.digests import RangeDigest
+from indexer.errors import IndexUnavailableError
 from indexer.view import ItemTemplate, View
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
@@ -76,6 +77,15 @@ class WriteResult:
     applied: int
     stale: int
     rejected: tuple[Rejection, ...] = ()
+
+
+class PartlyWrittenError(IndexUnavailableError):
+    """The index could not take the documents `remaining` now; `result` is what came of the others."""
+
+    def __init__(self, cause: IndexUnavailableError, result: WriteResult, remaining: Sequence[Document]) -> None:
+        super().__init__(str(cause))
+        self.result = result
+        self.remaining = remaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,10 @@ class IndexWriter(Protocol):
         ...
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
-        """Write documents, each only if it is newer than what is there. Retries nothing."""
+        """Write documents, each only if it is newer than what is there. Retries nothing.
+
+        Raises PartlyWrittenError when only some of them could be written now.
+        """
         ...
 
     def make_searchable(self) -> None:

@@ -22,6 +22,7 @@ from indexer.backends.base import (
     CellProgress,
     Document,
     FoundRow,
+    PartlyWrittenError,
     Rejection,
     WriteResult,
     ignore_removed,
@@ -44,9 +45,9 @@ from indexer.backends.elasticsearch_documents import (
     from_progress_hits,
     from_removal,
     from_state_hits,
-    outcome,
     row_decoder,
     to_bulks,
+    to_outcome,
     to_progress_bulk,
     to_state_bulk,
 )
@@ -152,21 +153,27 @@ class ElasticsearchWriter:
     def write(self, documents: Sequence[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
 
-        When the server cannot take some of them now, the rest is written all the same before IndexUnavailableError is
-        raised: writing everything again later finds the rest stale, which is harmless.
+        When the server cannot take some of them now, the rest is written all the same.
         """
         rejected: list[Rejection] = []
         bulks = to_bulks(documents, rejected)
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         is_small = len(documents) <= BULK_MAX_DOCUMENTS
         outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
-        for result in outcomes:
-            if result.failure is not None:
-                raise result.failure
-            rejected.extend(result.rejected)
-        applied = sum(result.applied for result in outcomes)
-        stale = sum(result.stale for result in outcomes)
-        return WriteResult(applied, stale, tuple(rejected))
+        passing: IndexUnavailableError | None = None
+        for outcome in outcomes:
+            if isinstance(outcome.failure, IndexUnavailableError):
+                passing = passing or outcome.failure
+            elif outcome.failure is not None:
+                raise outcome.failure
+            rejected.extend(outcome.rejected)
+        applied = sum(outcome.applied for outcome in outcomes)
+        stale = sum(outcome.stale for outcome in outcomes)
+        result = WriteResult(applied, stale, tuple(rejected))
+        if passing is not None:
+            remaining = [document for outcome in outcomes for document in outcome.unwritten]
+            raise PartlyWrittenError(passing, result, remaining) from passing
+        return result
 
     def make_searchable(self) -> None:
         send(self._client, "POST", f"/{self._names.write}/_refresh")
@@ -277,9 +284,9 @@ class ElasticsearchWriter:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.
         path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
         try:
-            return outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
+            return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
         except (IndexUnavailableError, IndexRequestError) as failure:
-            return BulkOutcome(failure=failure)
+            return BulkOutcome(unwritten=list(bulk.documents), failure=failure)
 
     def _extend_mapping(self) -> bool:
         """Whether there is an index already, with every field that we write."""

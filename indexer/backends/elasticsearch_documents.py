@@ -46,11 +46,12 @@ class Bulk(msgspec.Struct):
 
 
 class BulkOutcome(msgspec.Struct):
-    """What came of one bulk request. failure: of documents that the server could not take now, the first."""
+    """What came of one bulk request. failure: of `unwritten`, which the server could not take now, the first."""
 
     applied: int = 0
     stale: int = 0
     rejected: list[Rejection] = msgspec.field(default_factory=list)
+    unwritten: list[Document] = msgspec.field(default_factory=list)
     failure: IndexUnavailableError | IndexRequestError | None = None
 
 
@@ -162,7 +163,7 @@ def to_bulks(documents: Iterable[Document], rejected: list[Rejection]) -> Iterat
         yield Bulk(kept, b"".join(lines))
 
 
-def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
+def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
     result = BulkOutcome()
     for document, item in zip(bulk.documents, _decoded(_BULK_ANSWER, answer).items, strict=True):
@@ -172,11 +173,13 @@ def outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
         elif status == _CONFLICT:
             result.stale += 1
         elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
+            result.unwritten.append(document)
             result.failure = result.failure or IndexUnavailableError(f"document {document.id}: {cause}")
         elif status == _BAD_REQUEST:
             result.rejected.append(Rejection(document, str(cause)))
         else:
-            result.failure = result.failure or IndexRequestError(f"document {document.id}: status {status}, {cause}")
+            # It outweighs what would pass by itself.
+            result.failure = IndexRequestError(f"document {document.id}: status {status}, {cause}")
     return result
 
 

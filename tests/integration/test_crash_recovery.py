@@ -209,6 +209,32 @@ def test_index_equals_cells_after_relay_and_indexer_were_killed_at_random(
     writer.close()
 
 
+def test_second_indexer_follows_on_when_the_first_one_is_killed(world: World, tmp_path: Path) -> None:
+    log = tmp_path / "second.log"
+    relay = Daemon(world.config, tmp_path / "relay.log", "relay")
+    first = Daemon(world.config, tmp_path / "first.log", "indexer")
+    second = Daemon(world.config, log, "indexer")
+    relay.start()
+    first.start()
+    writer = open_writer(world.index)
+    with running_load(world, seed=3):
+        wait_until(lambda: _is_followed(world, writer), timeout_s=90)
+        second.start()
+        wait_until(lambda: log.read_text().count("indexer.cell_started") == len(world.cells), timeout_s=90)
+        first.kill()
+        killed_at = _published(world)
+        wait_until(lambda: all(_watermarks(writer).get(uuid, 0) > killed_at[uuid] for uuid in killed_at), timeout_s=90)
+
+    def index_equals_cells() -> bool:
+        indexed, true = indexed_and_true(world, writer)
+        return indexed == true
+
+    wait_until(index_equals_cells, timeout_s=90)
+    wait_until(lambda: _watermarks(writer) == _published(world), timeout_s=90)
+    assert [daemon.terminate() for daemon in (relay, second)] == [0, 0]
+    writer.close()
+
+
 def _is_followed(world: World, writer: IndexWriter) -> bool:
     """Whether changes of every cell have come into the index."""
     try:

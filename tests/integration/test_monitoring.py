@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
-from cli.monitoring import MonitoringSettings, monitored
+from cli.monitoring import MonitoringSettings, Probe, monitored
 from tests.integration.test_up import free_port
 
 
@@ -18,9 +18,28 @@ def test_metrics_and_health_are_served_while_it_runs() -> None:
     with monitored(MonitoringSettings(port=port), registry), httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
         assert "\nfleetlight_example 7.0\n" in http.get("/metrics").text
         assert http.get("/healthz").json() == {"status": "ok"}
+        assert http.get("/readyz").json() == {"status": "ok"}
         assert http.get("/").status_code == 404
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+def test_probes_that_fail_answer_503_and_say_why() -> None:
+    class Probes:
+        def healthz(self) -> Probe:
+            return Probe(False, {"status": "stuck", "cells": ["one"]})
+
+        def readyz(self) -> Probe:
+            return Probe(True, {"status": "degraded"})
+
+    port = free_port()
+    with (
+        monitored(MonitoringSettings(port=port), CollectorRegistry(), Probes()),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+    ):
+        answer = http.get("/healthz")
+        assert (answer.status_code, answer.json()) == (503, {"status": "stuck", "cells": ["one"]})
+        assert http.get("/readyz").status_code == 200
 
 
 def test_taken_port_is_a_clear_error() -> None:

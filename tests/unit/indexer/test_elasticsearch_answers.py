@@ -1,5 +1,6 @@
 """Whatever answers instead of Elasticsearch is an index that failed, never an error that nobody expects."""
 
+import json
 from typing import Any, cast
 
 import pytest
@@ -7,8 +8,16 @@ from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiR
 from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch_client import send
-from indexer.backends.elasticsearch_documents import from_found, from_progress_hits, row_decoder
+from indexer.backends.elasticsearch_documents import (
+    Bulk,
+    from_found,
+    from_progress_hits,
+    row_decoder,
+    to_bulks,
+    to_outcome,
+)
 from indexer.errors import IndexRequestError, IndexUnavailableError
+from tests.support.documents import make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
 
@@ -54,3 +63,27 @@ def test_answer_that_cannot_be_read_is_an_index_that_failed(decode: Any, answer:
 def test_documents_that_cannot_be_read_are_an_index_that_failed() -> None:
     with pytest.raises(IndexRequestError, match="another answer"):
         list(from_found(b'{"docs":[{"_source":{"cell_uuid":"\xff","view":{}}}]}'))
+
+
+def written(*statuses: int) -> bytes:
+    items = [{"index": {"status": status, "error": {"type": "some_exception"}}} for status in statuses]
+    return json.dumps({"items": items}).encode()
+
+
+def bulk(count: int) -> Bulk:
+    [made] = to_bulks([make_document(number) for number in range(count)], [])
+    return made
+
+
+def test_documents_that_the_server_is_too_busy_for_are_told_from_the_others() -> None:
+    sent_bulk = bulk(5)
+    outcome = to_outcome(sent_bulk, written(201, 429, 409, 400, 503))
+    assert (outcome.applied, outcome.stale) == (1, 1)
+    assert [rejection.document for rejection in outcome.rejected] == [sent_bulk.documents[3]]
+    assert outcome.unwritten == [sent_bulk.documents[1], sent_bulk.documents[4]]
+    assert isinstance(outcome.failure, IndexUnavailableError)
+
+
+def test_refusal_of_a_document_outweighs_what_would_pass() -> None:
+    outcome = to_outcome(bulk(3), written(429, 403, 429))
+    assert isinstance(outcome.failure, IndexRequestError)

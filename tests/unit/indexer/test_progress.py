@@ -100,3 +100,24 @@ def test_starting_over_promises_nothing_until_synced() -> None:
     progress.advance_to(9)
     progress.mark_synced()
     assert progress.snapshot() == CellProgress("c0", 9, 0, is_complete=True)
+
+
+def test_numbers_that_the_cell_has_not_given_out_are_forgotten() -> None:
+    progress = tracker()
+    progress.add([1, 2, 10**15])
+    progress.heard(10**15 + 1, at=500)
+    assert progress.hole_age_s(1) == 0
+    assert progress.hole_age_s(7) == 6
+    progress.disbelieve_beyond(4)
+    assert progress.highest_known == 4
+    progress.add([3, 4])
+    assert progress.hole_age_s(9) == 0
+    assert progress.watermark == 4
+    progress.heard(4, at=600)
+    assert progress.snapshot().fresh_as_of == 600
+
+
+def test_what_was_written_is_believed_whatever_the_cell_says() -> None:
+    progress = tracker(7)
+    progress.disbelieve_beyond(3)
+    assert (progress.watermark, progress.highest_known) == (7, 7)

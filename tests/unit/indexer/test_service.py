@@ -1,5 +1,6 @@
 """The whole indexer on memory: followers in their threads, a bus and a cell that break, an index that goes away."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -10,16 +11,20 @@ from prometheus_client import CollectorRegistry
 
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
+from cli.indexer_probes import IndexerProbes
+from cli.monitoring import Probe
 from indexer.backends.base import CellProgress
 from indexer.bulk_sync import CellSource, sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
 from indexer.leases import CellLeases
+from indexer.liveness import Pulse
 from indexer.metrics import IndexerMetrics
 from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
 from notifications.bus import Message
+from notifications.topology import SEQUENCE_HEADER
 from tests.support.indexing import (
     CELL_UUID,
     NOW,
@@ -50,7 +55,7 @@ class Stage:
         self.fleet_is_away = False
         self.mortal: Callable[[Any], Any] = lambda target: target
         self.registry = CollectorRegistry()
-        self.service = self._new_service()
+        self.service = self._new_service(SETTINGS)
 
     @property
     def cell(self) -> MemoryCell:
@@ -68,11 +73,11 @@ class Stage:
         return progress is not None and progress.is_complete and progress.watermark == self.cells[uuid].last_sequence
 
     @contextmanager
-    def running(self) -> Iterator[IndexerService]:
+    def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[IndexerService]:
         """A new indexer; it is stopped at the end, and a mistake it died of is raised."""
         self.registry = CollectorRegistry()
         self.leases.close()
-        self.service = self._new_service()
+        self.service = self._new_service(settings)
         stop = Event()
         failures: list[Exception] = []
 
@@ -93,7 +98,7 @@ class Stage:
         if failures:
             raise failures[0]
 
-    def _new_service(self) -> IndexerService:
+    def _new_service(self, settings: IndexerSettings) -> IndexerService:
         return IndexerService(
             cells=self._fleet_cells,
             open_adapter=self._open_adapter,
@@ -101,7 +106,7 @@ class Stage:
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
             failures=self.failures,
-            settings=SETTINGS,
+            settings=settings,
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
             metrics=IndexerMetrics(self.registry),
@@ -568,3 +573,135 @@ def test_row_that_the_index_refused_is_tried_again_by_itself(stage: Stage, monke
         stage.index.refused.clear()
         wait_until(stage.is_followed_to_the_end)
         wait_until(lambda: uuid in stage.index.searchable)
+
+
+def test_work_that_does_not_get_done_is_noticed(stage: Stage) -> None:
+    may_go_on = Event()
+    with stage.running(SETTINGS.model_copy(update={"liveness_timeout_s": 0.5})) as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.index.before_write = lambda: may_go_on.wait(60)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(lambda: "one" in service.stuck, 60)
+        assert probes_of(service).healthz().body["cells"] == ["one"]
+        may_go_on.set()
+        wait_until(stage.is_followed_to_the_end, 60)
+        wait_until(lambda: service.stuck == [], 60)
+
+
+@pytest.mark.parametrize("what", ["index", "bus", "cell", "lease"])
+def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A pulse beats as often as something is tried again."""
+    beats: Counter[Pulse] = Counter()
+    monkeypatch.setattr(Pulse, "beat", lambda pulse: beats.update([pulse]))
+    for _ in range(10):
+        stage.cell.create()
+    stage.cell.prune(5)
+    stage.bus.is_away = what == "bus"
+    stage.cell.is_away = what == "cell"
+    if what == "lease":
+        stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "index sync"
+    with stage.running() as service:
+        wait_until(lambda: CELL_UUID in service.health)
+        stage.index.failures = 1_000_000 if what == "index" else 0
+        before = beats.copy()
+        # That of the indexer itself, and that of the cell.
+        wait_until(lambda: len([pulse for pulse in beats if beats[pulse] > before[pulse] + 3]) == 2, 60)
+        stage.index.failures = 0
+
+
+def test_refusal_that_repeats_is_no_progress(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person must look: nothing comes back by itself."""
+
+    def refuse(_documents: object) -> None:
+        raise IndexRequestError("the mapping is another one")
+
+    with stage.running(SETTINGS.model_copy(update={"liveness_timeout_s": 0.5})) as service:
+        wait_until(stage.is_followed_to_the_end)
+        with monkeypatch.context() as patched:
+            patched.setattr(stage.index, "write", refuse)
+            stage.bus.waiting.append(stage.cell.create())
+            wait_until(lambda: "one" in service.stuck, 60)
+        wait_until(stage.is_followed_to_the_end, 60)
+
+
+def test_indexer_is_ready_while_the_index_takes_what_comes(stage: Stage) -> None:
+    stage.index.failures = 1_000_000
+    with stage.running() as service:
+        probes = probes_of(service)
+        wait_until(lambda: service.problem)
+        assert not probes.readyz().is_well
+        assert probes.healthz().is_well
+        stage.index.failures = 0
+        wait_until(lambda: probes.readyz() == Probe(True, READY), 60)
+        stage.bus.is_away = True
+        wait_until(lambda: probes.readyz().body["status"] == "degraded", 60)
+        assert probes.readyz().is_well
+        stage.bus.is_away = False
+        wait_until(lambda: probes.readyz() == Probe(True, READY), 60)
+    assert not IndexerProbes().readyz().is_well
+    assert IndexerProbes().healthz().is_well
+
+
+READY = {"status": "ready", "index": "ok", "cells": {"one": "following"}}
+
+
+def probes_of(service: IndexerService) -> IndexerProbes:
+    probes = IndexerProbes()
+    probes.watch(service)
+    return probes
+
+
+@pytest.mark.parametrize("absurd", [10**18, 1000])
+def test_number_that_the_cell_has_not_given_out_leaves_no_hole_for_ever(stage: Stage, absurd: int) -> None:
+    """A foreign producer may send any header, and a heartbeat may be forged."""
+    elsewhere = MemoryCell(OTHER_UUID)
+    message = elsewhere.create()
+    [foreign] = elsewhere.rows
+    with stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.bus.waiting.append(Message(message.body, ROUTING_KEY, {SEQUENCE_HEADER: absurd}))
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(lambda: foreign in stage.index.searchable, 60)
+        follower = service._running[CELL_UUID].follower
+        wait_until(lambda: follower.highest_known == stage.cell.last_sequence, 60)
+        stage.bus.waiting.append(stage.cell.create())
+        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 2, NOW, is_complete=True), 60)
+
+
+def test_indexer_that_starts_does_not_save_its_beginnings_over_the_progress_of_another(stage: Stage) -> None:
+    """Nothing was saved when it looked, and the other one saves while it is still busy."""
+    stage.cell.create()
+    others = CellProgress(CELL_UUID, 1, NOW, is_complete=True)
+    read_while_busy = Event()
+    stage.cell.is_away = True
+    with stage.running() as service:
+        wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
+        stage.index.save_progress([others])
+        searchable = stage.index.make_searchable
+
+        def refreshed() -> None:
+            read_while_busy.set()
+            searchable()
+
+        stage.index.make_searchable = refreshed  # type: ignore[method-assign]
+        wait_until(read_while_busy.is_set)
+        read_while_busy.clear()
+        wait_until(read_while_busy.is_set)
+        assert stage.saved() == others
+        stage.cell.is_away = False
+        wait_until(lambda: service.health[CELL_UUID].problem is None)
+        wait_until(lambda: versions(stage.index) == stage.cell.versions())
+    assert stage.saved() == others, "what it knows is less"
+
+
+def test_indexer_that_takes_over_goes_on_from_what_the_other_one_has_saved(stage: Stage) -> None:
+    """The other one has acknowledged what this one has never seen: no hole that has to be waited out."""
+    patient = SETTINGS.model_copy(update={"hole_timeout_s": 3600})
+    with stage.running(patient):
+        wait_until(stage.is_followed_to_the_end)
+        for _ in range(5):
+            stage.cell.create()
+        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)  # as the other one
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end, 60)

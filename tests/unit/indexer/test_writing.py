@@ -1,0 +1,57 @@
+"""Writing that waits while the index is away, and writes nothing twice."""
+
+from collections.abc import Sequence
+from threading import Event
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
+from indexer.errors import IndexUnavailableError
+from indexer.metrics import IndexerMetrics
+from indexer.writing import PatientWriter
+from tests.support.documents import make_document
+from tests.support.indexing import MemoryIndex
+
+
+class Overloaded(MemoryIndex):
+    """Takes the first two documents of each request, rejects the third, and is too busy for the rest."""
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        super().write(documents[:2])
+        self.writes[-1] = len(documents)
+        rejected = tuple(Rejection(document, "too long") for document in documents[2:3])
+        result = WriteResult(len(documents[:2]), 0, rejected)
+        if len(documents) > 3:
+            raise PartlyWrittenError(IndexUnavailableError("busy"), result, documents[3:])
+        return result
+
+
+def writer(index: MemoryIndex, waits: list[Exception]) -> PatientWriter:
+    return PatientWriter(
+        index,
+        "c0",
+        Event(),
+        retry_wait_max_s=0.01,
+        metrics=IndexerMetrics(CollectorRegistry()),
+        on_wait=waits.append,
+        on_answer=lambda: None,
+    )
+
+
+def test_only_what_could_not_be_written_is_written_again() -> None:
+    index, waits = Overloaded(), list[Exception]()
+    documents = [make_document(number) for number in range(1, 9)]
+    result = writer(index, waits).write(documents)
+    assert index.writes == [8, 5, 2]
+    assert (result.applied, result.stale) == (6, 0)
+    assert [rejection.document for rejection in result.rejected] == [documents[2], documents[5]]
+    assert index.documents.keys() == {document.id for document in documents} - {documents[2].id, documents[5].id}
+    assert len(waits) == 2
+
+
+@pytest.mark.parametrize("failures", [1, 5])
+def test_write_that_failed_as_a_whole_is_repeated(failures: int) -> None:
+    index, waits = MemoryIndex(failures=failures), list[Exception]()
+    assert writer(index, waits).write([make_document(1)]).applied == 1
+    assert len(waits) == failures
