@@ -21,6 +21,7 @@ from api.compute.versions import VersionDocuments
 from api.health import HealthEndpoints
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
+from api.image.handlers import ImageHandlers
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.maintenance import Maintenance
@@ -68,7 +69,10 @@ def create_app(parts: ApiParts) -> FastAPI:
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics)
     if isinstance(parts.identity, TokenIdentity):
-        for method, path, endpoint in parts.identity.routes(parts.api.compute_link_prefix):
+        # What its catalog names is served here, where no other service would.
+        prefix = parts.api.compute_link_prefix
+        images = ImageHandlers(parts.identity, prefix)
+        for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
     health = HealthEndpoints(lister, parts.cells, metrics)
     app.add_route("/healthz", health.healthz, methods=["GET"])

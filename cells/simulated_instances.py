@@ -7,9 +7,10 @@ import hashlib
 from collections.abc import Mapping
 from random import Random
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 from cells.default_flavors import DEFAULT_FLAVORS
+from cells.default_images import DEFAULT_IMAGES
 from cells.nodes import Capacity, NewHost
 
 HOSTS_PER_CELL = 8
@@ -22,7 +23,6 @@ PROJECTS = tuple(_PROJECTS)
 _ROLES = ("web", "api", "db", "cache", "queue", "worker", "build", "batch", "proxy", "search")
 _STAGES = {"prod": 6, "stage": 2, "dev": 2}
 _ZONES_PER_CELL = 2
-_IMAGES = {"debian-12": "debian", "ubuntu-24.04": "ubuntu", "rocky-9": "rocky", "cirros-0.6.3": "cirros"}
 _KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFleetlightSimulatedKeyWithoutAnyUseAtAll0000"
 
 
@@ -53,7 +53,7 @@ def new_instance(random: Random, cell_name: str, created_at: int, host_count: in
     name = f"{role}-{stage}-{random.randrange(1, 1000):03d}"
     project = _weighted(random, _PROJECTS)
     host = host_name(cell_name, random.randrange(host_count))
-    image_name = random.choice(sorted(_IMAGES))
+    image = random.choice(DEFAULT_IMAGES)
     boots_from_volume = role in ("db", "queue") and random.random() < 0.5
     flavor_number, flavor = _flavor(random)
     key_name = f"{project}-ops" if random.random() < 0.8 else None
@@ -75,8 +75,8 @@ def new_instance(random: Random, cell_name: str, created_at: int, host_count: in
         "instance_type_id": flavor_number,
         "flavor_id": flavor["flavorid"],
         "flavor": flavor,
-        "image_ref": "" if boots_from_volume else _stable_uuid("image", image_name),
-        "image_properties": {"os_distro": _IMAGES[image_name], "hw_disk_bus": "virtio", "hw_machine_type": "q35"},
+        "image_ref": "" if boots_from_volume else image.id,
+        "image_properties": image.properties,
         "os_type": "linux",
         "architecture": "x86_64",
         "root_device_name": "/dev/vda",
@@ -175,7 +175,3 @@ def _volume(random: Random) -> dict[str, Any]:
         "boot_index": 0,
         "tag": None,
     }
-
-
-def _stable_uuid(kind: str, name: str) -> str:
-    return str(uuid5(NAMESPACE_URL, f"https://fleetlight.invalid/{kind}/{name}"))

@@ -10,7 +10,7 @@ from api.identity.keystone import KeystoneIdentity
 from api.settings import KeystoneSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.integration.test_up import free_port
-from tests.support.identity import OTHER, PASSWORD, password_login, project_scope
+from tests.support.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
 from tests.support.live_api import LiveApi, live_api
 
 SERVERS = "/v2.1/servers"
@@ -18,7 +18,10 @@ SERVERS = "/v2.1/servers"
 
 @pytest.fixture(scope="module")
 def keystone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
-    with live_api(tmp_path_factory.mktemp("keystone"), "--cells", "1") as service:
+    folder = tmp_path_factory.mktemp("keystone")
+    (folder / "data").mkdir()
+    write_directory(folder / "data" / "identity.json")
+    with live_api(folder, "--cells", "1") as service:
         yield service
 
 

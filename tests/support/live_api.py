@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.identity import write_directory
 from tests.support.waiting import wait_until
 
 _START_TIMEOUT_S = 120
@@ -17,7 +16,7 @@ _START_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class LiveApi:
-    """url: address of the application. The users are those of tests.support.identity."""
+    """url: address of the application."""
 
     url: str
     data_dir: Path
@@ -33,10 +32,8 @@ class LiveApi:
 
 @contextmanager
 def live_api(folder: Path, *arguments: str) -> Iterator[LiveApi]:
-    """A running `fleetlight up` with `arguments`, which is ended with the block."""
+    """A running `fleetlight up` with `arguments` on the folder `data` in `folder`, which is ended with the block."""
     data_dir, log = folder / "data", folder / "up.log"
-    data_dir.mkdir()
-    write_directory(data_dir / "identity.json")
     command = [sys.executable, "-m", "cli", "up", "--data-dir", str(data_dir), "--port", "0", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)

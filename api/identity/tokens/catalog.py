@@ -24,6 +24,7 @@ class Service:
 SERVICES: Sequence[Service] = (
     Service("compute", "nova", "/v2.1"),
     Service("identity", "keystone", "/identity/v3"),
+    Service("image", "glance", "/image"),
 )
 
 

@@ -1,0 +1,129 @@
+"""`/image`: versions, the list of images, and one image."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import structlog
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from api.compute.answers import json_answer
+from api.compute.links import Links
+from api.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
+from api.identity.caller import Caller, Identity
+from api.identity.faults import unauthorized
+from api.image.views import image_view, versions_view
+from cells.default_images import DEFAULT_IMAGES
+
+_log = structlog.get_logger(__name__)
+_CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ImageHandlers:
+    """identity: who says who is calling. link_prefix: `api.compute_link_prefix`."""
+
+    def __init__(self, identity: Identity, link_prefix: str | None) -> None:
+        self._identity = identity
+        self._link_prefix = link_prefix
+
+    def routes(self) -> list[tuple[str, str, Endpoint]]:
+        """Method, path and endpoint; the first that fits counts."""
+        return [
+            ("GET", "/image", self.versions),
+            ("GET", "/image/", self.versions),
+            ("GET", "/image/v2/images", self._endpoint(self.index)),
+            ("GET", "/image/v2/images/{image_id}", self._endpoint(self.show)),
+            *((method, "/image/{path:path}", self._endpoint(_no_such_route)) for method in _METHODS),
+        ]
+
+    async def versions(self, http: Request) -> Response:
+        """`GET /image`: 300 and no token, as clients expect it."""
+        return json_answer(versions_view(Links.of(http, self._link_prefix).root), 300)
+
+    async def index(self, http: Request) -> Response:
+        """`GET /v2/images`: by name, so that pages follow each other. A filter names any member or property."""
+        query = http.query_params
+        found = [image for image in map(image_view, DEFAULT_IMAGES) if _fits(image, query)]
+        marker = query.get("marker")
+        if marker is not None:
+            ids = [image["id"] for image in found]
+            if marker not in ids:
+                raise BadRequestError(f"Marker {marker} could not be found.")
+            found = found[ids.index(marker) + 1 :]
+        limit = _limit(query)
+        page = found[:limit]
+        document = {"images": page, "first": "/v2/images", "schema": "/v2/schemas/images"}
+        if page and len(page) < len(found):
+            following = {name: query[name] for name in query} | {"marker": page[-1]["id"]}
+            document["next"] = f"/v2/images?{urlencode(following)}"
+        return json_answer(document)
+
+    async def show(self, http: Request) -> Response:
+        """`GET /v2/images/{id}`: by id alone; clients look for a name in the list."""
+        wanted = http.path_params["image_id"]
+        image = next((image for image in DEFAULT_IMAGES if image.id == wanted), None)
+        if image is None:
+            raise NotFoundError(f"No image found with ID {wanted}")
+        return json_answer(image_view(image))
+
+    def _endpoint(self, handler: Handler) -> Endpoint:
+        async def answer(http: Request) -> Response:
+            request_id = f"req-{uuid4()}"
+            with structlog.contextvars.bound_contextvars(request_id=request_id):
+                try:
+                    _check_reader(await self._identity.authenticate(http.headers))
+                    response = await handler(http)
+                except Exception as error:  # noqa: BLE001  # the edge: every failure becomes an answer
+                    response = self._failure(http, error)
+            response.headers["X-Openstack-Request-Id"] = request_id
+            return response
+
+        return answer
+
+    def _failure(self, http: Request, error: Exception) -> Response:
+        if isinstance(error, UnauthorizedError):
+            return unauthorized(error, Links.of(http, self._link_prefix).root)
+        status = status_of(error) or 500
+        if not isinstance(error, ApiError):
+            _log.exception("request_failed")
+        text = str(error) if isinstance(error, ApiError) else "What happened is in the log under the request id."
+        return PlainTextResponse(f"{status} {text}\n", status)
+
+
+def _check_reader(caller: Caller) -> None:
+    """Raises ForbiddenError."""
+    if not caller.has_role("reader"):
+        raise ForbiddenError("get_images")
+
+
+async def _no_such_route(_http: Request) -> Response:
+    raise NotFoundError("There is nothing at this address.")
+
+
+def _fits(image: dict[str, object], query: QueryParams) -> bool:
+    if "tag" in query:
+        return False  # no image has one
+    return all(_equals(image.get(name), query[name]) for name in query if name not in _CONTROLS)
+
+
+def _equals(value: object, asked: str) -> bool:
+    if asked.startswith("in:"):
+        return any(_equals(value, each.strip('"')) for each in asked.removeprefix("in:").split(","))
+    if isinstance(value, bool):
+        return value is (asked.lower() == "true")
+    return value is not None and str(value) == asked
+
+
+def _limit(query: QueryParams) -> int | None:
+    text = query.get("limit")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadRequestError(f"limit param must be a positive integer: {text!r}")
+    return int(text)
