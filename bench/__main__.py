@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import ingest, listing, sync, verify
+from bench.faults.command import main as break_things
 from bench.measure import Figure
 
 BENCHES = {
@@ -18,15 +19,19 @@ BENCHES = {
     "sync": sync.run,
     "verify": verify.run,
 }
+_FAULTS = "faults"
 
 
 def main() -> int:
     """Run the benchmarks; 0 when every goal that was measured is met, 1 otherwise."""
+    if sys.argv[1:2] == [_FAULTS]:
+        return break_things(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description="Measure Fleetlight against bare loops of the same libraries, as ratios in one run.",
         epilog="Real servers are measured where FLEETLIGHT_TEST_ELASTICSEARCH_URL and the like name them. "
-        "Example: scripts/bench list --quick --json figures.json",
+        "Example: scripts/bench list --quick --json figures.json. "
+        f"scripts/bench {_FAULTS} --help tells of another kind, which breaks things and counts what was lost.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones ({', '.join(BENCHES)}; default: all)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, fewer runs: does it work at all?")

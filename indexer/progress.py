@@ -139,4 +139,6 @@ class ProgressTracker:
 
     def _freshen(self) -> None:
         while self._heartbeats and self._heartbeats[0][0] <= self._watermark:
-            self._fresh_as_of = max(self._fresh_as_of, self._heartbeats.popleft()[1])
+            # The one that came last counts, not the latest: a clock that went ahead and was put right would otherwise
+            # leave a moment that nobody can reach for hours. One that is delivered again is followed by the newer ones.
+            self._fresh_as_of = self._heartbeats.popleft()[1]

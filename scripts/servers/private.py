@@ -1,15 +1,20 @@
 """A server for one user alone, who may do to it what nobody may do to a shared one: kill it, and start it again."""
 
+import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scripts.servers import process
 from scripts.servers.base import Server
+from scripts.servers.errors import StartError
 from scripts.servers.folders import state_folder
+
+_PAUSE_S = 0.5
 
 
 class PrivateServer:
@@ -20,6 +25,7 @@ class PrivateServer:
         self.folder = folder
         self.port = process.free_port()
         self._process: process.Process | None = None
+        self._was_killed = False
         server.set_up(folder, self.port)
 
     @property
@@ -28,18 +34,31 @@ class PrivateServer:
 
     def start(self) -> None:
         """Start it, also after it was killed; returns when it answers. Raises ServerError."""
-        self._process = self._server.launch(self.folder, self.port)
-        process.wait_until_ready(
-            self._server.NAME,
-            self._process,
-            lambda: self._server.is_ready(self.port),
-            self.folder,
-            self._server.READY_WITHIN_S,
-        )
+        deadline = time.monotonic() + self._server.READY_WITHIN_S
+        while True:
+            self._process = self._server.launch(self.folder, self.port)
+            remaining_s = max(1.0, deadline - time.monotonic())
+            try:
+                process.wait_until_ready(
+                    self._server.NAME,
+                    self._process,
+                    lambda: self._server.is_ready(self.port),
+                    self.folder,
+                    remaining_s,
+                )
+            except StartError:
+                # PostgreSQL refuses to start while children of the killed one are still there.
+                if not self._was_killed or time.monotonic() > deadline:
+                    raise
+                self._end(signal.SIGKILL)
+                time.sleep(_PAUSE_S)
+            else:
+                return
 
     def kill(self) -> None:
         """SIGKILL to all of it; what it had not written to its files is gone."""
         self._end(signal.SIGKILL)
+        self._was_killed = True
 
     def stop(self) -> None:
         """Ask it to end, and wait until it has."""
@@ -48,6 +67,9 @@ class PrivateServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             process.stop(self._server.NAME, self._process, how)
+            # It is our child: until somebody has asked how it ended, PostgreSQL takes it for alive.
+            with suppress(ChildProcessError):
+                os.waitpid(self._process.pid, 0)
             self._server.clean_up(self.folder)
             self._process = None
 

@@ -42,11 +42,12 @@ def test_freshness_grows_under_a_steady_lag_with_any_number_of_heartbeats() -> N
     assert progress.snapshot().fresh_as_of == 200
 
 
-def test_repeated_old_heartbeat_does_not_turn_freshness_back() -> None:
-    progress = tracker(5)
-    progress.heard(5, at=900)
-    progress.heard(4, at=100)
-    assert progress.snapshot().fresh_as_of == 900
+def test_freshness_follows_a_clock_that_is_put_right() -> None:
+    progress = tracker(watermark=3)
+    progress.heard(3, at=7_200)
+    assert progress.snapshot().fresh_as_of == 7_200
+    progress.heard(3, at=3_600)
+    assert progress.snapshot().fresh_as_of == 3_600
 
 
 def test_hole_has_an_age_from_when_it_is_first_looked_at() -> None:

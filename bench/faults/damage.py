@@ -1,0 +1,115 @@
+"""What a fault has cost: index and cells compared row by row, by `index verify`, and with what the cells promised."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from bench.faults.load import Promise
+from bench.faults.world import World
+from cells.adapters import open_changelog_adapter
+from cells.clock import system_clock
+from cells.model import ChangelogAdapter, InstanceRow
+from cells.tables import changes
+from indexer.backends.base import Document, IndexWriter
+from indexer.documents import to_document
+from indexer.verify import verify_cell
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_ALL = 100_000
+_HEX = tuple("0123456789abcdef")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """lost: rows that the index does not have as they are, and promises of a cell that it did not keep.
+
+    doubled: documents that are no row of their cell, and revisions that were announced under two numbers.
+    resurrected: instances that are deleted in their cell and not in the index.
+    unverified: differences that `index verify` finds.
+    """
+
+    lost: int = 0
+    doubled: int = 0
+    resurrected: int = 0
+    unverified: int = 0
+
+    def __add__(self, other: "Damage") -> "Damage":
+        return Damage(
+            self.lost + other.lost,
+            self.doubled + other.doubled,
+            self.resurrected + other.resurrected,
+            self.unverified + other.unverified,
+        )
+
+
+def damage(world: World, writer: IndexWriter, journal: Mapping[str, Promise]) -> Damage:
+    """Of all cells; nothing may be changed meanwhile."""
+    total = Damage()
+    for number, cell in enumerate(world.cells):
+        promises = {uuid: promise for uuid, promise in journal.items() if promise.cell == number}
+        with closing(open_changelog_adapter(cell)) as adapter:
+            total += _of_cell(world, adapter, writer, promises)
+    return total
+
+
+def has_caught_up(world: World, writer: IndexWriter, since: int) -> bool:
+    """Whether all changes are published, and the index says of every cell that it has them all, and had after `since`.
+
+    since: microseconds since the epoch.
+    """
+    if world.unpublished():
+        return False
+    progress = writer.load_progress()
+    for cell in world.cells:
+        with closing(open_changelog_adapter(cell)) as adapter:
+            published = adapter.published_sequence()
+        known = progress.get(cell.uuid)
+        if known is None or not known.is_complete or known.watermark != published:
+            return False
+        if not since <= known.fresh_as_of <= system_clock():
+            return False
+    return True
+
+
+def _of_cell(world: World, adapter: ChangelogAdapter, writer: IndexWriter, promises: Mapping[str, Promise]) -> Damage:
+    rows = {row.uuid: row for row in adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, _ALL))}
+    documents = writer.read(rows.keys())
+    equal = {uuid for uuid, document in documents.items() if _is_equal(document, rows[uuid])}
+    strangers = writer.revisions(adapter.cell.uuid, _HEX).keys() - rows.keys()
+    verified = verify_cell(adapter, writer, repair=False, catch_up_timeout_s=0)
+    return Damage(
+        lost=len(rows.keys() - equal)
+        + sum(not _is_kept(promise, rows.get(uuid)) for uuid, promise in promises.items()),
+        doubled=len(strangers) + _announced_twice(world, adapter.cell.name),
+        resurrected=sum(
+            bool(rows[uuid].record["deleted"]) and not document.record["deleted"]
+            for uuid, document in documents.items()
+        ),
+        unverified=len(verified.differences),
+    )
+
+
+def _is_equal(document: Document, row: InstanceRow) -> bool:
+    wanted = to_document(row.cell_uuid, row.revision, row.record)
+    if (document.cell_uuid, document.version, document.view) != (wanted.cell_uuid, wanted.version, wanted.view):
+        return False
+    return all(document.record[name] == value for name, value in wanted.kept_record.items())
+
+
+def _is_kept(promise: Promise, row: InstanceRow | None) -> bool:
+    if row is None or row.revision < promise.revision:
+        return False
+    return bool(row.record["deleted"]) == promise.is_deleted or not promise.is_certain
+
+
+def _announced_twice(world: World, cell_name: str) -> int:
+    revision = (changes.c.instance_uuid, changes.c.revision)
+    twice = select(func.count()).select_from(select(*revision).group_by(*revision).having(func.count() > 1).subquery())
+    with world.engines[cell_name].connect() as connection:
+        return int(connection.execute(twice).scalar_one())

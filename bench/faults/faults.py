@@ -1,0 +1,275 @@
+"""The faults. Each begins its own processes on a stage, and is over when it returns; then all must come right again."""
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from elasticsearch import Elasticsearch
+
+from bench.faults import processes
+from bench.faults.load import Load
+from bench.faults.unruly import Mischief, UnrulyPublisher
+from bench.faults.world import World
+from cells.adapters import open_changelog_adapter
+from cells.clock import system_clock
+from cells.model import Cell
+from scripts.servers.private import PrivateServer
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
+
+_HOUR = 3_600_000_000
+
+
+@dataclass
+class JumpingClock:
+    """The clock of the machine (cells.clock), and `offset` microseconds more."""
+
+    offset: int = 0
+
+    def __call__(self) -> int:
+        return system_clock() + self.offset
+
+
+@dataclass
+class Stage:
+    """What a fault may use.
+
+    servers: those that are nobody else's, by name. rounds: how often it breaks something. seed: the fault's own.
+    folder: for logs. watermark: up to which change the index has everything of a cell. clock: of the operations.
+    """
+
+    world: World
+    load: Load
+    servers: dict[str, PrivateServer]
+    rounds: int
+    seed: int
+    folder: Path
+    watermark: Callable[[Cell], int]
+    clock: JumpingClock
+    stack: ExitStack
+    generator: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generator = random.Random(self.seed)
+
+    def run(self, process: AbstractContextManager[T]) -> T:
+        """Keep it running until all has come right."""
+        return self.stack.enter_context(process)
+
+    def run_all(self) -> None:
+        """The usual: a relay and an indexer of all cells."""
+        self.run(processes.relays(self.world))
+        self.run(processes.indexer(self.world))
+
+    def operate(self, at_least: int = 20, at_most: int = 80) -> None:
+        """Let a random number of operations go by."""
+        self.load.wait_for(self.generator.randint(at_least, at_most))
+
+    def wait_until_followed(self) -> None:
+        """Until the index has got further in every cell than it is now; a fault before that would hit beginnings."""
+        for cell in self.world.cells:
+            self.wait_until_current(cell)
+
+    def wait_until_current(self, cell: Cell) -> None:
+        """Until the index has all that the cell has published by now."""
+        with closing(open_changelog_adapter(cell)) as adapter:
+            published = adapter.published_sequence()
+        wait_until(lambda: self.watermark(cell) >= max(published, 1), timeout_s=120)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to break something.
+
+    cells: the kind of database that the cells have. own: names of the servers that it must have for itself, since it
+    kills them. small_disk: the index is a SQLite file on a small disk of its own, which takes root to make.
+    """
+
+    name: str
+    act: Callable[[Stage], None]
+    cells: str = "sqlite"
+    own: tuple[str, ...] = ()
+    small_disk: bool = False
+
+
+def kill_indexer(stage: Stage) -> None:
+    stage.run(processes.relays(stage.world))
+    _kill_again_and_again(stage, "indexer")
+
+
+def kill_relay(stage: Stage) -> None:
+    stage.run(processes.indexer(stage.world))
+    _kill_again_and_again(stage, "relay")
+
+
+def _kill_again_and_again(stage: Stage, command: str) -> None:
+    process = stage.run(processes.daemon(stage.world, command, stage.folder))
+    # What is killed before it has begun proves nothing.
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        stage.operate()
+        process.kill()
+        stage.operate()
+        process.start()
+        stage.wait_until_followed()
+
+
+def kill_elasticsearch(stage: Stage) -> None:
+    _take_away(stage, "elasticsearch", PrivateServer.kill)
+
+
+def stop_rabbitmq(stage: Stage) -> None:
+    _take_away(stage, "rabbitmq", PrivateServer.stop)
+
+
+def kill_postgresql(stage: Stage) -> None:
+    """Fleet and cells are all on it, so there are no operations either while it is away."""
+    _take_away(stage, "postgresql", PrivateServer.kill, operating=False)
+
+
+def _take_away(stage: Stage, name: str, take_away: Callable[[PrivateServer], None], *, operating: bool = True) -> None:
+    stage.run_all()
+    for _ in range(stage.rounds):
+        stage.wait_until_followed()
+        stage.operate()
+        take_away(stage.servers[name])
+        if operating:
+            stage.operate()
+        stage.servers[name].start()
+
+
+def cut_off_index(stage: Stage) -> None:
+    """The queues fill meanwhile, far beyond what the broker hands out at once in a long run."""
+    _cut_off(stage, "elasticsearch")
+
+
+def cut_off_bus(stage: Stage) -> None:
+    """The outboxes fill meanwhile."""
+    _cut_off(stage, "amqp")
+
+
+def _cut_off(stage: Stage, proxy: str) -> None:
+    stage.run_all()
+    for _ in range(stage.rounds):
+        stage.wait_until_followed()
+        stage.operate()
+        stage.world.proxies[proxy].cut()
+        stage.operate(100, 100 * stage.rounds)
+        stage.world.proxies[proxy].restore()
+
+
+def unruly_bus(stage: Stage) -> None:
+    _misbehave(stage, Mischief(repeated=0.2, held_back=0.1, lost=0.05))
+
+
+def poison(stage: Stage) -> None:
+    """Of each hundred messages one is cut in half."""
+    _misbehave(stage, Mischief(damaged=0.01))
+
+
+def _misbehave(stage: Stage, mischief: Mischief) -> None:
+    unruly: list[UnrulyPublisher] = []
+
+    def between(_cell: Cell, publisher: processes.Closes) -> UnrulyPublisher:
+        unruly.append(UnrulyPublisher(publisher, mischief, stage.generator.randrange(2**32)))
+        return unruly[-1]
+
+    stage.run(processes.relays(stage.world, change=between))
+    stage.run(processes.indexer(stage.world))
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        stage.operate(100, 300)
+    for publisher in unruly:
+        publisher.behave()
+
+
+def everything_twice(stage: Stage) -> None:
+    """Two relays and two indexers for the same cells, by mistake, and the first ones of them end."""
+    with processes.relays(stage.world), processes.indexer(stage.world):
+        stage.run_all()
+        stage.wait_until_followed()
+        for _ in range(stage.rounds):
+            stage.operate()
+
+
+def clock_jumps(stage: Stage) -> None:
+    """The clock of relays and operations goes back and forth by hours."""
+    stage.run(processes.relays(stage.world, clock=stage.clock))
+    stage.run(processes.indexer(stage.world))
+    stage.wait_until_followed()
+    for _ in range(stage.rounds):
+        for hours in (stage.generator.randint(1, 48), -stage.generator.randint(1, 48), 0):
+            stage.clock.offset = hours * _HOUR
+            stage.operate()
+
+
+def full_cluster(stage: Stage) -> None:
+    """What Elasticsearch does when its disk is nearly full: it takes no document any more, but lets them be removed."""
+    settings = stage.world.settings.index
+    with Elasticsearch(stage.world.servers.elasticsearch) as client:
+        stage.run_all()
+        for _ in range(stage.rounds):
+            stage.wait_until_followed()
+            for is_full in (True, None):
+                client.indices.put_settings(
+                    index=f"{settings.prefix}-*", settings={"index.blocks.read_only_allow_delete": is_full}
+                )
+                stage.operate()
+
+
+def full_disk(stage: Stage) -> None:
+    """The disk of a SQLite index is full to the last byte, and has room again."""
+    stage.run_all()
+    folder = stage.world.settings.index.path.parent
+    for _ in range(stage.rounds):
+        stage.wait_until_followed()
+        filler = folder / "filler"
+        _fill(filler)
+        stage.operate()
+        filler.unlink()
+
+
+def _fill(file: Path) -> None:
+    block = b"\0" * 4096
+    with file.open("wb", buffering=0) as output, suppress(OSError):
+        while output.write(block) == len(block):
+            pass
+    assert not os.statvfs(file).f_bavail, "the disk has room left"
+
+
+def slow_cell(stage: Stage) -> None:
+    """The database of the first cell answers slowly; the other cells must not wait for it."""
+    stage.run_all()
+    stage.wait_until_followed()
+    stage.world.proxies["first cell"].slow_down(0.2)
+    for _ in range(stage.rounds):
+        stage.operate()
+        for cell in stage.world.cells[1:]:
+            stage.wait_until_current(cell)
+    stage.world.proxies["first cell"].slow_down(0)
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("indexer killed", kill_indexer),
+        Fault("relay killed", kill_relay),
+        Fault("elasticsearch killed", kill_elasticsearch, own=("elasticsearch",)),
+        Fault("rabbitmq stopped", stop_rabbitmq, own=("rabbitmq",)),
+        Fault("postgresql killed", kill_postgresql, cells="postgresql", own=("postgresql",)),
+        Fault("index cut off", cut_off_index),
+        Fault("bus cut off", cut_off_bus),
+        Fault("unruly bus", unruly_bus),
+        Fault("poison", poison),
+        Fault("everything twice", everything_twice),
+        Fault("clock jumps", clock_jumps),
+        Fault("full cluster", full_cluster),
+        Fault("full disk", full_disk, small_disk=True),
+        Fault("slow cell", slow_cell, cells="postgresql"),
+    )
+}

@@ -1,0 +1,120 @@
+"""A steady load of operations on all cells, and a journal of what the cells have promised by answering."""
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, InvalidTransitionError
+from cells.operations import Changed, InstanceOperations
+
+_PAUSE_S = 0.01  # leaves the processes time to follow
+_FEW = 20  # instances that are alive
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a cell has answered last about an instance: it has at least this revision, and is deleted or not.
+
+    is_certain: False when a later operation got no answer, so that the cell may be one revision further.
+    """
+
+    cell: int
+    revision: int
+    is_deleted: bool
+    is_certain: bool = True
+
+
+class Load:
+    """Random operations from a thread; `journal` may be read when `finish` has returned."""
+
+    def __init__(self, cells: Sequence[InstanceOperations], seed: int) -> None:
+        self._cells = cells
+        self._random = random.Random(seed)
+        self._alive: list[str] = []
+        self._stop = threading.Event()
+        self._done = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self._failure: BaseException | None = None
+        self.journal: dict[str, Promise] = {}
+        self.events = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait_for(self, events: int, timeout_s: float = 120) -> None:
+        """Return when that many more operations have succeeded."""
+        with self._done:
+            wanted = self.events + events
+            arrived = self._done.wait_for(lambda: self.events >= wanted or self._failure is not None, timeout_s)
+        assert arrived, f"the load stands still after {self.events} operations"
+        assert self._failure is None, self._failure
+
+    def finish(self) -> None:
+        """Stop, and make one more change in each cell: it comes when everything works again, so all must follow it."""
+        self._stop.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        for number in range(len(self._cells)):
+            self._create(number)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_PAUSE_S):
+                try:
+                    self._operate()
+                except (CellUnreachableError, FleetUnreachableError):
+                    continue
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            with self._done:
+                self._done.notify_all()
+
+    def _operate(self) -> None:
+        if len(self._alive) < _FEW or self._random.random() < 0.3:
+            self._create(self._random.randrange(len(self._cells)))
+            return
+        position = self._random.randrange(len(self._alive))
+        uuid, kind = self._alive[position], self._random.randrange(4)
+        promise = self.journal[uuid]
+        cell = self._cells[promise.cell]
+        try:
+            match kind:
+                case 0:
+                    changed = cell.update(uuid, {"display_name": f"renamed {self.events}"})
+                case 1:
+                    changed = cell.stop(uuid)
+                case 2:
+                    changed = cell.start(uuid)
+                case _:
+                    changed = cell.delete(uuid)
+        except InvalidTransitionError:
+            return
+        except InstanceNotFoundError:
+            # Deleted by an operation that got no answer; any other instance must be found.
+            assert not promise.is_certain, f"instance {uuid} is gone"
+            self._forget(position)
+            return
+        except (CellUnreachableError, FleetUnreachableError):
+            self.journal[uuid] = Promise(promise.cell, promise.revision, promise.is_deleted, is_certain=False)
+            raise
+        if kind == 3:
+            self._forget(position)
+        self._note(promise.cell, changed, is_deleted=kind == 3)
+
+    def _create(self, number: int) -> None:
+        changed = self._cells[number].create({"display_name": f"instance {self.events}", "host": "host1"})
+        self._alive.append(changed.uuid)
+        self._note(number, changed, is_deleted=False)
+
+    def _forget(self, position: int) -> None:
+        del self._alive[position]
+
+    def _note(self, cell: int, changed: Changed, *, is_deleted: bool) -> None:
+        self.journal[changed.uuid] = Promise(cell, changed.revision, is_deleted)
+        with self._done:
+            self.events += 1
+            self._done.notify_all()

@@ -1,0 +1,115 @@
+"""Who follows the cells while something breaks: production's own processes, or its parts in threads of this one.
+
+Only what is to be killed has to be a process; starting one costs seconds.
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+
+from bench.faults.world import World
+from cells.clock import Clock, system_clock
+from cells.database import create_database_engine
+from cells.model import Cell
+from cells.relay import Publishes, Relay
+from cli.fleet import open_fleet
+from cli.following import keep_indexing
+from indexer.metrics import IndexerMetrics
+from notifications.bus import Publisher
+
+
+class Closes(Publishes, Protocol):
+    """A publisher that can be closed."""
+
+    def close(self) -> None: ...
+
+
+class Daemon:
+    """One process of `fleetlight`, which can be killed and started again."""
+
+    def __init__(self, command: str, config: Path, log: Path) -> None:
+        self._command = [sys.executable, "-m", "cli", command, "--config", str(config)]
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """SIGKILL; raises AssertionError if it has ended by itself."""
+        assert self._process is not None
+        assert self._process.poll() is None, f"it ended by itself: {self._log.read_text()[-3000:]}"
+        self._process.kill()
+        self._process.wait(timeout=60)
+
+    def stop(self) -> None:
+        """SIGTERM, after which it has to finish and to say that all is well."""
+        assert self._process is not None
+        self._process.terminate()
+        status = self._process.wait(timeout=60)
+        assert status == 0, f"exit code {status}: {self._log.read_text()[-3000:]}"
+
+
+@contextmanager
+def daemon(world: World, command: str, folder: Path) -> Iterator[Daemon]:
+    process = Daemon(command, world.config, folder / f"{command}.log")
+    process.start()
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        raise
+    process.stop()
+
+
+def _unchanged(_cell: Cell, publisher: Closes) -> Closes:
+    return publisher
+
+
+@contextmanager
+def relays(
+    world: World, *, change: Callable[[Cell, Closes], Closes] = _unchanged, clock: Clock = system_clock
+) -> Iterator[None]:
+    """A relay for each cell, in threads. change: what to put between a relay and its bus. clock: of the relays."""
+    settings = world.settings
+    with ExitStack() as stack:
+        for cell in world.fleet.cells():
+            engine = create_database_engine(cell.database_url)
+            stack.callback(engine.dispose)
+            publisher = change(cell, Publisher(cell.transport_url, cell.uuid, settings.bus))
+            stack.callback(publisher.close)
+            stack.enter_context(_in_thread(Relay(engine, cell, publisher, settings.relay, clock).run))
+        yield
+
+
+@contextmanager
+def indexer(world: World) -> Iterator[None]:
+    """An indexer of all cells, in threads."""
+    settings = world.settings
+    with open_fleet(settings.fleet) as fleet:
+
+        def run(stop: threading.Event) -> None:
+            keep_indexing(settings, fleet, IndexerMetrics(CollectorRegistry()), stop)
+
+        with _in_thread(run):
+            yield
+
+
+@contextmanager
+def _in_thread(run: Callable[[threading.Event], object]) -> Iterator[None]:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(run, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+        done.result(timeout=60)

@@ -1,0 +1,145 @@
+"""One fault from beginning to end: a world, a load, the fault, the recovery, and what it has cost."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.faults.damage import Damage, damage, has_caught_up
+from bench.faults.faults import Fault, JumpingClock, Stage
+from bench.faults.load import Load
+from bench.faults.world import Servers, World, new_world
+from cells.clock import system_clock
+from cells.model import Cell
+from indexer.backends import open_writer
+from indexer.backends.base import IndexWriter
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexUnavailableError
+from scripts.servers.base import Server
+from scripts.servers.elasticsearch import Elasticsearch
+from scripts.servers.postgresql import DurablePostgreSQL
+from scripts.servers.private import PrivateServer, private_server
+from scripts.servers.rabbitmq import RabbitMQ
+from tests.support.waiting import wait_until
+
+_RECOVERY_S = 180
+_SMALL_DISK = "16m"
+_KINDS: dict[str, Server] = {
+    "elasticsearch": Elasticsearch(),
+    "rabbitmq": RabbitMQ(),
+    "postgresql": DurablePostgreSQL(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a fault. events: operations while it lasted. recovery_s: from its end until all was right again."""
+
+    fault: str
+    events: int
+    damage: Damage
+    recovery_s: float
+
+    @property
+    def is_clean(self) -> bool:
+        return self.damage == Damage()
+
+
+class Supply:
+    """Servers for the faults: shared ones where there are, else such as are started here and serve all faults after."""
+
+    def __init__(self, stack: ExitStack, shared: dict[str, str]) -> None:
+        self._stack = stack
+        self._shared = shared
+        self._own: dict[str, PrivateServer] = {}
+
+    def url(self, kind: str, *, own: bool) -> str:
+        """own: of a server that nobody else uses."""
+        return self._shared[kind] if kind in self._shared and not own else self.own(kind).url
+
+    def own(self, kind: str) -> PrivateServer:
+        if kind not in self._own:
+            self._own[kind] = self._stack.enter_context(private_server(_KINDS[kind]))
+        return self._own[kind]
+
+
+def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: int) -> Outcome:
+    """Raises AssertionError when the fault cannot be caused, or nothing has come right after some minutes."""
+    with ExitStack() as stack:
+        index_file = stack.enter_context(_small_disk(folder)) / "index.db" if fault.small_disk else None
+        servers = Servers(
+            elasticsearch=supply.url("elasticsearch", own="elasticsearch" in fault.own),
+            amqp=supply.url("rabbitmq", own="rabbitmq" in fault.own),
+            postgresql=(
+                supply.url("postgresql", own="postgresql" in fault.own) if fault.cells == "postgresql" else None
+            ),
+            index_file=index_file,
+        )
+        world = stack.enter_context(new_world(folder, servers))
+        writer = stack.enter_context(closing(open_writer(_past_the_proxy(world))))
+        clock = JumpingClock()
+        load = Load(world.operations(clock), seed)
+        with ExitStack() as processes:
+            stage = Stage(
+                world=world,
+                load=load,
+                servers={kind: supply.own(kind) for kind in fault.own},
+                rounds=rounds,
+                seed=seed,
+                folder=folder,
+                watermark=lambda cell: _watermark(writer, cell),
+                clock=clock,
+                stack=processes,
+            )
+            load.start()
+            try:
+                fault.act(stage)
+            finally:
+                load.finish()
+            return _recovered(fault, world, writer, load)
+
+
+def _recovered(fault: Fault, world: World, writer: IndexWriter, load: Load) -> Outcome:
+    begun_s, over_at = time.monotonic(), system_clock()
+    found = Damage()
+
+    def all_is_right() -> bool:
+        nonlocal found
+        if not has_caught_up(world, writer, over_at):
+            return False
+        found = damage(world, writer, load.journal)
+        return found == Damage()
+
+    try:
+        wait_until(all_is_right, timeout_s=_RECOVERY_S)
+    except AssertionError:
+        # Damage that stays is an outcome; an index that never catches up is not one that can be put into numbers.
+        if found == Damage():
+            raise
+    return Outcome(fault.name, load.events, found, time.monotonic() - begun_s)
+
+
+def _watermark(writer: IndexWriter, cell: Cell) -> int:
+    try:
+        progress = writer.load_progress().get(cell.uuid)
+    except IndexUnavailableError:
+        return 0  # it is not prepared yet
+    return progress.watermark if progress else 0
+
+
+def _past_the_proxy(world: World) -> IndexSettings:
+    return world.settings.index.model_copy(update={"urls": (world.servers.elasticsearch,)})
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    """A file system in memory that is full soon; takes root."""
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SMALL_DISK}", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
