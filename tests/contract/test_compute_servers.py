@@ -171,7 +171,7 @@ def test_link_repeats_what_does_not_count_for_the_caller_but_nothing_unknown(fil
         ("2.1", "all_tenants=maybe", 400),
         ("2.1", "all_tenants", 200),
         ("2.73", "locked=", 400),
-        ("2.1", "ip=10.0", 400),
+        ("2.1", "ip=10.0", 200),
         ("2.1", "_x=1", 400),
         ("2.1", "metadata=1", 400),
         ("2.1", "name=%ff", 400),

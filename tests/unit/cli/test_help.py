@@ -30,6 +30,7 @@ def test_the_commands_are_known() -> None:
         "api",
         "indexer",
         "relay",
+        "worker",
         "index sync",
         "index rebuild",
         "index drop-old",
