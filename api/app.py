@@ -65,7 +65,6 @@ def create_app(parts: ApiParts) -> FastAPI:
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
-    app.add_exception_handler(HTTPException, _answer_http_exception)
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics)
     if isinstance(parts.identity, TokenIdentity):
@@ -96,8 +95,10 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     )
     access = FleetAccess(parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit)
     app.add_route("/", versions.all, methods=["GET"])
-    app.add_route("/v2.1", versions.newest, methods=["GET"])
-    app.add_route("/v2.1/", versions.newest, methods=["GET"])
+    for path in ("/v2.1", "/v2.1/"):
+        app.add_route(path, versions.newest, methods=["GET"])
+    for path in ("/v2", "/v2/"):
+        app.add_route(path, versions.legacy, methods=["GET"])
     table = RouteTable(compute_routes(servers, access), door)
     app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
@@ -105,9 +106,12 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
+    async def answer_http_exception(http: Request, error: Exception) -> Response:
+        """Routing errors in our own words; a framework's body never gets out."""
+        if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
+            return fault(error.status_code, error.detail)
+        if isinstance(error, HTTPException) and error.status_code == 404 and not http.url.path.startswith("/identity"):
+            return versions.choices(http)
+        return no_such_route()
 
-async def _answer_http_exception(_request: Request, error: Exception) -> Response:
-    """Routing errors in our own words; a framework's body never gets out."""
-    if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
-        return fault(error.status_code, error.detail)
-    return no_such_route()
+    app.add_exception_handler(HTTPException, answer_http_exception)

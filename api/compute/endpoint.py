@@ -129,7 +129,7 @@ class Door:
 def is_legacy(http: HttpRequest) -> bool:
     """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
     path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
-    return path.startswith("/v2/")
+    return path == "/v2" or path.startswith("/v2/")
 
 
 def _log_failure(error: Exception) -> None:

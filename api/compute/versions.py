@@ -1,18 +1,47 @@
 """Version documents, which clients read first, without logging in (contracts/nova-servers, section 9)."""
 
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.compute.answers import json_answer
 from api.compute.endpoint import Door
 from api.compute.links import Links
 from api.compute.microversion import NEWEST, OLDEST, Microversion
 
+_DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
+_MULTIPLE_CHOICES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """One endpoint of the compute API. path: element of its address. media_version: in the name of its media type."""
+
+    id: str
+    path: str
+    status: str
+    version: str
+    min_version: str
+    updated: str
+    media_version: str
+
+
+_LEGACY = _Endpoint("v2.0", "v2", "DEPRECATED", "", "", "2025-07-04T12:00:00Z", "2")
+_CURRENT = _Endpoint(
+    "v2.1",
+    "v2.1",
+    "CURRENT",
+    str(Microversion(*NEWEST)),
+    str(Microversion(*OLDEST)),
+    "2013-07-23T11:33:21Z",
+    "2.1",
+)
+
 
 class VersionDocuments:
-    """Endpoints of `/` and `/v2.1/`."""
+    """Endpoints of `/`, `/v2/` and `/v2.1/`, and of addresses that belong to no version."""
 
     def __init__(self, door: Door, link_prefix: str | None) -> None:
         self._door = door
@@ -20,31 +49,52 @@ class VersionDocuments:
 
     async def all(self, http: Request) -> Response:
         """`GET /`: takes no part in microversions."""
-        return _json({"versions": [self._version(http)]})
+        return json_answer({"versions": [self._version(http, endpoint) for endpoint in (_LEGACY, _CURRENT)]})
+
+    async def legacy(self, http: Request) -> Response:
+        """`GET /v2/`."""
+        return await self._show(http, _LEGACY)
 
     async def newest(self, http: Request) -> Response:
         """`GET /v2.1/`."""
+        return await self._show(http, _CURRENT)
 
+    def choices(self, http: Request) -> Response:
+        """Where an address without a version could be found."""
+        path = http.url.path
+        choices = [
+            {
+                "id": endpoint.id,
+                "status": endpoint.status,
+                "links": [{"rel": "self", "href": self._href(http, endpoint) + path}],
+                "media-types": _media_types(endpoint),
+            }
+            for endpoint in (_LEGACY, _CURRENT)
+        ]
+        return json_answer({"choices": choices}, _MULTIPLE_CHOICES)
+
+    async def _show(self, http: Request, endpoint: _Endpoint) -> Response:
         async def handle(_minor: int) -> Response:
-            version = self._version(http)
-            version["links"].append({"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"})
-            version["media-types"] = [
-                {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
-            ]
-            return _json({"version": version})
+            version = self._version(http, endpoint)
+            version["links"].append(_DOCUMENTATION)
+            return json_answer({"version": version | {"media-types": _media_types(endpoint)}})
 
         return await self._door.answer(http, handle)
 
-    def _version(self, http: Request) -> dict[str, Any]:
+    def _version(self, http: Request, endpoint: _Endpoint) -> dict[str, Any]:
         return {
-            "id": "v2.1",
-            "status": "CURRENT",
-            "version": str(Microversion(*NEWEST)),
-            "min_version": str(Microversion(*OLDEST)),
-            "updated": "2013-07-23T11:33:21Z",
-            "links": [{"rel": "self", "href": Links.of(http, self._link_prefix).versioned + "/"}],
+            "id": endpoint.id,
+            "status": endpoint.status,
+            "version": endpoint.version,
+            "min_version": endpoint.min_version,
+            "updated": endpoint.updated,
+            "links": [{"rel": "self", "href": self._href(http, endpoint) + "/"}],
         }
 
+    def _href(self, http: Request, endpoint: _Endpoint) -> str:
+        return Links.of(http, self._link_prefix, version=endpoint.path).versioned
 
-def _json(document: dict[str, Any]) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")
+
+def _media_types(endpoint: _Endpoint) -> list[dict[str, str]]:
+    media_type = f"application/vnd.openstack.compute+json;version={endpoint.media_version}"
+    return [{"base": "application/json", "type": media_type}]

@@ -68,32 +68,56 @@ def test_root_document_takes_no_part_in_microversions(api: Api) -> None:
     response = api.get("/", {STANDARD: "compute nonsense"})
     assert response.status_code == 200
     assert STANDARD not in response.headers
-    (version,) = response.json()["versions"]
-    assert version == {
-        "id": "v2.1",
-        "status": "CURRENT",
-        "version": "2.104",
-        "min_version": "2.1",
-        "updated": "2013-07-23T11:33:21Z",
-        "links": [{"rel": "self", "href": "http://api.test/v2.1/"}],
-    }
+    assert response.json()["versions"] == [
+        {
+            "id": "v2.0",
+            "status": "DEPRECATED",
+            "version": "",
+            "min_version": "",
+            "updated": "2025-07-04T12:00:00Z",
+            "links": [{"rel": "self", "href": "http://api.test/v2/"}],
+        },
+        {
+            "id": "v2.1",
+            "status": "CURRENT",
+            "version": "2.104",
+            "min_version": "2.1",
+            "updated": "2013-07-23T11:33:21Z",
+            "links": [{"rel": "self", "href": "http://api.test/v2.1/"}],
+        },
+    ]
 
 
-def test_version_document_adds_media_types(api: Api) -> None:
-    version = api.get("/v2.1/", {"X-Roles": "nobody knows"}).json()["version"]
+@pytest.mark.parametrize(("path", "number"), [("/v2.1/", "2.1"), ("/v2.1", "2.1"), ("/v2/", "2"), ("/v2", "2")])
+def test_version_document_adds_media_types(api: Api, path: str, number: str) -> None:
+    response = api.get(path, {"X-Roles": "nobody knows"})
+    version = response.json()["version"]
     assert [link["rel"] for link in version["links"]] == ["self", "describedby"]
     assert version["media-types"] == [
-        {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
+        {"base": "application/json", "type": f"application/vnd.openstack.compute+json;version={number}"}
     ]
+    assert (STANDARD in response.headers) == (number == "2.1")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/servers/detail", "/docs", "/v3/"])
+def test_address_without_a_version_gets_the_choices(api: Api, path: str) -> None:
+    response = api.get(path, {STANDARD: "compute nonsense"})
+    assert response.status_code == 300
+    legacy, current = response.json()["choices"]
+    assert (legacy["id"], legacy["status"], current["status"]) == ("v2.0", "DEPRECATED", "CURRENT")
+    assert current == {
+        "id": "v2.1",
+        "status": "CURRENT",
+        "links": [{"rel": "self", "href": f"http://api.test/v2.1{path}"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}],
+    }
 
 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/nothing"),
         ("GET", "/v2.1/nothing"),
         ("GET", "/v2.1/servers/"),
-        ("GET", "/docs"),
         ("PATCH", "/v2.1/servers"),
         ("DELETE", "/"),
         ("GET", "/v2.1/not a project/servers"),

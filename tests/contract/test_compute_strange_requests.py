@@ -1,0 +1,80 @@
+"""Whatever a caller sends gets an answer that the contract knows; a 500 is always our mistake."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.compute.parameters import FORBIDDEN, PARAMETERS
+from api.compute.sorting import IGNORED, SORTED
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+
+_NAMES = st.sampled_from((*PARAMETERS, *FORBIDDEN, "_x", "foo", "", "é"))
+_ODD = (
+    "",
+    "1",
+    "-1",
+    "9" * 30,
+    "true",
+    "[",
+    "(a+)+$",
+    "(?=a)",
+    "a|b",
+    "%",
+    "😀",
+    "\ud800",
+    "a,b",
+    "asc",
+    "ACTIVE",
+    "deleted",
+)
+_TIMES = ("2026-11-22T00:00:00Z", "0001-01-01", "9999-12-31T23:59:59-23:59", "2026-13", "1" * 40)
+_UUIDS = ("6c0411de-b671-4b20-85fa-8e9efa9a728a", "00000000-0000-0000-0000-00000000000g", "{}", "urn:uuid:")
+_VALUES = st.one_of(st.sampled_from((*_ODD, *_TIMES, *_UUIDS, *SORTED, *IGNORED)), st.text(max_size=12))
+_PAIRS = st.lists(st.tuples(_NAMES, _VALUES), max_size=5)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.fill(6)
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+def encoded(text: str) -> str:
+    return quote(text.encode(errors="surrogatepass"))
+
+
+@given(
+    pairs=_PAIRS,
+    minor=st.sampled_from((1, 25, 37, 38, 66, 72, 73, 74, 75, 90, 104)),
+    is_admin=st.booleans(),
+    consistency=st.sampled_from(("any", "strong")),
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_query_string_makes_a_list_fail(
+    api: Api, pairs: list[tuple[str, str]], minor: int, is_admin: bool, consistency: str
+) -> None:
+    query = "&".join(f"{encoded(name)}={encoded(value)}" for name, value in pairs)
+    headers = [microversion(f"2.{minor}"), {"Fleetlight-Consistency": consistency}, {} if is_admin else MEMBER]
+    response = api.get(f"/v2.1/servers/detail?{query}", *headers)
+    assert response.status_code in {200, 400, 403}, response.text
+    (key,) = json.loads(response.content).keys() - {"servers_links"}
+    assert key == {200: "servers", 400: "badRequest", 403: "forbidden"}[response.status_code]
+
+
+@given(raw=st.binary(max_size=20), header=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_bytes_and_no_header_make_a_list_fail(api: Api, raw: bytes, header: str) -> None:
+    headers = {"Fleetlight-Consistency": header, "OpenStack-API-Version": header, "Host": header, "X-Roles": header}
+    for name, value in headers.items():
+        response = api.get(f"/v2.1/servers?{quote(raw)}&name={quote(raw)}", {name: value})
+        assert response.status_code in {200, 400, 403, 406}, response.text
