@@ -16,6 +16,7 @@ REASON_HEADER = "fleetlight-reason"
 DETAIL_HEADER = "fleetlight-detail"
 
 TOPIC = "versioned_notifications"
+_DELIVERY_LIMIT = 1_000_000
 
 # The in-memory broker checks and then inserts, so that two threads would bind the same queue twice.
 _declaring = Lock()
@@ -46,6 +47,9 @@ def work_queue(cell_uuid: str, *, has_quorum_queues: bool) -> Queue:
         arguments = {
             "x-queue-type": "quorum",
             "x-single-active-consumer": True,
+            # Unless told otherwise, RabbitMQ 4 gives up after 20 deliveries, and each lost connection counts as one of
+            # everything that was prefetched: messages that nothing is wrong with but the network.
+            "x-delivery-limit": _DELIVERY_LIMIT,
             # A broker that gives up on a message after too many deliveries must not drop it.
             "x-dead-letter-exchange": dead_name(cell_uuid),
         }

@@ -10,7 +10,7 @@ _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.1
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 10.0) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = 60.0) -> T:
     """Call `condition` until it returns something truthy, and return that.
 
     An `AssertionError` of the condition counts as "not yet": a condition may be some asserts and `return True`.
