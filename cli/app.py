@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
 from cells.errors import CellError
-from cli import accounts, cell, database, identity, index, notifications, processes, up
+from cli import accounts, cell, database, host, identity, index, notifications, processes, up
 from cli.errors import CommandError, ConfigurationError
 from cli.options import examples
 from cli.output import print_error
@@ -72,6 +72,7 @@ processes.register(app)
 app.add_typer(index.app, name="index")
 app.add_typer(notifications.app, name="notifications")
 app.add_typer(cell.app, name="cell")
+app.add_typer(host.app, name="host")
 app.add_typer(identity.app, name="identity")
 app.add_typer(database.app, name="database")
 app.add_typer(accounts.app, name="accounts")

@@ -15,6 +15,7 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.nodes import CellNodes
 from cells.operations import InstanceOperations
+from cells.quotas import UNLIMITED
 from cells.simulated_instances import HOSTS_PER_CELL, new_hosts
 from cells.simulator import SimulatedCell
 from cli.data_folder import DataFolder, sqlite_url
@@ -65,3 +66,13 @@ def set_up_cells(
         CellNodes(engine, cell).add_hosts(new_hosts(name, host_count))
         cells.append(EmbeddedCell(cell, engine, host_count))
     return cells
+
+
+def lift_quotas(fleet: Fleet, projects: Sequence[str]) -> None:
+    """Let `projects` have as much as the simulator makes, and people who try things out more; what was set stays."""
+    wanted = dict.fromkeys(("instances", "cores", "ram"), UNLIMITED)
+    defaults = fleet.quotas.defaults()
+    for project_id in projects:
+        limits = fleet.quotas.limits(project_id)
+        untouched = {resource: limit for resource, limit in wanted.items() if limits[resource] == defaults[resource]}
+        fleet.quotas.set_limits(project_id, untouched)

@@ -20,7 +20,7 @@ from cells.simulated_instances import PROJECTS, hosts_for
 from cells.simulator import Simulator
 from cells.worker import Worker
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
-from cli.embedded import EmbeddedCell, set_up_cells, set_up_fleet
+from cli.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from cli.errors import CommandError, ConfigurationError
 from cli.first_users import ADMIN, set_up_users, write_clouds
 from cli.following import keep_indexing, run_relay
@@ -110,6 +110,7 @@ def up(
         identity = open_identity(settings.api, settings.identity, settings.keystone)
         process = _Process(settings, fleet, identity, embedded)
         if simulate:
+            lift_quotas(fleet, PROJECTS)
             simulated = [cell.simulated(fleet) for cell in embedded]
             process.simulator = Simulator(
                 simulated,

@@ -49,6 +49,8 @@ def test_the_commands_are_known() -> None:
         "cell disable",
         "cell enable",
         "cell remove",
+        "host add",
+        "host list",
         "database upgrade",
         "accounts elasticsearch",
         "accounts rabbitmq",
