@@ -33,16 +33,18 @@ from cells.simulated_instances import (
     new_name,
     new_tags,
 )
-from cells.tables import instances
+from cells.tables import instances, jobs
 
 _log = structlog.get_logger(__name__)
 
 _BATCH_SIZE = 250
+_MOST_WAITING = 20
 _OLDEST_US = 90 * 24 * 3600 * 1_000_000
 _LONGEST_LAG_S = 1.0
 _LONGEST_WAIT_S = 5.0
-# How often each kind of change happens, next to creations and deletions.
-_CHANGES = {"rename": 3, "metadata": 5, "tags": 3, "power": 5, "move": 4}
+# How often each kind of change happens, next to creations and deletions; those that take no worker come first.
+_QUICK_CHANGES = {"rename": 3, "metadata": 5, "tags": 3}
+_CHANGES = {**_QUICK_CHANGES, "power": 5, "move": 4}
 _CREATE_OR_DELETE = 0.3
 
 
@@ -65,6 +67,12 @@ class SimulatedCell:
     acceptance: Acceptance
     host_count: int = HOSTS_PER_CELL
     live: dict[str, _Live] = field(default_factory=dict)
+
+    def is_busy(self) -> bool:
+        """Whether so much waits for workers that more would only make them late. Raises CellUnreachableError."""
+        statement = select(jobs.c.id).order_by(jobs.c.id).offset(_MOST_WAITING - 1).limit(1)
+        with translated_failures(partial(CellUnreachableError, self.cell.name)), self.engine.connect() as connection:
+            return connection.execute(statement).first() is not None
 
     def load(self) -> None:
         """Learn which instances are alive. Raises CellUnreachableError."""
@@ -141,20 +149,24 @@ class Simulator:
 
     def step(self) -> None:
         """One change somewhere. Raises CellUnreachableError or FleetUnreachableError."""
-        if self._random.random() < _CREATE_OR_DELETE or not self.live_count:
-            self._create_or_delete()
-            return
-        kind = self._random.choices(tuple(_CHANGES), tuple(_CHANGES.values()))[0]
-        cell = self._random.choices(self._cells, [len(cell.live) for cell in self._cells])[0]
-        self._try(cell, lambda uuid, live: self._change(kind, cell, uuid, live))
-
-    def _create_or_delete(self) -> None:
-        # The further the count is off, the likelier the step that corrects it: it swings by about a tenth.
-        lead = (self.live_count - self._instance_count) / max(10.0, self._instance_count / 10)
-        if not self.live_count or self._random.random() < 0.5 - lead / 2:
+        if not self.live_count:
             self._create(self._random.choice(self._cells))
             return
         cell = self._random.choices(self._cells, [len(cell.live) for cell in self._cells])[0]
+        is_busy = cell.is_busy()
+        if self._random.random() < _CREATE_OR_DELETE and not is_busy:
+            self._create_or_delete(cell)
+            return
+        kinds = _QUICK_CHANGES if is_busy else _CHANGES
+        kind = self._random.choices(tuple(kinds), tuple(kinds.values()))[0]
+        self._try(cell, lambda uuid, live: self._change(kind, cell, uuid, live))
+
+    def _create_or_delete(self, cell: SimulatedCell) -> None:
+        # The further the count is off, the likelier the step that corrects it: it swings by about a tenth.
+        lead = (self.live_count - self._instance_count) / max(10.0, self._instance_count / 10)
+        if self._random.random() < 0.5 - lead / 2:
+            self._create(min(self._cells, key=lambda candidate: len(candidate.live)))
+            return
         self._try(cell, lambda uuid, live: self._delete(cell, uuid))
 
     def _fill(self, cell: SimulatedCell, count: int) -> None:
