@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from api.compute.aggregates import aggregate_routes
 from api.compute.availability_zones import AvailabilityZoneHandlers
 from api.compute.extensions import extension_routes
 from api.compute.flavor_access import FlavorAccessHandlers
@@ -56,6 +57,7 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Rou
     yield from AvailabilityZoneHandlers(access).routes()
     yield from ServiceHandlers(access).routes()
     yield from HypervisorHandlers(access).routes()
+    yield from aggregate_routes()
     yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()

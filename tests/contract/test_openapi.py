@@ -34,7 +34,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
         for name, cell in fleet.cells.items():
             fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Capacity(8, 16384, 100))])
-        fleet.fill(60, flavor=fleet.fleet.flavors.find("1").payload(), host="north-1")
+        flavor = fleet.fleet.flavors.find("1").payload()
+        fleet.fill(60, flavor=flavor, host="north-1", tags=["canary"], metadata={"role": "web"})
         yield fleet
 
 
@@ -58,6 +59,8 @@ def known(api: Api, fleet: ComputeFleet) -> Mapping[str, list[str]]:
         "quota_project": ["demo"],
         "class_name": ["default"],
         "tenant_id": ["demo"],
+        "tag": ["canary"],
+        "key": ["role"],
     }
 
 
