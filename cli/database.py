@@ -1,11 +1,13 @@
 """`fleetlight database`: the schemas of the fleet database and of the cells' databases."""
 
 from collections.abc import Callable
+from functools import partial
 
 import typer
 from sqlalchemy import Engine
 
-from cells.database import create_database_engine
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
 from cli.fleet import open_fleet, sorted_by_name
@@ -20,18 +22,19 @@ app = typer.Typer(help="The databases of the fleet and of its cells.", no_args_i
 def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated."""
     settings = load_settings(config, data_dir)
-    _upgrade(settings.fleet.database_url.get_secret_value(), upgrade_fleet)
+    _upgrade(settings.fleet.database_url.get_secret_value(), upgrade_fleet, FleetUnreachableError)
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet:
         for cell in sorted_by_name(fleet.cells()):
             if cell.kind is CellKind.NATIVE:
-                _upgrade(cell.database_url, upgrade_cell)
+                _upgrade(cell.database_url, upgrade_cell, partial(CellUnreachableError, cell.name))
                 print_result(f"cell {cell.name}: up to date")
 
 
-def _upgrade(url: str, upgrade_schema: Callable[[Engine], None]) -> None:
+def _upgrade(url: str, upgrade_schema: Callable[[Engine], None], unreachable: Callable[[str], Exception]) -> None:
     engine = create_database_engine(url)
     try:
-        upgrade_schema(engine)
+        with translated_failures(unreachable):
+            upgrade_schema(engine)
     finally:
         engine.dispose()

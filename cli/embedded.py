@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Engine
 
 from cells.accepting import Acceptance
 from cells.adapters import open_adapter
 from cells.adoption import map_instances
-from cells.database import create_database_engine
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
@@ -37,9 +39,10 @@ class EmbeddedCell:
 
 
 def set_up_fleet(folder: DataFolder) -> Fleet:
-    """The fleet database of the folder, with the newest schema."""
+    """The fleet database of the folder, with the newest schema. Raises FleetUnreachableError."""
     engine = create_database_engine(sqlite_url(folder.fleet_database))
-    upgrade_fleet(engine)
+    with translated_failures(FleetUnreachableError):
+        upgrade_fleet(engine)
     return Fleet(engine)
 
 
@@ -48,7 +51,7 @@ def set_up_cells(
 ) -> Sequence[EmbeddedCell]:
     """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`.
 
-    host_count: simulated hosts that each has at least.
+    host_count: simulated hosts that each has at least. Raises FleetUnreachableError, CellUnreachableError.
     """
     known = {cell.name for cell in fleet.cells()}
     names = known | {f"cell{number}" for number in range(1, wanted + 1)}
@@ -58,7 +61,8 @@ def set_up_cells(
         url = sqlite_url(folder.cell_database(name))
         cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
         engine = create_database_engine(url)
-        upgrade_cell(engine)
+        with translated_failures(partial(CellUnreachableError, name)):
+            upgrade_cell(engine)
         if name not in known:
             # The folder may still have the database of a cell that was removed.
             with closing(open_adapter(cell)) as adapter:

@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from cells.database import create_database_engine
+from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet import Fleet
 from cells.model import Cell
 from cells.tables import changes
@@ -169,6 +170,33 @@ def test_new_fleet_database_is_made_ready_by_upgrade(run: Run, empty_place: Path
     assert "`fleetlight database upgrade`" in failed.stderr
     assert run("database", "upgrade").exit_code == 0
     assert json.loads(run("cell", "list", "--json").stdout) == []
+
+
+def damage(database: Path) -> None:
+    for file in database.parent.glob(f"{database.name}*"):
+        file.unlink()
+    database.write_text("no database at all, but a text that is long enough for one")
+
+
+def test_cell_whose_database_is_damaged_is_named(run: Run, cells: Sequence[Cell]) -> None:
+    folder = DataFolder(Path("fleetlight-data"))
+    damage(folder.cell_database("cell2"))
+    upgraded = run("database", "upgrade")
+    assert upgraded.exit_code == 1
+    assert "cell 'cell2' cannot be reached: file is not a database" in upgraded.stderr
+    with closing(set_up_fleet(folder)) as fleet, pytest.raises(CellUnreachableError, match="cell 'cell2'"):
+        set_up_cells(folder, fleet, 2)
+
+
+def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> None:
+    folder = DataFolder(Path("fleetlight-data"))
+    damage(folder.fleet_database)
+    for command in (("database", "upgrade"), ("index", "status")):
+        result = run(*command)
+        assert result.exit_code == 1
+        assert "the fleet database cannot be reached: file is not a database" in result.stderr
+    with pytest.raises(FleetUnreachableError):
+        set_up_fleet(folder)
 
 
 def test_status_of_cells_that_the_index_does_not_know(run: Run, cells: Sequence[Cell]) -> None:
