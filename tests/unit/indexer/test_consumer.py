@@ -355,3 +355,23 @@ def test_many_broken_messages_are_read_again_together(stage: Stage) -> None:
     stage.consume(*(Message(b"%d" % number, ROUTING_KEY, each.headers) for number, each in enumerate(messages)))
     assert versions(stage.index) == stage.cell.versions()
     assert (stage.cell.pages_read, stage.index.writes) == (1, [4])
+
+
+def test_old_notification_about_an_instance_that_is_not_there_is_left_out(stage: Stage) -> None:
+    """It may be one that was deleted and purged since, and nobody else remembers that."""
+    message = foreign(stage.cell.create())
+    stage.horizon = 2**52
+    stage.consume(message)
+    assert stage.index.documents == {}
+    assert stage.bus.acknowledged == 1
+    stage.horizon = 0
+    stage.consume(message)
+    assert len(stage.index.documents) == 1
+
+
+def test_old_notification_about_an_instance_that_is_there_counts(stage: Stage) -> None:
+    stage.consume(foreign(stage.cell.create(host="a")))
+    stage.horizon = 2**52
+    stage.consume(foreign(stage.cell.update(next(iter(stage.cell.rows)), host="b")))
+    [document] = stage.index.documents.values()
+    assert document.record["host"] == "b"
