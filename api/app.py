@@ -13,6 +13,7 @@ from starlette.responses import Response
 from api.compute.endpoint import Door
 from api.compute.faults import fault, no_such_route
 from api.compute.fleet_access import FleetAccess
+from api.compute.host_status import HostStatusCache
 from api.compute.openapi import OpenApiDocument
 from api.compute.resources import compute_routes
 from api.compute.routes import METHODS, RouteTable
@@ -85,15 +86,16 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
     prefix = parts.api.compute_link_prefix
     door = Door(parts.identity, prefix)
     versions = VersionDocuments(door, prefix)
+    access = FleetAccess(parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit)
     servers = ServerHandlers(
         lister,
         parts.cells,
         parts.fleet,
         metrics,
+        HostStatusCache(access),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
     )
-    access = FleetAccess(parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit)
     app.add_route("/", versions.all, methods=["GET"])
     for path in ("/v2.1", "/v2.1/"):
         app.add_route(path, versions.newest, methods=["GET"])

@@ -9,7 +9,7 @@ Links depend on the address that a request was sent to, so they are made by `Ite
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -20,6 +20,8 @@ from query.fields import Record
 
 View = tuple[bytes, ...]
 """The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""
+HostStatuses = Mapping[str, Mapping[bytes, bytes]]
+"""By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
 NEWEST_MICROVERSION = (2, 104)
 
 # Segments of what everybody sees, each with the microversion that brought it: 2.N.
@@ -46,6 +48,7 @@ _VOLUME_FLAGS_SINCE = 3
 _HOSTNAME_FOR_ADMINS_SINCE = 3
 _EMBEDDED_FLAVOR_SINCE = 47
 _HOSTNAME_SINCE = 90
+_HOST_STATUS_SINCE = 16
 _IMAGE_PROPERTIES_SINCE = 98
 
 # public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
@@ -55,6 +58,8 @@ PIECE_NAMES = ("public", "admin", "ends", "image", "flavor_id", "fault")
 _BEFORE_ID = len(b'{"id":"')
 _AFTER_UUID = b'","name":'
 _AFTER_IMAGE_ID = b'","properties":'
+_BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
+_AFTER_HOST = b',"OS-EXT-SRV-ATTR:hypervisor_hostname":'
 _EMPTY_TEXT = b'""'
 _NULL = b"null"
 _SERVER_ERROR = 500
@@ -104,17 +109,29 @@ class ItemTemplate(ABC):
         return _BriefTemplate(versioned_base, plain_base)
 
     @staticmethod
-    def full(minor: int, *, is_admin: bool, versioned_base: str, plain_base: str) -> "ItemTemplate":
-        """The item of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`."""
-        return _FullTemplate(minor, is_admin, versioned_base, plain_base)
+    def full(
+        minor: int,
+        *,
+        is_admin: bool,
+        versioned_base: str,
+        plain_base: str,
+        host_statuses: HostStatuses | None = None,
+    ) -> "ItemTemplate":
+        """The item of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
+
+        host_statuses: None leaves `host_status` away; administrators alone see it.
+        """
+        template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
+        template.host_statuses = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
+        return template
 
     def pick(self, view: View) -> tuple[bytes, ...]:
         """The pieces of `view` that this template needs, in its order."""
         return tuple([view[position] for position in self._positions])
 
     @abstractmethod
-    def render(self, pieces: Sequence[bytes]) -> bytes:
-        """One JSON object out of `self.pieces` as a source delivered them."""
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
+        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell."""
 
     def _beginning(self, public: bytes) -> bytes:
         """The brace and the links. No text of JSON holds the mark behind the uuid: it would need quotes inside."""
@@ -130,12 +147,14 @@ class _BriefTemplate(ItemTemplate):
     def __init__(self, versioned_base: str, plain_base: str) -> None:
         super().__init__(("public", "ends"), versioned_base, plain_base)
 
-    def render(self, pieces: Sequence[bytes]) -> bytes:
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, ends = pieces
         return b"%b%b}" % (self._beginning(public), public[1 : _decode_ends(ends)[0]])
 
 
 class _FullTemplate(ItemTemplate):
+    host_statuses: HostStatuses | None = None
+
     def __init__(self, minor: int, is_admin: bool, versioned_base: str, plain_base: str) -> None:
         self._is_admin = is_admin
         self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
@@ -152,7 +171,7 @@ class _FullTemplate(ItemTemplate):
             pieces += ["ends", "flavor_id"]
         super().__init__(pieces, versioned_base, plain_base)
 
-    def render(self, pieces: Sequence[bytes]) -> bytes:
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, image, fault = pieces[0], pieces[1], pieces[2]
         if self._is_newest:
             members = public[1:-1]
@@ -162,6 +181,8 @@ class _FullTemplate(ItemTemplate):
             members = self._older_members(pieces)
         if fault != _NULL:
             members += b',"fault":' + (fault if self._is_admin else _without_details(fault))
+        if self.host_statuses is not None:
+            members += b',"host_status":' + _host_status(pieces[3], self.host_statuses.get(cell_uuid))
         return b'%b"image":%b,%b}' % (self._beginning(public), self._image(image), members)
 
     def _image(self, image: bytes) -> bytes:
@@ -190,6 +211,14 @@ class _FullTemplate(ItemTemplate):
         if self._has_hostname_for_admins:
             members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
         return members
+
+
+def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:
+    """Empty without a host, or without a service on it; unknown when its cell did not say which services it has."""
+    host = admin[_BEFORE_HOST : admin.index(_AFTER_HOST)]
+    if host == _NULL:
+        return _EMPTY_TEXT
+    return b'"UNKNOWN"' if statuses is None else statuses.get(host, _EMPTY_TEXT)
 
 
 def _without_flags(volumes: bytes) -> bytes:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from api.compute import down_cells
 from api.compute.endpoint import ComputeRequest
 from api.compute.filters import build_filter, is_for_all_tenants
+from api.compute.host_status import HostStatusCache
 from api.compute.links import Links
 from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.proof import proof_headers, wanted_consistency
@@ -29,13 +30,14 @@ from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCel
 from cells.fleet import InstanceMapping
 from cells.model import Cell, CellKind, InstanceRow
 from indexer.documents import to_document
-from indexer.view import ItemTemplate
+from indexer.view import HostStatuses, ItemTemplate
 from query.page import PageRequest
 from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
 _MINIMAL_ITEMS_SINCE = 69
 _SERVER_GROUPS_SINCE = 71
+_HOST_STATUS_SINCE = 16
 _NO_PARAMETERS_ON_SHOW_SINCE = 102
 _JSON = "application/json"
 # More digits than the largest page has, and few enough for int() to accept.
@@ -70,6 +72,7 @@ class ServerHandlers:
         reader: CellReader,
         mappings: Mappings,
         metrics: ApiMetrics,
+        host_statuses: HostStatusCache,
         *,
         max_limit: int,
         timeout_s: float,
@@ -78,6 +81,7 @@ class ServerHandlers:
         self._reader = reader
         self._mappings = mappings
         self._metrics = metrics
+        self._host_statuses = host_statuses
         self._max_limit = max_limit
         self._timeout_s = timeout_s
 
@@ -89,9 +93,8 @@ class ServerHandlers:
 
     async def detail(self, request: ComputeRequest) -> Response:
         """`GET /servers/detail`"""
-        return await self._list(
-            request, _full_template(request), _Listing("detail", "servers/detail", down_cells.full_item)
-        )
+        template = _full_template(request, await self._statuses(request))
+        return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
     async def show(self, request: ComputeRequest) -> Response:
         """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
@@ -111,7 +114,14 @@ class ServerHandlers:
             return _show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
-        return _server_response(request, show_item(request, row), cell, Route.LIVE)
+        item = show_item(request, row, await self._statuses(request))
+        return _server_response(request, item, cell, Route.LIVE)
+
+    async def _statuses(self, request: ComputeRequest) -> HostStatuses | None:
+        """None when this request does not show them."""
+        if request.minor < _HOST_STATUS_SINCE or not request.caller.is_admin:
+            return None
+        return await self._host_statuses.get()
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor
@@ -191,17 +201,22 @@ def _joined(begin: bytes, items: Sequence[bytes], end: bytes) -> bytes:
     return b",".join(fragments)
 
 
-def _full_template(request: ComputeRequest) -> ItemTemplate:
+def _full_template(request: ComputeRequest, host_statuses: HostStatuses | None) -> ItemTemplate:
     versioned, plain = request.links.as_json
     return ItemTemplate.full(
-        request.minor, is_admin=request.caller.is_admin, versioned_base=versioned, plain_base=plain
+        request.minor,
+        is_admin=request.caller.is_admin,
+        versioned_base=versioned,
+        plain_base=plain,
+        host_statuses=host_statuses,
     )
 
 
-def show_item(request: ComputeRequest, row: InstanceRow) -> bytes:
-    """The JSON of one server as `GET /servers/{id}` shows it."""
-    template = _full_template(request)
-    item = template.render(template.pick(to_document(row.cell_uuid, row.revision, row.record).view))
+def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None = None) -> bytes:
+    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
+    template = _full_template(request, host_statuses)
+    view = to_document(row.cell_uuid, row.revision, row.record).view
+    item = template.render(template.pick(view), row.cell_uuid)
     if request.minor < _SERVER_GROUPS_SINCE:
         return item
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"

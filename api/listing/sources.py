@@ -50,7 +50,7 @@ class LiveRow:
 
     def item(self, template: ItemTemplate) -> bytes:
         document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
-        return template.render(template.pick(document.view))
+        return template.render(template.pick(document.view), document.cell_uuid)
 
 
 class BatchedSource:

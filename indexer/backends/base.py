@@ -137,7 +137,7 @@ class IndexedRow(msgspec.Struct, frozen=True, gc=False):
     pieces: Sequence[bytes]
 
     def item(self, template: ItemTemplate) -> bytes:
-        return template.render(self.pieces)
+        return template.render(self.pieces, self.cell_uuid)
 
 
 HORIZONS = "horizon"

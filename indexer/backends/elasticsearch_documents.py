@@ -270,7 +270,7 @@ class _HitRow(msgspec.Struct, gc=False):
         return [bytes(raw) for raw in _values(self.source.view)]
 
     def item(self, template: ItemTemplate) -> bytes:
-        return template.render(self.pieces)
+        return template.render(self.pieces, self.source.cell_uuid)
 
 
 @lru_cache(maxsize=64)

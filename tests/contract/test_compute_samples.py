@@ -12,8 +12,6 @@ from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, mi
 
 pytestmark = pytest.mark.samples
 
-# Not built yet: docs/reference/compatibility.md.
-NOT_BUILT = {"host_status"}
 OWNED_BY_USERS = {"metadata", "addresses", "extra_specs", "properties", "scheduler_hints"}
 PROJECT = "6f70656e737461636b20342065766572"
 
@@ -70,7 +68,7 @@ def _differences(expected: Any, actual: Any, where: str) -> list[str]:
     """Where keys or types differ. Nulls and empty lists have the shape of whatever could be there."""
     match expected, actual:
         case dict(), dict():
-            unshared = (expected.keys() ^ actual.keys()) - NOT_BUILT
+            unshared = expected.keys() ^ actual.keys()
             differences = [f"{where}: {key} is missing or too much" for key in unshared]
             for key in (expected.keys() & actual.keys()) - OWNED_BY_USERS:
                 differences += _differences(expected[key], actual[key], f"{where}.{key}")

@@ -343,7 +343,7 @@ def test_samples_are_rendered_key_by_key_and_value_by_value(samples_dir: Path) -
             minor = int(folder.removeprefix("v2.")) if folder.startswith("v2.") else 1
             is_full = "addresses" in item
             record = record_of(item) if is_full else make_record(uuid=item["id"], display_name=item["name"])
-            bases = {
+            bases: dict[str, Any] = {
                 "versioned_base": href(item, "self").partition("/servers/")[0],
                 "plain_base": href(item, "bookmark").partition("/servers/")[0],
             }
