@@ -247,13 +247,17 @@ def compute_fleet(folder: Path) -> Iterator[ComputeFleet]:
 
 
 class BrokenCells:
-    """A CellReader in which some cells hang, or fail from a certain question on."""
+    """A CellReader in which some cells hang, or fail from a certain question on.
+
+    waited: how many questions were put to cells that hang.
+    """
 
     def __init__(
         self, fleet: ComputeFleet, *, hanging: Sequence[str] = (), failing_after: Mapping[str, int] | None = None
     ) -> None:
         """hanging: names of cells that never answer. failing_after: how many answers a cell (name) still gives."""
         self._pool = fleet.pool
+        self.waited = 0
         self._hanging = {fleet.cells[name].uuid for name in hanging}
         self._answers_left = {fleet.cells[name].uuid: answers for name, answers in (failing_after or {}).items()}
 
@@ -270,6 +274,7 @@ class BrokenCells:
 
     async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
         if cell_uuid in self._hanging:
+            self.waited += 1
             await asyncio.sleep(timeout_s)
             raise CellUnreachableError(cell_uuid, "no answer")
         left = self._answers_left.get(cell_uuid)

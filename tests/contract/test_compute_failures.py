@@ -1,6 +1,5 @@
 """Lists while the index or cells fail: nothing is lost in silence, nobody waits longer than the deadline."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -198,38 +197,30 @@ def test_cell_that_fails_in_the_middle_without_an_index_makes_the_answer_incompl
 
 
 @pytest.mark.parametrize("enabled", [True, False], ids=["index fails too", "no index"])
-def test_hanging_cell_delays_a_page_by_its_deadline_once(fleet: ComputeFleet, enabled: bool) -> None:
+def test_hanging_cell_is_waited_for_only_once(fleet: ComputeFleet, enabled: bool) -> None:
     fleet.fill(6)
     fleet.index(age_s=60)
-    deadline_s = 0.5
-    api = fleet.api(
-        enabled=enabled,
-        staleness_limit_s=30,
-        cell_timeout_s=deadline_s,
-        pool=BrokenCells(fleet, hanging=["south"]),
-    )
+    pool = BrokenCells(fleet, hanging=["south"])
+    api = fleet.api(enabled=enabled, staleness_limit_s=30, cell_timeout_s=0.5, pool=pool)
     if enabled:
         # Its progress is remembered for a moment; it turns out to be gone when it should stand in for the cell.
         api.get("/v2.1/servers", ANY)
         fleet.take_index_away()
-    started = time.monotonic()
     response = api.get("/v2.1/servers")
-    took_s = time.monotonic() - started
     assert response.status_code == 200
     assert len(response.json()["servers"]) == 4
     assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=skipped"
-    assert deadline_s <= took_s < 2 * deadline_s
+    assert pool.waited == 1
 
 
-def test_hanging_cell_of_the_marker_delays_a_page_by_its_deadline_once(fleet: ComputeFleet) -> None:
+def test_hanging_cell_of_the_marker_is_waited_for_only_once(fleet: ComputeFleet) -> None:
     uuids = fleet.fill(6)
     fleet.index(age_s=60)
-    deadline_s = 0.5
-    api = fleet.api(staleness_limit_s=30, cell_timeout_s=deadline_s, pool=BrokenCells(fleet, hanging=["south"]))
+    pool = BrokenCells(fleet, hanging=["south"])
+    api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.5, pool=pool)
     marker = next(uuid for uuid in uuids if fleet_cell(fleet, uuid) == "south")
-    started = time.monotonic()
     assert api.ids(f"/v2.1/servers?marker={marker}") == uuids[uuids.index(marker) + 1 :]
-    assert deadline_s <= time.monotonic() - started < 2 * deadline_s
+    assert pool.waited == 1
 
 
 def test_cell_that_nobody_can_answer_for_gives_minimal_items_where_the_contract_wants_them(fleet: ComputeFleet) -> None:
