@@ -221,7 +221,13 @@ def _banner(
     clouds, header = [], ""
     if settings.api.auth == "tokens" and folder.clouds_file.exists():
         variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
-        clouds = [f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects"]
+        # Apart from the others: it is another program, which not everybody has.
+        clouds = [
+            "",
+            "With python-openstackclient:",
+            "",
+            f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects",
+        ]
         header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
     users = [f"  user {name}, password {password}" for name, password in passwords.items()]
     if users:
@@ -230,9 +236,10 @@ def _banner(
         "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
         "",
-        *clouds,
         f"  curl -si{header} '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
+        f"  curl -si{header} '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
         f"  {commands.of('index', 'status')}",
+        *clouds,
         *users,
         "",
         "Stop it with Ctrl-C.",

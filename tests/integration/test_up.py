@@ -288,6 +288,18 @@ def test_clouds_yaml_follows_the_address_and_keeps_what_people_wrote(up: Up) -> 
     assert clouds.read_text() == "# mine\n" + first.replace(f":{old}/", f":{up.port}/")
 
 
+@pytest.mark.parametrize("auth", ["none", "tokens"])
+def test_banner_has_three_commands_that_need_nothing_but_curl_and_us(up: Up, auth: str) -> None:
+    up.start("--cells", "1", auth=auth)
+    tried = up.log.partition("Try:\n\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in tried[:2]] == ["curl", "curl"]
+    assert tried[2].endswith("index status --data-dir " + str(up.data_dir))
+    assert len(tried) == 3
+    for line in tried[:2]:
+        (url,) = [word for word in shlex.split(line) if word.startswith("http://")]
+        assert up.http.get(url).status_code == (200 if auth == "none" else 401)
+
+
 def test_the_token_command_of_the_banner_lets_curl_in(up: Up) -> None:
     up.start("--cells", "1", auth="tokens")
     (named,) = {found[1] for found in re.finditer(r'X-Auth-Token: \$\(([^"]*)\)"', up.log)}
