@@ -34,7 +34,7 @@ from cells.jobs import NewJob, add_jobs, jobs_of, remove_job
 from cells.locked_instance import LockedInstance
 from cells.model import NO_REQUEST, NO_STATE, Cell, InstanceRow, Request
 from cells.new_instance import check_values, completed_flavor, new_record
-from cells.placement import release_except
+from cells.placement import give_back_claims
 from cells.server_actions import ACTIONS
 from cells.tables import instances
 from notifications.event_types import INSTANCE_UPDATE
@@ -228,8 +228,8 @@ class Acceptance:
             )
             if job.migration_id is not None and ACTIONS[job.action].migration is not None:
                 update_migration(connection, job.migration_id, now, status="error")
-                release_except(connection, instance.uuid, instance.record["node"])
             remove_job(connection, job)
+        give_back_claims(connection, instance.record)
 
     def _migration_of(self, action: Action, instance: LockedInstance, request: Request, now: int) -> int | None:
         connection = instance.connection

@@ -15,6 +15,8 @@ from cells.nodes import Capacity, ComputeNode, read_nodes
 from cells.tables import allocations, compute_nodes, instances
 from query.fields import Record
 
+_RESIZED = "resized"
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -83,6 +85,12 @@ def release_except(connection: Connection, instance_uuid: str, node: str | None)
     connection.execute(statement)
 
 
+def give_back_claims(connection: Connection, record: Record) -> None:
+    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places."""
+    if record["vm_state"] != _RESIZED:
+        release_except(connection, record["uuid"], record["node"])
+
+
 def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -> None:
     """Count instances that are placed already: what they take up of the nodes that they are on."""
     names = {record["node"] for record in records if record["node"] is not None}
@@ -137,6 +145,9 @@ def _used(connection: Connection, node_id: int) -> Capacity:
 
 
 def _allocate(connection: Connection, instance_uuid: str, node_id: int, demand: Capacity) -> None:
+    # One may be left there of a resize that an administrator ended by resetting the state.
+    own = (allocations.c.instance_uuid == instance_uuid, allocations.c.node_id == node_id)
+    connection.execute(delete(allocations).where(*own))
     connection.execute(insert(allocations).values(_allocation(instance_uuid, node_id, demand)))
 
 

@@ -29,7 +29,7 @@ from cells.instance_migrations import update_migration
 from cells.jobs import first_job, has_jobs, lock_next, remove_job, save_job
 from cells.locked_instance import LockedInstance
 from cells.model import Cell
-from cells.placement import release_except
+from cells.placement import give_back_claims
 from cells.request_spec import to_payload
 from cells.server_actions import ACTIONS
 from notifications.event_types import INSTANCE_UPDATE
@@ -95,6 +95,10 @@ class Worker:
 
     def _work(self, connection: Connection, row: Row[Any], job: Job) -> None:
         """One step of `job`, or its failure; nothing else is undone by that."""
+        if row.deleted:
+            # By somebody who did not ask us: there is nothing left to do.
+            remove_job(connection, job)
+            return
         attempt = connection.begin_nested()
         try:
             self._advance(Task(job, LockedInstance(connection, self._cell, row), self._clock()))
@@ -187,8 +191,8 @@ class Worker:
                 at=task.now,
                 request=job.request,
             )
+        give_back_claims(connection, task.record)
         if action.migration is not None and job.migration_id is not None:
-            release_except(connection, instance.uuid, task.record["node"])
             update_migration(connection, job.migration_id, task.now, status="error")
 
     def _log_retry(self, state: RetryCallState) -> None:

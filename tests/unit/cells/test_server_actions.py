@@ -301,6 +301,28 @@ def test_deletion_gives_up_what_is_under_way(acting: ActingCell) -> None:
     assert acting.used() == {}
 
 
+def test_claim_of_an_action_that_is_given_up_is_given_back(acting: ActingCell) -> None:
+    uuid = acting.instance(vm_state="shelved_offloaded", host=None, node=None)
+    acting.accept(uuid, "unshelve")
+    for _ in range(3):
+        acting.worker.run_once()
+    assert acting.used() == {"host1": 1}
+    acting.acceptance.reset_state(uuid, "error", request=REQUEST)
+    acting.work()
+    assert acting.used() == {}
+    assert acting.state(uuid)[:2] == ("error", None)
+
+
+def test_job_of_an_instance_that_somebody_else_deleted_does_nothing(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "os-stop")
+    acting.operations.delete(uuid)
+    announced = len(acting.events())
+    acting.work()
+    assert acting.record(uuid)["vm_state"] == "deleted"
+    assert len(acting.events()) == announced
+
+
 def test_instance_that_is_on_no_host_cannot_be_stopped(acting: ActingCell) -> None:
     uuid = acting.instance(host=None)
     with pytest.raises(InstanceNotReadyError):
