@@ -1,0 +1,123 @@
+"""python-novaclient, unmodified: its lists, its paging, and a server from its creation to its deletion."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from keystoneauth1.identity.v3 import Password
+from keystoneauth1.session import Session
+from novaclient import client, exceptions
+from openstack.connection import Connection
+
+from tests.clients.conftest import INSTANCES
+from tests.support.live_api import LiveApi
+from tests.support.waiting import wait_until
+
+_WAIT_S = 120
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.96"])
+def nova(request: pytest.FixtureRequest, live: LiveApi, admin: Connection) -> Any:
+    """The client of an administrator, with the first and the last microversion that it knows."""
+    auth = admin.config.auth
+    session = Session(
+        Password(
+            auth_url=live.auth_url,
+            username=auth["username"],
+            password=auth["password"],
+            project_name="demo",
+            user_domain_name="Default",
+            project_domain_name="Default",
+        )
+    )
+    return client.Client(request.param, session=session, region_name="RegionOne")
+
+
+@pytest.fixture(scope="module")
+def fleet(nova: Any) -> list[Any]:
+    """Every server, once the simulator has made them all."""
+
+    def filled() -> list[Any]:
+        servers: list[Any] = nova.servers.list(search_opts={"all_tenants": 1})
+        assert len(servers) == INSTANCES
+        return servers
+
+    return wait_until(filled, timeout_s=120)
+
+
+@pytest.mark.parametrize("detailed", [True, False])
+def test_pages_chained_by_novaclient_are_the_whole_list(nova: Any, fleet: list[Any], *, detailed: bool) -> None:
+    by_marker: list[str] = []
+    while page := nova.servers.list(
+        detailed=detailed, search_opts={"all_tenants": 1}, limit=7, marker=by_marker[-1] if by_marker else None
+    ):
+        by_marker += [server.id for server in page]
+    everything = nova.servers.list(detailed=detailed, search_opts={"all_tenants": 1}, limit=-1)
+    assert by_marker == [server.id for server in everything] == [server.id for server in fleet]
+
+
+def test_search_options_and_sort_keys_reach_the_list(nova: Any, fleet: list[Any]) -> None:
+    some = fleet[0]
+    found = nova.servers.list(search_opts={"all_tenants": 1, "name": f"^{some.name}$", "status": some.status})
+    assert some.id in {server.id for server in found}
+    assert {server.name for server in found} == {some.name}
+    ordered = nova.servers.list(
+        search_opts={"all_tenants": 1}, sort_keys=["display_name", "created_at"], sort_dirs=["desc", "asc"]
+    )
+    assert [server.name for server in ordered] == sorted((server.name for server in fleet), reverse=True)
+
+
+@pytest.fixture
+def server(nova: Any) -> Iterator[Any]:
+    """A new server that is active; it is gone when the test ends."""
+    flavor = nova.flavors.find(name="m1.tiny")
+    image = next(iter(nova.glance.list()))
+    networks = {} if nova.api_version.ver_minor < 37 else {"nics": "none"}
+    made = nova.servers.create("client-nova", image.id, flavor.id, **networks)
+    reached(nova, made, "ACTIVE")
+    yield made
+    try:
+        nova.servers.delete(made)
+    except exceptions.NotFound:
+        return
+    wait_until(lambda: is_gone(nova, made), timeout_s=_WAIT_S)
+
+
+def reached(nova: Any, server: Any, status: str) -> None:
+    def is_reached() -> bool:
+        shown = nova.servers.get(server)
+        assert shown.status == status
+        return getattr(shown, "OS-EXT-STS:task_state") is None
+
+    wait_until(is_reached, timeout_s=_WAIT_S)
+
+
+def is_gone(nova: Any, server: Any) -> bool:
+    try:
+        nova.servers.get(server)
+    except exceptions.NotFound:
+        return True
+    return False
+
+
+def test_a_server_is_created_acted_on_and_deleted(nova: Any, server: Any) -> None:
+    with pytest.raises(exceptions.Conflict):
+        nova.servers.start(server)
+    nova.servers.stop(server)
+    reached(nova, server, "SHUTOFF")
+    nova.servers.start(server)
+    reached(nova, server, "ACTIVE")
+    nova.servers.set_meta(server, {"team": "a"})
+    assert nova.servers.get(server).metadata == {"team": "a"}
+    nova.servers.update(server, name="client-nova-renamed")
+    wait_until(lambda: nova.servers.list(search_opts={"name": "^client-nova-renamed$"}) == [server], timeout_s=_WAIT_S)
+    assert [action.action for action in nova.instance_action.list(server)] == ["start", "stop", "create"]
+    nova.servers.delete(server)
+    wait_until(lambda: is_gone(nova, server), timeout_s=_WAIT_S)
+
+
+def test_flavors_limits_and_zones_are_there(nova: Any) -> None:
+    assert "m1.tiny" in {flavor.name for flavor in nova.flavors.list()}
+    assert {limit.name for limit in nova.limits.get().absolute} >= {"maxTotalInstances", "totalInstancesUsed"}
+    assert all(zone.zoneState["available"] for zone in nova.availability_zones.list(detailed=False))
+    assert {service.binary for service in nova.services.list()} == {"nova-compute"}
