@@ -30,6 +30,7 @@ from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
 from cli.monitoring import MonitoringSettings
+from indexer.compute_api import UpstreamSettings
 from indexer.settings import IndexerSettings, IndexSettings
 from notifications.settings import BusSettings
 
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     relay: RelaySettings = Field(default_factory=RelaySettings)
     index: IndexSettings = Field(default_factory=IndexSettings)
     indexer: IndexerSettings = Field(default_factory=IndexerSettings)
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
     search: SearchSettings = Field(default_factory=SearchSettings)
     api: ApiSettings = Field(default_factory=ApiSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)

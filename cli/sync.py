@@ -1,10 +1,11 @@
 """`fleetlight index sync`: everything that the cells have, into the index."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from threading import Event
 from typing import Annotated
 
@@ -13,20 +14,24 @@ import typer
 from cells.adapters import open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import Fleet
-from cells.model import Cell
+from cells.model import Cell, CellKind, InstanceRow
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.output import counted, print_error, print_notice, print_result
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
+from indexer.api_source import ApiSource
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
 from indexer.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
-from indexer.checkpoints import FROM_CELLS, Checkpoints
+from indexer.bulk_sync import sync as sync_source
+from indexer.checkpoints import FROM_API, FROM_CELLS, Checkpoints
+from indexer.compute_api import ComputeApi
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.leases import CellLeases
 from indexer.pace import Pace
+from indexer.rereading import rows_of
 from indexer.retention import load_horizons
 
 _INTERRUPTED = 130
@@ -37,6 +42,7 @@ class SyncSource(StrEnum):
     """Where the rows come from."""
 
     CELLS = "cells"
+    API = "api"
 
 
 class _StopRequestedError(Exception):
@@ -45,7 +51,7 @@ class _StopRequestedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the syncs of all cells share."""
+    """What the syncs of all cells share. upstream: the address of the API to read; None: the cells themselves."""
 
     settings: Settings
     fleet: Fleet
@@ -53,6 +59,7 @@ class _Work:
     leases: CellLeases
     pace: Pace
     stop: Event
+    upstream: str | None
 
 
 def register(app: typer.Typer) -> None:
@@ -61,6 +68,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "fleetlight index sync --type OS::Nova::Server",
             "fleetlight index sync --type OS::Nova::Server --cell cell2 --rate 2000",
+            "fleetlight index sync --type OS::Nova::Server --cell cell2 --source api --url https://nova:8774/v2.1",
         )
     )(sync)
 
@@ -70,6 +78,12 @@ def sync(
         str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
     ],
     *,
+    source: Annotated[SyncSource, typer.Option(help="The cells themselves, or the compute API in front of one.")] = (
+        SyncSource.CELLS
+    ),
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --source api: its address; upstream.url unless given.")
+    ] = None,
     cell: CellOption = None,
     rate: Annotated[
         float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
@@ -84,10 +98,14 @@ def sync(
 
     One that was cut off, also by Ctrl-C, goes on where it was. One at a time for each cell: while another process syncs
     or removes it, the exit code is 1.
+
+    --source api reads instances of other software, as which notifications announce them, into one cell. Who we are
+    there is in the section `upstream` of the configuration (upstream.token, or upstream.username and .password).
     """
     if resource_type not in RESOURCE_TYPES:
         raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
     settings = load_settings(config, data_dir)
+    upstream = _upstream(settings, source, url, cell)
     stop = Event()
     with (
         open_fleet(settings.fleet) as fleet,
@@ -95,7 +113,7 @@ def sync(
         closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
     ):
         writer.prepare()
-        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop)
+        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream)
         cells = chosen_cells(fleet, cell)
         try:
             with shown_progress("instances") as start:
@@ -106,9 +124,25 @@ def sync(
             print_notice("stopped; the same command goes on from here")
             raise typer.Exit(_INTERRUPTED) from None
     # Not earlier: what is printed beside progress bars ends up between them.
-    failed = [cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(cell, outcome)]
+    failed = [
+        cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(source, cell, outcome)
+    ]
     if failed:
         raise CommandError(f"not synced completely: {', '.join(failed)}")
+
+
+def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str | None) -> str | None:
+    """The address to read from, None for the cells. Raises ConfigurationError."""
+    if source is SyncSource.CELLS:
+        if url is not None:
+            raise ConfigurationError("--url is the address of an API: add --source api")
+        return None
+    if cell is None:
+        raise ConfigurationError("--source api reads one cell: name it with --cell")
+    address = url or settings.upstream.url
+    if address is None:
+        raise ConfigurationError("--source api needs the address of the API: --url or upstream.url")
+    return address
 
 
 def _sync_cells(
@@ -133,13 +167,14 @@ def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
         return error
 
 
-def _is_complete(cell: Cell, outcome: SyncResult | Exception) -> bool:
+def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception) -> bool:
     """Say what came of one cell; returns whether the index has all of it."""
     if not isinstance(outcome, SyncResult):
         print_error(str(outcome))
         return False
     instances = counted(outcome.rows, "instance")
-    print_result(f"{cell.name}: {instances} synced, complete up to sequence {outcome.sequence}")
+    promise = "" if source is SyncSource.API else f", complete up to sequence {outcome.sequence}"
+    print_result(f"{cell.name}: {instances} synced{promise}")
     for uuid, reason in outcome.rejected.items():
         print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
     return not outcome.rejected
@@ -149,6 +184,9 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
     with work.leases.bulk(target) as confirm:
         # It may have been removed before we had the lease.
         cell = work.fleet.cell(target.uuid)
+        on_progress = _between_pages(work, confirm, show)
+        if work.upstream is not None:
+            return _sync_from_api(work, work.upstream, cell, on_progress)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
         with closing(open_changelog_adapter(cell)) as adapter:
             source = CellSource(
@@ -157,9 +195,26 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
                 spend=work.pace.spend,
                 horizon=load_horizons(work.writer).get(cell.uuid, 0),
             )
-            return sync_and_record(
-                cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=_between_pages(work, confirm, show)
-            )
+            return sync_and_record(cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+
+
+def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:
+    """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
+    with ExitStack() as stack:
+        api = stack.enter_context(closing(ComputeApi(url, work.settings.upstream)))
+        if cell.kind is CellKind.NATIVE:
+            own = partial(rows_of, stack.enter_context(closing(open_changelog_adapter(cell))))
+        else:
+            own = _no_rows
+        source = ApiSource(api, cell.uuid, read=work.writer.read, own=own, spend=work.pace.spend)
+        checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
+        result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+        work.writer.make_searchable()
+        return result
+
+
+def _no_rows(_uuids: Collection[str]) -> dict[str, InstanceRow]:
+    return {}
 
 
 def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:

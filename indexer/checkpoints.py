@@ -5,6 +5,7 @@ import msgspec
 from indexer.backends.base import IndexWriter
 
 FROM_CELLS = "cells"
+FROM_API = "api"
 FOR_REBUILD = "rebuild"
 
 _KIND = "sync"

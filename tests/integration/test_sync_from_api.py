@@ -1,0 +1,161 @@
+"""`fleetlight index sync --source api`: instances of one fleet into the index of another, through a real server."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from typer.testing import CliRunner
+
+from api.app import ApiParts, create_app
+from api.identity import NoIdentity
+from api.server import address_of, listen, serve
+from api.settings import ApiSettings, SearchSettings
+from cells.clock import system_clock
+from cli.app import app
+from cli.data_folder import DataFolder
+from cli.embedded import set_up_cells, set_up_fleet
+from indexer.backends import open_writer
+from indexer.backends.base import IndexWriter, is_time
+from indexer.backends.settings import IndexSettings
+from indexer.compute_api import ComputeApi, MarkerGoneError, UpstreamSettings
+from indexer.documents import to_document
+from indexer.errors import UpstreamError
+from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
+from tests.support.documents import make_record
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Iterator[ComputeFleet]:
+    (tmp_path / "upstream").mkdir()
+    with compute_fleet(tmp_path / "upstream") as fleet:
+        yield fleet
+
+
+@contextmanager
+def served(fleet: ComputeFleet) -> Iterator[str]:
+    """The address of the compute API of that fleet, on a port of its own."""
+    parts = ApiParts(
+        cells=fleet.pool,
+        fleet=fleet.fleet,
+        native=fleet.native,
+        api=ApiSettings(),
+        search=SearchSettings(),
+        identity=NoIdentity(),
+    )
+    listener, ready = listen("127.0.0.1", 0), Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    address = address_of(listener)
+    thread = Thread(
+        target=lambda: loop.run_until_complete(serve(create_app(parts), listener, stop, on_ready=ready.set))
+    )
+    thread.start()
+    try:
+        assert ready.wait(60)
+        yield f"{address}/v2.1"
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(60)
+        loop.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    """Another fleet, of one cell, with an empty index."""
+    folder = DataFolder(tmp_path / "data")
+    folder.create()
+    with closing(set_up_fleet(folder)) as fleet:
+        [cell] = set_up_cells(folder, fleet, 1)
+        cell.engine.dispose()
+    return folder
+
+
+@pytest.fixture
+def index(folder: DataFolder) -> Iterator[IndexWriter]:
+    with closing(open_writer(IndexSettings(path=folder.index_database))) as writer:
+        writer.prepare()
+        yield writer
+
+
+def sync(folder: DataFolder, url: str, *options: str) -> tuple[int, str, str]:
+    command = ["index", "sync", "--type", "OS::Nova::Server", "--source", "api", "--url", url, "--cell", "cell1"]
+    result = CliRunner().invoke(app, [*command, "--data-dir", str(folder.path), *options])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_servers_of_everybody_are_read_page_by_page_deleted_ones_too(
+    upstream: ComputeFleet, folder: DataFolder, index: IndexWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_UPSTREAM_PAGE_SIZE", "3")
+    uuids = [upstream.create(CELLS[n % 3], display_name=f"web-{n}", project_id=f"p{n}", host="h") for n in range(10)]
+    upstream.operations(CELLS[0]).delete(uuids[0])
+    with served(upstream) as url:
+        assert sync(folder, url)[:2] == (0, "cell1: 10 instances synced\n")
+        documents = index.read(uuids)
+        assert documents.keys() == set(uuids)
+        for number, uuid in enumerate(uuids):
+            document = documents[uuid]
+            assert is_time(document.version)
+            assert document.record["display_name"] == f"web-{number}"
+            assert document.record["project_id"] == f"p{number}"
+            assert document.record["deleted"] is (number == 0)
+        before = {uuid: document.version for uuid, document in documents.items()}
+        assert sync(folder, url)[0] == 0
+        after = index.read(uuids)
+        assert after[uuids[0]].version == before[uuids[0]], "a deletion is final"
+        assert all(after[uuid].version > before[uuid] for uuid in uuids[1:])
+
+
+def test_what_was_announced_meanwhile_and_what_the_cell_knows_itself_stays(
+    upstream: ComputeFleet, folder: DataFolder, index: IndexWriter
+) -> None:
+    announced, own = (upstream.create(CELLS[0], display_name="old") for _ in range(2))
+    later = system_clock() + 3_600_000_000
+    with closing(set_up_fleet(folder)) as fleet:
+        cell_uuid = fleet.cells()[0].uuid
+    known = [
+        to_document(cell_uuid, later, make_record(uuid=announced, display_name="newer")),
+        to_document(cell_uuid, 1, make_record(uuid=own, display_name="of the cell")),
+    ]
+    index.write(known)
+    with served(upstream) as url:
+        assert sync(folder, url)[0] == 0
+    assert {uuid: document.record["display_name"] for uuid, document in index.read([announced, own]).items()} == {
+        announced: "newer",
+        own: "of the cell",
+    }
+
+
+def test_api_that_refuses_is_named_without_the_credentials(
+    upstream: ComputeFleet, folder: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_UPSTREAM_TOKEN", "very-secret")
+    with served(upstream) as url:
+        code, _, errors = sync(folder, url.replace("/v2.1", "/v9"))
+    assert code == 1
+    assert "refuses to list servers: status 404" in errors
+    assert "very-secret" not in errors
+    assert sync(folder, "ftp://nowhere")[0] == 1
+
+
+def test_api_is_asked_for_one_cell(folder: DataFolder) -> None:
+    command = ["index", "sync", "--type", "OS::Nova::Server", "--data-dir", str(folder.path)]
+    for wrong in (
+        ["--source", "api", "--url", "http://x"],
+        ["--source", "api", "--cell", "cell1"],
+        ["--url", "http://x"],
+    ):
+        assert CliRunner().invoke(app, [*command, *wrong]).exit_code == 2
+
+
+def test_marker_that_has_gone_is_told_from_other_refusals(upstream: ComputeFleet) -> None:
+    upstream.create(CELLS[0])
+    with served(upstream) as url, closing(ComputeApi(url, UpstreamSettings())) as api:
+        with pytest.raises(MarkerGoneError):
+            api.servers(deleted=False, after="7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55")
+        assert len(api.servers(deleted=False, after=None)) == 1
+    with pytest.raises(UpstreamError, match="must be like"):
+        ComputeApi("http://user:password@host/v2.1", UpstreamSettings())
