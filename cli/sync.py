@@ -5,7 +5,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from threading import Event
 from typing import Annotated
 
@@ -14,7 +13,7 @@ import typer
 from cells.adapters import open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import Fleet
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
@@ -202,19 +201,17 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
     """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
     with ExitStack() as stack:
         api = stack.enter_context(closing(ComputeApi(url, work.settings.upstream)))
-        if cell.kind is CellKind.NATIVE:
-            own = partial(rows_of, stack.enter_context(closing(open_changelog_adapter(cell))))
-        else:
-            own = _no_rows
+        is_native = cell.kind is CellKind.NATIVE
+        adapter = stack.enter_context(closing(open_changelog_adapter(cell))) if is_native else None
+
+        def own(uuids: Collection[str]) -> Collection[str]:
+            return rows_of(adapter, uuids) if adapter else ()
+
         source = ApiSource(api, cell.uuid, read=work.writer.read, own=own, spend=work.pace.spend)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
         result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()
         return result
-
-
-def _no_rows(_uuids: Collection[str]) -> dict[str, InstanceRow]:
-    return {}
 
 
 def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:

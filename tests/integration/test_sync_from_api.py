@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from api.app import ApiParts, create_app
 from api.identity import NoIdentity
-from api.server import address_of, listen, serve
+from api.listening import address_of, listen
+from api.server import serve
 from api.settings import ApiSettings, SearchSettings
 from cells.clock import system_clock
 from cli.app import app
