@@ -12,7 +12,7 @@ from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
 from cells.errors import UnknownCellError
 from cells.model import Cell
-from cli import failures, purge, rebuild, sync
+from cli import extra_fields, failures, purge, rebuild, sync
 from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
@@ -85,6 +85,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
 purge.register(app)
 sync.register(app)
 rebuild.register(app)
+extra_fields.register(app)
 
 
 @app.command(epilog=examples("fleetlight index verify", "fleetlight index verify --repair --cell cell2"))

@@ -65,7 +65,7 @@ class Batch:
         documents: list[Document] = []
         for change in self._native.values():
             try:
-                documents.append(to_document(self._cell_uuid, change.revision, change.record))
+                documents.append(to_document(self._cell_uuid, change.revision, change.record, change.extra))
             except Exception as error:  # noqa: BLE001  # it is about this instance, and the others go on
                 self.failed[change.uuid] = MalformedMessageError.unexpected(error)
         to_read = self.to_read

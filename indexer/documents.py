@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexer.backends.base import OLDEST_TIME_VERSION, Document
+from indexer.extra_fields import Extra, merged
 from indexer.view import render_view
 from notifications.event_types import INSTANCE_DELETE_END
 from query.fields import Record
@@ -25,6 +26,7 @@ class NativeChange:
 
     revision: int
     record: Record
+    extra: Extra | None = None
 
     @property
     def uuid(self) -> str:
@@ -43,14 +45,15 @@ class ForeignChange:
     version: int
     event_type: str
     carried: Record
+    extra: Extra | None = None
 
 
-def to_document(cell_uuid: str, revision: int, record: Record) -> Document:
+def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | None = None) -> Document:
     """The document of one row of a cell.
 
     record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
     """
-    return Document(cell_uuid, revision, record, render_view(record))
+    return Document(cell_uuid, revision, record, render_view(record), extra)
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignChange]) -> Document | None:
@@ -59,13 +62,13 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignCh
     existing: the document that is there, if any. Returns None when nothing in `changes` is newer.
     """
     if existing is None:
-        version, record = 0, dict(_UNKNOWN)
+        version, record, extra = 0, dict(_UNKNOWN), None
     elif existing.record["deleted"] or existing.version < OLDEST_TIME_VERSION:
         # A deletion is final, and uuids are never used again (section 11). And an instance whose cell counts its
         # revisions is known better from there.
         return None
     else:
-        version, record = existing.version, dict(existing.record)
+        version, record, extra = existing.version, dict(existing.record), existing.extra
     found = version
     for change in sorted(changes, key=lambda change: change.version):
         if change.event_type == INSTANCE_DELETE_END:
@@ -75,8 +78,9 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignCh
             break
         if change.version > version:
             record |= change.carried
+            extra = merged(extra, change.extra)
             version = change.version
-    return None if version == found else to_document(cell_uuid, version, record)
+    return None if version == found else to_document(cell_uuid, version, record, extra)
 
 
 def _deleted(change: ForeignChange) -> dict[str, Any]:

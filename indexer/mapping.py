@@ -15,16 +15,18 @@ from query.fields import Field, Kind
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS
 
-MAPPING_VERSION = 3
+MAPPING_VERSION = 4
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
 2  + version, digest_high, digest_low: documents can be compared with their cell
 3  the view is one text in segments; of an instance with a revision, fields that can only be read are not kept
+4  + extra, extra_terms, extra_fields: what newer producers say can be searched for
 """
 OLDEST_MAPPING_VERSION = 3
 """What was written before cannot be read as it is."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
+EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
 CONTINUES = "continues"
 """The key in `_meta` of an index that a rebuild filled: the uuid of the index in whose place it is."""
 # Where documents without a creation time go: last, as everywhere when descending (query.sort).
@@ -54,6 +56,9 @@ def instance_mapping() -> dict[str, Any]:
             VERSION: {"type": "long"},
             **{part: {"type": "long", "index": False} for part in (DIGEST_HIGH, DIGEST_LOW)},
             "view": _NOT_INDEXED,
+            "extra": _NOT_INDEXED,
+            EXTRA_TERMS: {"type": "keyword"},
+            EXTRA_FIELDS: {"type": "keyword"},
         },
     }
 

@@ -9,6 +9,7 @@ from cells.instance_payload import from_payload
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.documents import ForeignChange, NativeChange
 from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.extra_fields import SCHEMA_KEY, read_extra
 from indexer.native_messages import read_record
 from notifications.envelope import Notification, decode
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
@@ -99,7 +100,8 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
         raise MalformedMessageError(DeadLetterReason.UNSUPPORTED_VERSION, str(error)) from error
     match payload:
         case fleetlight.InstancePayload() if revision is not None:
-            return NativeChange(revision, from_payload(payload))
+            extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
+            return NativeChange(revision, from_payload(payload), extra)
         case fleetlight.InstancePayload() | instance.InstancePayload():
             return _foreign_change(notification, payload)
         case fleetlight.CellHeartbeatPayload():
@@ -118,7 +120,8 @@ def _foreign_change(
         )
     carried = from_payload(payload)
     carried["uuid"] = _canonical(payload.uuid)
-    return ForeignChange(carried["uuid"], version, notification.event_type, carried)
+    extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
+    return ForeignChange(carried["uuid"], version, notification.event_type, carried, extra)
 
 
 def _canonical(uuid: str) -> str:

@@ -31,9 +31,9 @@ def _elasticsearch() -> Backend:
 
 def _sqlite() -> Backend:
     return Backend(
-        lambda settings: SqliteWriter(settings.path),
+        lambda settings: SqliteWriter(settings.path, schemas_dir=settings.schemas_dir),
         lambda settings: SqliteSearcher(settings.path),
-        lambda settings: SqliteGenerations(settings.path),
+        lambda settings: SqliteGenerations(settings.path, schemas_dir=settings.schemas_dir),
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from cells.digests import RangeDigest
 from indexer.errors import IndexUnavailableError
+from indexer.extra_fields import Extra
 from indexer.view import ItemTemplate, View
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
@@ -38,12 +39,14 @@ class Document:
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present.
     view: the ready pieces of the answers that show this instance (indexer.view).
+    extra: what a newer producer says of it (indexer.extra_fields).
     """
 
     cell_uuid: str
     version: int
     record: Record
     view: View
+    extra: Extra | None = None
 
     @property
     def id(self) -> str:
@@ -205,6 +208,14 @@ class IndexWriter(Protocol):
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
+        ...
+
+    def count_extra_fields(self) -> Mapping[str, int]:
+        """How many searchable documents have each extra field; keyed as indexer.extra_fields.Extra.fields says."""
+        ...
+
+    def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
+        """At most `limit` uuids of searchable documents that have one of these terms, in order."""
         ...
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:

@@ -41,6 +41,7 @@ from indexer.backends.elasticsearch_documents import (
     Removed,
     check_progress_saved,
     check_state_saved,
+    from_field_counts,
     from_found,
     from_progress_hits,
     from_removal,
@@ -51,10 +52,13 @@ from indexer.backends.elasticsearch_documents import (
     to_progress_bulk,
     to_state_bulk,
 )
+from indexer.backends.extra import described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import (
     CONTINUES,
+    EXTRA_FIELDS,
+    EXTRA_TERMS,
     MAPPING_VERSION,
     OLDEST_MAPPING_VERSION,
     index_settings,
@@ -77,6 +81,7 @@ _BULKS_IN_FLIGHT = 2
 _SEARCH_THREADS = 16
 # index.max_result_window of Elasticsearch.
 _MAX_ROWS = 10_000
+_MAX_FIELDS = 1000
 # Some seconds at most for a request, which has to be over within index.write_timeout_s.
 _REMOVE_BATCH = 5000
 # The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
@@ -156,7 +161,7 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         rejected: list[Rejection] = []
-        bulks = to_bulks(documents, rejected)
+        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), rejected)
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         is_small = len(documents) <= BULK_MAX_DOCUMENTS
         outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
@@ -222,6 +227,22 @@ class ElasticsearchWriter:
 
     def load_progress(self) -> Mapping[str, CellProgress]:
         return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+
+    def count_extra_fields(self) -> Mapping[str, int]:
+        fields = {"terms": {"field": EXTRA_FIELDS, "size": _MAX_FIELDS}}
+        body = {"size": 0, "track_total_hits": False, "aggs": {"fields": fields}}
+        return from_field_counts(self._search(body))
+
+    def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
+        body = {
+            "size": min(limit, _MAX_ROWS),
+            "track_total_hits": False,
+            "_source": False,
+            "version": True,
+            "query": {"terms": {EXTRA_TERMS: list(terms)}},
+            "sort": [{"uuid": "asc"}],
+        }
+        return list(compared.from_hits(self._search(body)))
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
         if values:

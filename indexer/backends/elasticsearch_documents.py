@@ -14,7 +14,8 @@ from cells.digests import row_digest
 from indexer.backends.base import CellProgress, Document, FoundRow, Rejection
 from indexer.backends.elasticsearch_client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
+from indexer.extra_fields import Extra
+from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.view import PIECE_NAMES, ItemTemplate
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
@@ -98,6 +99,19 @@ class _ProgressAnswer(msgspec.Struct):
     hits: _ProgressHits
 
 
+class _FieldBucket(msgspec.Struct):
+    key: str
+    doc_count: int
+
+
+class _FieldBuckets(msgspec.Struct):
+    buckets: list[_FieldBucket]
+
+
+class _FieldsAnswer(msgspec.Struct):
+    aggregations: dict[str, _FieldBuckets]
+
+
 class _Fact(msgspec.Struct):
     name: str
     value: Any
@@ -117,7 +131,12 @@ class _FactAnswer(msgspec.Struct):
 
 _Source = msgspec.defstruct(
     "_Source",
-    [("cell_uuid", str), ("view", dict[str, msgspec.Raw]), *((name, Any, None) for name in INSTANCE_FIELDS)],
+    [
+        ("cell_uuid", str),
+        ("view", dict[str, msgspec.Raw]),
+        ("extra", Extra | None, None),
+        *((name, Any, None) for name in INSTANCE_FIELDS),
+    ],
 )
 
 
@@ -134,6 +153,7 @@ class _FoundAnswer(msgspec.Struct):
 _BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
 _STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
 _PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
 _FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
 _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
@@ -237,6 +257,12 @@ def from_state_hits(answer: bytes) -> dict[str, Any]:
     return {hit.source.name: hit.source.value["json"] for hit in _decoded(_FACT_ANSWER, answer).hits.hits}
 
 
+def from_field_counts(answer: bytes) -> dict[str, int]:
+    """How many documents have each extra field, out of the answer of a search."""
+    buckets = _decoded(_FIELDS_ANSWER, answer).aggregations["fields"].buckets
+    return {bucket.key: bucket.doc_count for bucket in buckets}
+
+
 def from_removal(answer: bytes) -> Removed:
     """What a removal by query did."""
     removed: Removed = _decoded(_REMOVED_ANSWER, answer)
@@ -310,9 +336,13 @@ def _bulk_line(document: Document) -> bytes:
     values[_UUID_HIGH], values[_UUID_LOW] = uuid_parts(document.id)
     values[VERSION] = document.version
     values[DIGEST_HIGH], values[DIGEST_LOW] = row_digest(document.id, document.version)
+    if document.extra is not None:
+        values["extra"] = document.extra
+        values[EXTRA_TERMS], values[EXTRA_FIELDS] = document.extra.terms, document.extra.fields
     return _BULK_LINE % (document.id.encode(), document.version, _encode(values)[:-1], *document.view)
 
 
 def _document(source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
-    return Document(source.cell_uuid, version, record, tuple([bytes(source.view[name]) for name in PIECE_NAMES]))
+    view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
+    return Document(source.cell_uuid, version, record, view, source.extra)

@@ -26,6 +26,8 @@ PositiveSeconds = Annotated[float, Field(gt=0)]
 class IndexSettings(BaseModel):
     """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for `elasticsearch`.
 
+    schemas_dir: JSON Schemas of payloads, as `fleetlight notifications schemas` writes them: fields of newer minor
+        versions than this program knows can be searched for if they are described there.
     refresh_interval_s: what was written becomes searchable at most this often.
     deleted_retention: how long deleted instances stay, a number with s, m, h or d, as in "30d". Lists that ask for
         older ones are answered by the cells.
@@ -41,6 +43,7 @@ class IndexSettings(BaseModel):
 
     backend: Literal["sqlite", "elasticsearch"] = "sqlite"
     path: Path = Path("fleetlight-index.db")
+    schemas_dir: Path | None = None
     refresh_interval_s: PositiveSeconds = 1.0
     deleted_retention: Annotated[timedelta, BeforeValidator(_to_duration)] = timedelta(days=30)
     urls: Annotated[tuple[str, ...], Field(min_length=1)] = ("http://127.0.0.1:9200",)

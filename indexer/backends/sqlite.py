@@ -26,6 +26,7 @@ from indexer.backends.base import (
     WriteResult,
     ignore_removed,
 )
+from indexer.backends.extra import described_documents
 from indexer.backends.sqlite_digests import Compared, count_foreign, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
     DOCUMENTS,
@@ -75,8 +76,9 @@ _CREATE_STATE = (
 class SqliteWriter:
     """The writing side (indexer.backends.base.IndexWriter). Threads may share one; they take turns."""
 
-    def __init__(self, path: Path, *, of_next: bool = False) -> None:
-        """of_next: what is written and read is the next generation."""
+    def __init__(self, path: Path, *, schemas_dir: Path | None = None, of_next: bool = False) -> None:
+        """schemas_dir: see IndexSettings. of_next: what is written and read is the next generation."""
+        self._schemas_dir = schemas_dir
         self._path = path
         # The same thread may take it again: it writes in a transaction that it has begun (`transaction`).
         self._turn = RLock()
@@ -108,6 +110,7 @@ class SqliteWriter:
             self._connection.execute(_CREATE_STATE)
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
+        documents = described_documents(documents, self._schemas_dir)
         try:
             rows = [row_of(document) for document in documents]
             with self.transaction():
@@ -165,6 +168,25 @@ class SqliteWriter:
     def load_progress(self) -> Mapping[str, CellProgress]:
         with self._turn, _translated(self._path):
             return _read_progress(self._connection, self._progress)
+
+    def count_extra_fields(self) -> Mapping[str, int]:
+        table = self._documents.name
+        statement = (
+            f"SELECT field.value, count(*) FROM {table}, json_each({table}.other, '$.extra.fields') AS field "  # noqa: S608
+            "GROUP BY field.value"
+        )
+        with self._turn, _translated(self._path):
+            return dict(self._connection.execute(statement).fetchall())
+
+    def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
+        marks = ", ".join("?" * len(terms))
+        statement = (
+            f"SELECT uuid FROM {self._documents.name} WHERE EXISTS ("  # noqa: S608
+            f"SELECT 1 FROM json_each(other, '$.extra.terms') AS term WHERE term.value IN ({marks})"
+            ") ORDER BY uuid LIMIT ?"
+        )
+        with self._turn, _translated(self._path):
+            return [uuid for (uuid,) in self._connection.execute(statement, [*terms, limit])]
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
         with self.transaction():

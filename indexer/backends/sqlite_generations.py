@@ -17,9 +17,9 @@ _TABLES = ("documents", "progress")
 class SqliteGenerations:
     """indexer.backends.base.Generations."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, schemas_dir: Path | None = None) -> None:
         # One connection for both: in a pause only the one that holds the lock can write.
-        self._writer = SqliteWriter(path, of_next=True)
+        self._writer = SqliteWriter(path, schemas_dir=schemas_dir, of_next=True)
 
     def has_next(self) -> bool:
         return self._has(NEXT_SUFFIX)

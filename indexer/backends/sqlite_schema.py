@@ -10,6 +10,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
 from indexer.backends.base import Document
+from indexer.extra_fields import Extra
 from indexer.view import PIECE_NAMES
 from query.fields import Kind
 from query.instances import INSTANCE_FIELDS
@@ -108,13 +109,16 @@ def upsert_statement(documents: Table = DOCUMENTS) -> str:
 def row_of(document: Document) -> tuple[Any, ...]:
     """The values of one row, in the order of the columns; raises KeyError when the record is not complete."""
     record = document.kept_record
+    others = {name: record[name] for name in _OTHERS}
+    if (extra := document.extra) is not None:
+        others["extra"] = {**msgspec.structs.asdict(extra), "terms": extra.terms, "fields": extra.fields}
     return (
         document.cell_uuid,
         document.version,
         *[record[name] for name in _SCALARS],
         *[_encode(record[name] or ()).decode() for name in _LISTS],
         *document.view,
-        _encode({name: record[name] for name in _OTHERS}).decode(),
+        _encode(others).decode(),
     )
 
 
@@ -127,5 +131,13 @@ def document_of(row: Sequence[Any]) -> Document:
         if record[name] is not None:
             record[name] = bool(record[name])
     record |= {name: _decode(text) for name, text in zip(_LISTS, values[len(_SCALARS) : lists], strict=True)}
-    record |= _decode(values[-1])
-    return Document(cell_uuid, version, {name: record[name] for name in INSTANCE_FIELDS}, tuple(values[lists:-1]))
+    others = _decode(values[-1])
+    extra = others.pop("extra", None)
+    record |= others
+    return Document(
+        cell_uuid,
+        version,
+        {name: record[name] for name in INSTANCE_FIELDS},
+        tuple(values[lists:-1]),
+        None if extra is None else msgspec.convert(extra, Extra),
+    )

@@ -27,6 +27,7 @@ from indexer.backends.base import (
 )
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.extra_fields import Extra
 from indexer.mapping import OLDEST_MAPPING_VERSION, instance_mapping
 from indexer.view import PIECE_NAMES
 from query.errors import NotExpressibleError
@@ -233,6 +234,21 @@ def test_state_is_kept_by_kind_and_name_until_it_is_forgotten(index: Index) -> N
     assert index.writer.load_state("sync") == {"c0": {"rows": 4}}
     assert index.writer.load_state("other") == {"c0": "text"}
     assert index.progress() == {}, "state is no progress"
+
+
+def test_fields_that_nobody_here_knows_are_kept_counted_and_found(index: Index) -> None:
+    extras = [
+        Extra("nova/InstancePayload-2.9", {"rack": "r7", "load": 1}, {"rack": "text", "load": "text"}),
+        Extra("nova/InstancePayload-2.9", {"rack": "r7"}, {"rack": "text"}),
+        Extra("nova/InstancePayload-2.9", {"rack": {"row": 1}}, {}),
+    ]
+    documents = [replace(make_document(number), extra=extra) for number, extra in enumerate(extras)]
+    index.write(*documents, make_document(9))
+    assert index.writer.count_extra_fields() == {"rack:text": 2, "rack:-": 1, "load:-": 1}
+    assert index.writer.find_extra(["rack=r7", "rack=none"], 10) == [make_uuid(0), make_uuid(1)]
+    assert index.writer.find_extra(["rack=r7"], 1) == [make_uuid(0)]
+    read = index.writer.read([document.id for document in documents])
+    assert [read[document.id].extra for document in documents] == extras
 
 
 def test_digests_and_revisions_are_those_of_the_cells_documents(index: Index) -> None:

@@ -155,6 +155,17 @@ class MemoryIndex:
         self._maybe_fail()
         return dict(self.saved)
 
+    def count_extra_fields(self) -> Mapping[str, int]:
+        extras = [document.extra for document in self.searchable.values() if document.extra is not None]
+        return Counter(field for extra in extras for field in extra.fields)
+
+    def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
+        return sorted(
+            uuid
+            for uuid, document in self.searchable.items()
+            if document.extra is not None and not set(terms).isdisjoint(document.extra.terms)
+        )[:limit]
+
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
         with self._lock:
             self._maybe_fail()

@@ -34,6 +34,8 @@ def test_the_commands_are_known() -> None:
         "index sync",
         "index rebuild",
         "index drop-old",
+        "index fields",
+        "index find",
         "index status",
         "index verify",
         "index purge",

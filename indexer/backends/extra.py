@@ -1,0 +1,18 @@
+"""What all backends do with fields that this program does not know."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from indexer.backends.base import Document
+from indexer.extra_fields import described
+
+
+def described_documents(documents: Sequence[Document], folder: Path | None) -> Sequence[Document]:
+    """The same documents, whose extra fields have the kinds that the schemas in `folder` give them."""
+    if folder is None or all(document.extra is None for document in documents):
+        return documents
+    return [
+        document if document.extra is None else replace(document, extra=described(document.extra, folder))
+        for document in documents
+    ]
