@@ -1,6 +1,7 @@
 """`fleetlight index fields` and `fleetlight index find`: what newer producers say that this program does not know."""
 
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -29,13 +30,13 @@ def fields(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     settings = load_settings(config, data_dir)
     with closing(open_writer(settings.index)) as writer:
         found = sorted(writer.count_extra_fields().items())
-    rows = [(*field.rsplit(":", 1), count) for field, count in found]
+    rows = [_Row.of(field, count) for field, count in found]
     if json:
-        print_json([_as_json(str(name), str(kind), int(count)) for name, kind, count in rows])
+        print_json([row.as_json() for row in rows])
         return
     print_table(
         ("FIELD", "KIND", "STATE", "COUNT"),
-        [[str(name), str(kind), _state(str(kind)), counted(int(count), "instance")] for name, kind, count in rows],
+        [[row.name, row.kind, row.state, counted(row.count, "instance")] for row in rows],
     )
 
 
@@ -78,9 +79,23 @@ def find(
     )
 
 
-def _state(kind: str) -> str:
-    return "kept only" if kind == NOT_INDEXED else "indexed"
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One field, as it is in some documents. kind: NOT_INDEXED where it is only kept."""
 
+    name: str
+    kind: str
+    count: int
 
-def _as_json(name: str, kind: str, count: int) -> dict[str, Any]:
-    return {"field": name, "kind": None if kind == NOT_INDEXED else kind, "state": _state(kind), "count": count}
+    @classmethod
+    def of(cls, field: str, count: int) -> "_Row":
+        name, _, kind = field.rpartition(":")
+        return cls(name, kind, count)
+
+    @property
+    def state(self) -> str:
+        return "kept only" if self.kind == NOT_INDEXED else "indexed"
+
+    def as_json(self) -> dict[str, Any]:
+        kind = None if self.kind == NOT_INDEXED else self.kind
+        return {"field": self.name, "kind": kind, "state": self.state, "count": self.count}
