@@ -24,14 +24,18 @@ def full_item(mapping: InstanceMapping, links: Links) -> bytes:
     return msgspec.json.encode(_common(mapping, links))
 
 
-def shown_item(mapping: InstanceMapping, links: Links, minor: int) -> bytes:
-    """The server of `GET /servers/{id}`. Flavor and image are known by the cell alone, so they are empty."""
+def shown_item(mapping: InstanceMapping, links: Links, minor: int, indexed: bytes | None) -> bytes:
+    """The server of `GET /servers/{id}`.
+
+    indexed: its full item as the index has it; without it nobody but the cell knows flavor, image and zone.
+    """
+    known: dict[str, Any] = {} if indexed is None else msgspec.json.decode(indexed)
     item = {
         **_common(mapping, links),
         "user_id": mapping.user_id or UNKNOWN,
-        "flavor": {},
-        "image": "",
-        "OS-EXT-AZ:availability_zone": UNKNOWN,
+        "flavor": known.get("flavor", {}),
+        "image": known.get("image", ""),
+        "OS-EXT-AZ:availability_zone": known.get("OS-EXT-AZ:availability_zone") or UNKNOWN,
         "OS-EXT-STS:power_state": 0,
     }
     if minor >= _SERVER_GROUPS_SINCE:

@@ -111,11 +111,25 @@ class ServerHandlers:
         try:
             row = await self._reader.find(mapping.cell_uuid, server_id, self._timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
-            return _show_down(request, mapping, cell, error)
+            return await self._show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
         item = show_item(request, row, await self._statuses(request))
         return _server_response(request, item, cell, Route.LIVE)
+
+    async def _show_down(
+        self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
+    ) -> Response:
+        if request.minor < _MINIMAL_ITEMS_SINCE:
+            raise CellDownError(mapping.cell_uuid) from error
+        if mapping.queued_for_delete:
+            raise ServerNotFoundError(mapping.instance_uuid)
+        versioned, plain = request.links.as_json
+        # Keys that came later do not appear, nor do those of administrators.
+        template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
+        known = await self._lister.known_item(mapping.instance_uuid, mapping.cell_uuid, template)
+        item = down_cells.shown_item(mapping, request.links, request.minor, known)
+        return _server_response(request, item, cell, Route.SKIPPED)
 
     async def _statuses(self, request: ComputeRequest) -> HostStatuses | None:
         """None when this request does not show them."""
@@ -220,15 +234,6 @@ def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStat
     if request.minor < _SERVER_GROUPS_SINCE:
         return item
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
-
-
-def _show_down(request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception) -> Response:
-    if request.minor < _MINIMAL_ITEMS_SINCE:
-        raise CellDownError(mapping.cell_uuid) from error
-    if mapping.queued_for_delete:
-        raise ServerNotFoundError(mapping.instance_uuid)
-    item = down_cells.shown_item(mapping, request.links, request.minor)
-    return _server_response(request, item, cell, Route.SKIPPED)
 
 
 def _unlisted(uuid: str) -> Cell:

@@ -25,6 +25,8 @@ from indexer.errors import IndexerError
 from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
+from query.filters import Eq, all_of
+from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.retention import may_match_forgotten
 from query.sort import SortOrder
@@ -33,6 +35,7 @@ _log = structlog.get_logger(__name__)
 
 # A uuid that no instance has: asking for it costs next to nothing.
 NOBODY = "00000000-0000-0000-0000-000000000000"
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 CellFailure = CellUnreachableError | UnknownCellError
 ProgressByCell = Mapping[str, CellProgress]
 
@@ -106,6 +109,18 @@ class InstanceLister:
         if record is None:
             raise MarkerNotFoundError(marker)
         return order.values(record)
+
+    async def known_item(self, uuid: str, cell_uuid: str, template: ItemTemplate) -> bytes | None:
+        """What the index has of an instance of a cell, as `template` shows it; None when it has, or is, nothing."""
+        if self._index is None or self.safe_connect.is_tripped:
+            return None
+        wanted = all_of(Eq("uuid", uuid), Eq("deleted", False))
+        try:
+            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, template.pieces)
+        except IndexerError as error:
+            self.safe_connect.trip(error)
+            return None
+        return rows[0].item(template) if rows else None
 
     async def progress(self) -> ProgressByCell | None:
         """How far the index follows the cells; None when the index is not to be used. Raises IndexerError."""

@@ -294,6 +294,21 @@ def test_one_server_of_a_cell_that_is_down(fleet: ComputeFleet) -> None:
     assert api.get(f"/v2.1/servers/{others}", MEMBER, microversion("2.71")).status_code == 404
 
 
+def test_flavor_and_image_of_a_server_whose_cell_is_down_come_from_the_index(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("east", image_ref="abc", image_properties={"a": "b"}, availability_zone="az1")
+    fleet.index()
+    pool = BrokenCells(fleet, failing_after={"east": 0})
+    known, unknown = (
+        fleet.api(pool=pool, enabled=enabled).get(f"/v2.1/servers/{uuid}", microversion("2.104")).json()["server"]
+        for enabled in (True, False)
+    )
+    links = [{"rel": "bookmark", "href": "http://api.test/images/abc"}]
+    assert known["image"] == {"id": "abc", "links": links}
+    assert known["OS-EXT-AZ:availability_zone"] == "az1"
+    assert (unknown["image"], unknown["flavor"], unknown["OS-EXT-AZ:availability_zone"]) == ("", {}, "UNKNOWN")
+    assert known.keys() == unknown.keys()
+
+
 def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     assert fleet.api().get("/healthz").json() == {"status": "ok"}
