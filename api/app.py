@@ -112,7 +112,9 @@ def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, m
         """Routing errors in our own words; a framework's body never gets out."""
         if isinstance(error, HTTPException) and error.status_code not in {404, 405}:
             return fault(error.status_code, error.detail)
-        if isinstance(error, HTTPException) and error.status_code == 404 and not http.url.path.startswith("/identity"):
+        is_unknown = isinstance(error, HTTPException) and error.status_code == 404
+        # An address with a line break in it finds no route at all, whatever it begins with.
+        if is_unknown and not http.url.path.startswith(("/identity", "/v2.1/", "/v2/")):
             return versions.choices(http)
         return no_such_route()
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
+from pydantic import BaseModel, Field, RootModel, create_model
 from starlette.responses import Response
 
 from api.compute import action_bodies as bodies
@@ -12,7 +14,7 @@ from api.compute.answers import empty_answer, json_answer
 from api.compute.changed_server import changed_item
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
-from api.compute.request_body import Body, read_json
+from api.compute.request_body import Body, RequestModel, read_json
 from api.compute.routes import Route
 from api.compute.server_create import new_password
 from api.compute.server_lookup import FoundServer, find_server
@@ -48,6 +50,31 @@ class _Key:
     until: int = _LATEST
 
 
+class _AnyAction(Body[BaseModel]):
+    """One of the bodies of all keys, for the OpenAPI document; a request is read by the model of its key alone."""
+
+    def __init__(self, keys: Mapping[str, _Key]) -> None:
+        super().__init__({})
+        self._keys = keys
+        self._made: dict[int, type[BaseModel]] = {}
+
+    def model(self, minor: int) -> type[BaseModel]:
+        if minor not in self._made:
+            envelopes = [
+                _envelope(name) if key.body is None else key.body.model(minor)
+                for name, key in self._keys.items()
+                if key.since <= minor <= key.until
+            ]
+            union: Any = reduce(or_, envelopes)
+            self._made[minor] = create_model("Action", __base__=RootModel, root=(union, ...))
+        return self._made[minor]
+
+
+def _envelope(name: str) -> Any:
+    """The model of a body that may hold anything under its key."""
+    return create_model(f"Action_{name}", __base__=RequestModel, content=(Any, Field(alias=name)))
+
+
 class ServerActionHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -59,6 +86,7 @@ class ServerActionHandlers:
                 "POST",
                 "/servers/{server_id}/action",
                 self.act,
+                body=_AnyAction(self._keys),
                 success=(200, 202, 204),
                 errors=(400, 403, 404, 409, 410, 413, 501),
             )

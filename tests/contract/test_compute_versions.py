@@ -119,6 +119,7 @@ def test_address_without_a_version_gets_the_choices(api: Api, path: str) -> None
         ("GET", "/v2.1/nothing"),
         ("GET", "/v2.1/servers/"),
         ("PATCH", "/v2.1/servers"),
+        ("GET", "/v2.1/servers/a%0Ab"),
         ("DELETE", "/"),
         ("GET", "/v2.1/not a project/servers"),
     ],

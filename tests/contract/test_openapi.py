@@ -142,6 +142,12 @@ def test_document_of_no_microversion_is_refused(api: Api, version: str, status: 
     assert api.get(f"/openapi.json?microversion={version}").status_code == status
 
 
+def test_actions_are_those_of_the_microversion(api: Api) -> None:
+    for version, are_there in (("2.5", True), ("2.6", False)):
+        document = api.get(f"/openapi.json?microversion={version}").text
+        assert ("os-getVNCConsole" in document) is are_there
+
+
 def test_every_operation_has_a_name_of_its_own(api: Api) -> None:
     document = api.get("/openapi.json").json()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
