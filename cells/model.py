@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cells.digests import RangeDigest
+from cells.lineage import Lineage
 from query.fields import Record
 from query.page import PageRequest
 
@@ -125,6 +126,10 @@ class ChangelogAdapter(CellAdapter, Protocol):
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
         """At most `limit` changes with a higher sequence than `sequence`, in order."""
+        ...
+
+    def lineage(self) -> Lineage:
+        """Which history the sequences belong to."""
         ...
 
     def unnumbered(self, uuids: Collection[str]) -> Collection[str]:

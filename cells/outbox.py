@@ -109,9 +109,13 @@ def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str,
         )
 
 
-def to_message(cell: Cell, row: Row[Any]) -> Message:
-    """The message of a numbered row of `changes`."""
-    headers: Headers = {topology.CELL_HEADER: cell.uuid, topology.SEQUENCE_HEADER: row.sequence}
+def to_message(cell: Cell, row: Row[Any], incarnation: str) -> Message:
+    """The message of a numbered row of `changes`. incarnation: of the cell (cells.incarnations)."""
+    headers: Headers = {
+        topology.CELL_HEADER: cell.uuid,
+        topology.INCARNATION_HEADER: incarnation,
+        topology.SEQUENCE_HEADER: row.sequence,
+    }
     if row.revision != NO_REVISION:
         headers[topology.REVISION_HEADER] = row.revision
     if row.instance_uuid:
@@ -119,13 +123,16 @@ def to_message(cell: Cell, row: Row[Any]) -> Message:
     return Message(body=row.message, routing_key=row.routing_key, headers=headers)
 
 
-def heartbeat_message(cell: Cell, sequence: int, at: int) -> Message:
+def heartbeat_message(cell: Cell, sequence: int, at: int, incarnation: str | None = None) -> Message:
     """The message that says: whatever was committed before `at` has a number up to `sequence`."""
+    headers: Headers = {topology.CELL_HEADER: cell.uuid}
+    if incarnation is not None:
+        headers[topology.INCARNATION_HEADER] = incarnation
     payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
     return Message(
         body=_encode(_cell_itself(cell), CELL_HEARTBEAT, payload, at, NO_REQUEST),
         routing_key=topology.routing_key(_INFO),
-        headers={topology.CELL_HEADER: cell.uuid},
+        headers=headers,
     )
 
 

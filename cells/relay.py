@@ -21,6 +21,7 @@ from tenacity.wait import wait_random_exponential
 from cells.clock import Clock, system_clock
 from cells.database import create_database_engine, translated_failures, writing
 from cells.errors import CellUnreachableError
+from cells.incarnations import begin_incarnation, current_incarnation
 from cells.locks import exclusive_lock
 from cells.model import Cell
 from cells.outbox import heartbeat_message, to_message
@@ -82,6 +83,8 @@ class Relay:
         self._clock = clock
         self._lock = exclusive_lock(engine, _lock_name(cell))
         self._is_active = False
+        self._incarnation = ""
+        self._last_sequence = 0
         self._may_have_unpublished = True
         self._all_numbered_at: int | None = None
         self._heartbeat_due = 0.0
@@ -121,8 +124,11 @@ class Relay:
             was_active, self._is_active = self._is_active, self._lock.acquire()
             if not self._is_active:
                 return 0
-            # Whoever was active before may have been cut off anywhere.
-            self._may_have_unpublished |= not was_active
+            if not was_active:
+                # Whoever was active before may have been cut off anywhere.
+                self._may_have_unpublished = True
+                with writing(self._engine) as connection:
+                    self._incarnation = begin_incarnation(connection)
             published = self._publish_batch()
             self._when_due()
             return published
@@ -143,7 +149,7 @@ class Relay:
                 return 0
             rows = self._unpublished()
         self._may_have_unpublished = True
-        self._publisher.publish([to_message(self._cell, row) for row in rows])
+        self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in rows])
         with writing(self._engine) as connection:
             connection.execute(
                 update(changes)
@@ -177,10 +183,14 @@ class Relay:
         place = select(first.c.id, func.row_number().over(order_by=first.c.id).label("place")).subquery()
         with writing(self._engine) as connection:
             last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
+            if last < self._last_sequence or current_incarnation(connection) != self._incarnation:
+                # Somebody has put an older copy of the database in its place, under our eyes.
+                self._incarnation = begin_incarnation(connection)
             numbered = connection.execute(
                 update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
             ).rowcount
             connection.execute(update(cell_state).values(last_sequence=last + numbered))
+        self._last_sequence = last + numbered
         return numbered
 
     def _when_due(self) -> None:
@@ -195,7 +205,7 @@ class Relay:
         """Promise that whatever was committed before `at` has a number up to the highest given out."""
         with self._engine.connect() as connection:
             sequence = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
-        self._publisher.publish([heartbeat_message(self._cell, sequence, at)])
+        self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._incarnation)])
 
     def _prune(self) -> int:
         """Forget the oldest changes, at most a batch, once they are older than the retention; returns how many.

@@ -170,6 +170,15 @@ cell_state = Table(
     Column("last_sequence", BigInteger, nullable=False),
 )
 
+# Who gave out the numbers, oldest first: see cells.incarnations.
+incarnations = Table(
+    "incarnations",
+    cell_metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("uuid", String(36), nullable=False, unique=True),
+    Column("after_sequence", BigInteger, nullable=False),
+)
+
 # The hosts of a cell. A compute service has one node here; other drivers may have several.
 services = Table(
     "services",

@@ -9,6 +9,7 @@ from cells.model import Cell
 from indexer.backends.base import HORIZONS, IndexWriter
 from indexer.checkpoints import forget_checkpoints
 from indexer.errors import LeaseHeldError
+from indexer.history import INCARNATIONS
 from indexer.leases import CellLeases
 
 
@@ -55,6 +56,7 @@ def remove_cell(
         forget_checkpoints(writer, cell_uuid=cell.uuid)
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
+        writer.save_state(INCARNATIONS, {cell.uuid: None})
         confirm()
         return Removed(rows, fleet.remove_cell(cell))
 

@@ -59,6 +59,7 @@ class _Pending:
     sources: dict[str, Delivery] = field(default_factory=dict)
     dead: list[tuple[Delivery, MalformedMessageError]] = field(default_factory=list)
     duplicates: int = 0
+    never_happened: int = 0
     write: Future[WriteResult] | None = None
 
 
@@ -84,6 +85,7 @@ class Consumer:
         metrics: IndexerMetrics,
         horizon: Callable[[], int],
         on_done: Callable[[], None] = _nothing,
+        accepts: Callable[[Headers], bool] = lambda _: True,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -95,6 +97,7 @@ class Consumer:
         self._metrics = metrics
         self._horizon = horizon
         self._on_done = on_done
+        self._accepts = accepts
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -160,6 +163,9 @@ class Consumer:
         return pending
 
     def _take(self, delivery: Delivery, pending: _Pending) -> None:
+        if not self._accepts(delivery.headers):
+            pending.never_happened += 1
+            return
         try:
             sequence, revision = read_headers(self._cell_uuid, delivery.headers)
             if sequence is not None:
@@ -210,6 +216,7 @@ class Consumer:
         for outcome, count in (
             ("applied", batch.changes),
             ("duplicate", pending.duplicates),
+            ("never happened", pending.never_happened),
             ("heartbeat", len(batch.heartbeats)),
             ("other", batch.others),
         ):

@@ -4,6 +4,7 @@ IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
+├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
 ├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
 ├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
 ├── UpstreamError           the compute API that is synced from does not answer, or not as one should
@@ -34,6 +35,14 @@ class IndexReplacedError(IndexRequestError):
     def __init__(self, name: str) -> None:
         super().__init__(f"index {name} has been replaced while it was written to: it is filled again from the start")
         self.name = name
+
+
+class CellRestoredError(IndexerError):
+    """The database of the cell `cell` (its name) was restored: what the index followed last never happened."""
+
+    def __init__(self, cell: str) -> None:
+        super().__init__(f"the database of cell '{cell}' was restored from a backup; the index follows it back")
+        self.cell = cell
 
 
 class LeaseHeldError(IndexerError):

@@ -14,16 +14,18 @@ from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.bulk_sync import is_empty, sync_cell
 from indexer.catch_up import catch_up, reaches_back_to_the_beginning
-from indexer.checkpoints import FROM_CELLS, Checkpoints
+from indexer.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from indexer.consumer import Consumer, Receives
 from indexer.dead_letters import DeadLetters, KeepsFailures
 from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
+from indexer.history import History
 from indexer.leases import CellLeases
 from indexer.liveness import Pulse
 from indexer.metrics import IndexerMetrics
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
+from indexer.verify import verify_cell
 from indexer.writing import PatientWriter
 from notifications.errors import BusError
 
@@ -138,6 +140,7 @@ class CellFollower:
                 on_wait=self._waits,
                 on_answer=self._recovered,
             )
+            history = History(adapter, self._writer, lambda: self._tracker.watermark)
             receiver = self._open_receiver(self.cell)
             dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
             rereader = Rereader(
@@ -158,9 +161,10 @@ class CellFollower:
                 metrics=self._metrics,
                 horizon=lambda: self.horizon,
                 on_done=self.pulse.beat,
+                accepts=history.accepts,
             )
             try:
-                self._consume(consumer, adapter, writer, rereader, stop)
+                self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
             finally:
                 consumer.close()
         finally:
@@ -172,9 +176,13 @@ class CellFollower:
         adapter: ChangelogAdapter,
         writer: PatientWriter,
         rereader: Rereader,
+        *,
+        history: History,
         stop: Event,
     ) -> None:
         def repair() -> None:
+            if history.was_restored():
+                self._forget_lost_future(consumer, adapter, history, stop)
             self._bring_up_to_date(consumer, adapter, writer, rereader, stop)
 
         repair()
@@ -274,6 +282,29 @@ class CellFollower:
         tracker.forget_hole()
         self._publish_progress()
         self._activity = Activity.FOLLOWING
+
+    def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
+        """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
+
+        def between_ranges(_ranges: int, _differences: int) -> None:
+            consumer.keep_alive()
+            if stop.is_set():
+                raise _StopRequestedError
+            confirm()
+
+        with self._leases.bulk(self.cell) as confirm:
+            self._activity = Activity.SYNCING
+            _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
+            history.begin_mending()
+            forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
+            self._tracker.start_over()
+            self.has_started_over = True
+            self._publish_progress()
+            self._writer.make_searchable()
+            mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
+            confirm()
+            history.end_mending()
+            _log.info("indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences))
 
     def _learn_from_others(self, adapter: ChangelogAdapter) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

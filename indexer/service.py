@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from cells.clock import system_clock
 from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
@@ -296,7 +297,9 @@ class IndexerService:
             if self._running[cell.cell_uuid].follower.has_started_over:
                 not_behind.append(cell)
             elif other.watermark <= cell.watermark:
-                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, other.fresh_as_of)))
+                # A moment that has not come yet is that of a clock which was put right since.
+                theirs = other.fresh_as_of if other.fresh_as_of <= system_clock() else 0
+                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
         return not_behind
 
     def _index_failed(self, error: IndexerError) -> None:

@@ -10,6 +10,7 @@ from kombu import Exchange, Queue
 
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"
+INCARNATION_HEADER = "fleetlight-incarnation"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
 REASON_HEADER = "fleetlight-reason"

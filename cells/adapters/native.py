@@ -11,6 +11,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
 from cells.database import create_database_engine, translated_failures
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.errors import CellUnreachableError
+from cells.incarnations import read_lineage
+from cells.lineage import Lineage
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.tables import cell_state, changes, instances
 from query.evaluate import matcher
@@ -97,6 +99,10 @@ class NativeAdapter:
         )
         with self._reading() as connection:
             return [Change(*row) for row in connection.execute(statement)]
+
+    def lineage(self) -> Lineage:
+        with self._reading() as connection:
+            return read_lineage(connection)
 
     def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
         statement = select(changes.c.instance_uuid).where(

@@ -14,6 +14,7 @@ from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.failures import Failure
 from cells.instance_payload import to_payload
+from cells.lineage import Lineage
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
@@ -404,6 +405,9 @@ class MemoryCell:
     def oldest_kept_sequence(self) -> int:
         self._require_cell()
         return self.changes[0].sequence if self.changes else self.last_sequence + 1
+
+    def lineage(self) -> Lineage:
+        return Lineage([])
 
     def first_foreign_sequence(self, after: int) -> int | None:
         self._require_cell()

@@ -1,0 +1,23 @@
+# One image for every process of Fleetlight; which one is said by the command (docker-compose.yml).
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /build
+COPY requirements.lock requirements-build.lock ./
+RUN python -m venv /opt/fleetlight \
+    && /opt/fleetlight/bin/pip install --no-cache-dir --require-hashes -r requirements.lock -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY notifications notifications
+COPY query query
+COPY cells cells
+COPY indexer indexer
+COPY api api
+COPY cli cli
+RUN /opt/fleetlight/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --uid 10001 --create-home fleetlight
+COPY --from=build /opt/fleetlight /opt/fleetlight
+ENV PATH=/opt/fleetlight/bin:$PATH PYTHONUNBUFFERED=1
+USER fleetlight
+WORKDIR /home/fleetlight
+ENTRYPOINT ["fleetlight"]
+CMD ["--help"]

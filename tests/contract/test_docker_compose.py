@@ -1,0 +1,92 @@
+"""docker-compose.yml and Dockerfile say nothing that this version does not understand. No Docker is needed to look."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml  # type: ignore[import-untyped]
+
+from cli.app import app
+from cli.settings import load_settings
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_SERVICES: dict[str, Any] = yaml.safe_load((_CHECKOUT / "docker-compose.yml").read_text())["services"]
+_OURS = [name for name, service in _SERVICES.items() if "build" in service]
+_PROCESSES = {"api", "indexer", "relay", "worker"}
+_ONCE = {"database", "cell1", "cell2"}
+
+
+def substituted(text: str) -> str:
+    """As docker compose reads it when no variable is set: `${NAME:-default}` is the default."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(text))
+
+
+def test_every_process_of_production_is_there() -> None:
+    assert set(_OURS) == _PROCESSES | _ONCE
+    assert set(_SERVICES) - set(_OURS) == {"elasticsearch", "rabbitmq", "postgresql"}
+
+
+@pytest.mark.parametrize("name", _OURS)
+def test_command_is_one_of_this_version(name: str) -> None:
+    group: Any = typer.main.get_command(app)
+    word, *arguments = [substituted(word) for word in _SERVICES[name]["command"]]
+    command = group.commands[word]
+    while hasattr(command, "commands"):
+        word, *arguments = arguments
+        command = command.commands[word]
+    # Parses the options, and calls nothing.
+    command.make_context(word, arguments)
+
+
+@pytest.mark.parametrize("name", _OURS)
+def test_settings_are_known_and_valid(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for variable, value in _SERVICES[name]["environment"].items():
+        monkeypatch.setenv(variable, substituted(value))
+    settings = load_settings(None, None)
+    assert settings.index.backend == "elasticsearch"
+    assert settings.fleet.database_url.get_secret_value().endswith("@postgresql/fleet")
+
+
+@pytest.mark.parametrize("name", sorted(_PROCESSES))
+def test_process_is_watched_restarted_and_started_after_the_databases_are_ready(name: str) -> None:
+    service = _SERVICES[name]
+    assert "/healthz" in shlex.join(service["healthcheck"]["test"])
+    assert service["restart"] == "unless-stopped"
+    conditions = {other: wanted["condition"] for other, wanted in service["depends_on"].items()}
+    assert {other for other, condition in conditions.items() if condition == "service_completed_successfully"} == _ONCE
+    assert conditions.keys() <= _SERVICES.keys()
+
+
+@pytest.mark.parametrize("name", _OURS)
+def test_container_gets_no_privileges(name: str) -> None:
+    service = _SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["read_only"] is True
+
+
+def test_ports_are_published_on_the_loopback_address_alone() -> None:
+    ports = [port for service in _SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_databases_of_all_addresses_are_made_by_the_first_start() -> None:
+    made = set(re.findall(r"CREATE DATABASE (\w+);", (_CHECKOUT / "docker" / "databases.sql").read_text()))
+    texts = [substituted(value) for name in _OURS for value in _SERVICES[name]["environment"].values()]
+    assert made == {found for text in texts for found in re.findall(r"postgresql://[^/]+/(\w+)", text)}
+
+
+def test_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:
+    lines = (_CHECKOUT / "Dockerfile").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith(("#", " "))]
+    assert [line for line in words if line[0] == "USER"] == [["USER", "fleetlight"]]
+    assert words[-2] == ["ENTRYPOINT", '["fleetlight"]']
+    copied = [path for line in words if line[0] == "COPY" and "--from=build" not in line for path in line[1:-1]]
+    assert [path for path in copied if not (_CHECKOUT / path).exists()] == []
+    allowed = (_CHECKOUT / ".dockerignore").read_text()
+    assert [path for path in copied if f"!{path}\n" not in allowed] == []

@@ -1,0 +1,126 @@
+"""A cell's database goes back to a backup: the index forgets the future that the cell does not have any more."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from indexer.backends import open_writer
+from indexer.backends.settings import IndexSettings
+from indexer.history import INCARNATIONS
+from tests.support.indexer_worlds import World, new_world
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with new_world(tmp_path, "memory://", str(uuid4()), IndexSettings(path=tmp_path / "index.db")) as world:
+        yield world
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """As SQLite makes and restores backups: also of and into a database that others have open."""
+    with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as written:
+        opened.backup(written)
+
+
+def wait_until_index_equals_cell(world: World) -> None:
+    wait_until(lambda: world.has_published_everything() and world.index_equals_cell(), timeout_s=60)
+
+
+class Story:
+    """What happens in a cell before the backup, between backup and restore, and after the restore."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world = world
+        self._operations = world.operations
+        self._cell, self._backup = folder / "cell.db", folder / "backup.db"
+        self.kept = self._operations.create({"display_name": "kept"}).uuid
+        self.deleted = self._operations.create({"display_name": "deleted after the backup"}).uuid
+        self.created: list[str] = []
+
+    def back_up(self) -> None:
+        copy_database(self._cell, self._backup)
+
+    def go_on(self) -> None:
+        """The future that will not have happened."""
+        for number in range(5):
+            self.created.append(self._operations.create({"display_name": f"created after the backup {number}"}).uuid)
+            self._operations.update(self.kept, {"display_name": f"renamed {number}"})
+        self._operations.delete(self.deleted)
+
+    def restore(self) -> None:
+        copy_database(self._backup, self._cell)
+
+    def go_on_differently(self, changes: int) -> None:
+        """The numbers of the lost future are given to other changes."""
+        for number in range(changes):
+            self._operations.update(self.kept, {"display_name": f"otherwise {number}"})
+
+    def lost_future_in_the_index(self) -> list[str]:
+        with closing(open_writer(self._world.index)) as index:
+            return sorted(index.read(self.created))
+
+
+@pytest.mark.parametrize("changes", [0, 1, 30], ids=["nothing new", "fewer changes than were lost", "more changes"])
+def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, changes: int) -> None:
+    story = Story(world, tmp_path)
+    with world.indexing():
+        with world.relaying():
+            wait_until_index_equals_cell(world)
+            story.back_up()
+            story.go_on()
+            wait_until_index_equals_cell(world)
+            assert story.lost_future_in_the_index() == sorted(story.created)
+        story.restore()
+        story.go_on_differently(changes)
+        with world.relaying():
+            wait_until_index_equals_cell(world)
+    assert story.lost_future_in_the_index() == []
+    assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
+
+
+def test_restore_under_a_running_relay_is_noticed_with_the_next_change(world: World, tmp_path: Path) -> None:
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+        story.restore()
+        story.go_on_differently(1)
+        wait_until_index_equals_cell(world)
+        wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
+
+
+def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(world: World, tmp_path: Path) -> None:
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+    story.back_up()
+    with world.relaying():
+        story.go_on()
+        wait_until(world.has_published_everything, timeout_s=60)
+    story.restore()
+    story.go_on_differently(3)
+    with world.relaying(), world.indexing():
+        wait_until_index_equals_cell(world)
+        assert story.lost_future_in_the_index() == []
+
+
+def test_mending_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> None:
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+    story.restore()
+    with closing(open_writer(world.index)) as index:
+        index.save_state(INCARNATIONS, {world.cell.uuid: "being mended"})
+    with world.relaying(), world.indexing():
+        wait_until_index_equals_cell(world)
+        assert story.lost_future_in_the_index() == []
