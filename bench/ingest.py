@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from elasticsearch import Elasticsearch
 
-from bench import bus
+from bench import bus, following
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from indexer.backends import open_writer
@@ -42,6 +42,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     if url:
         yield _elasticsearch(url, documents, rounds)
     yield from bus.run(quick)
+    yield from following.run(directory, quick)
 
 
 def _sqlite(directory: Path, documents: Sequence[Document], rounds: int) -> Figure:

@@ -43,6 +43,11 @@ class Daemon:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL; raises AssertionError if it has ended by itself."""
         assert self._process is not None
