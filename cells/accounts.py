@@ -31,7 +31,7 @@ ACCOUNTS: Mapping[str, tuple[Writes, Writes]] = {
     # It takes orders, and puts them into a cell together with what they change at once.
     "api": _SERVING,
     "indexer": (only("failures"), only()),
-    "relay": (only(), only("changes", "cell_state")),
+    "relay": (only(), only("changes", "cell_state", "incarnations")),
     "worker": _SERVING,
 }
 """Per process what it writes of the fleet database, and of the databases of the cells."""
