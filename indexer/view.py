@@ -136,7 +136,7 @@ class ItemTemplate(ABC):
     def _beginning(self, public: bytes) -> bytes:
         """The brace and the links. No text of JSON holds the mark behind the uuid: it would need quotes inside."""
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
-        return b'%b%b"},%bservers/%b"}],' % (self._self_link, uuid, self._bookmark, uuid)
+        return b'%b%b"},%bservers/%b"}]' % (self._self_link, uuid, self._bookmark, uuid)
 
     def _linked(self, identifier: bytes, collection: bytes) -> bytes:
         """An object of an id (the encoded text without its quotes) and a link, without its closing brace."""
@@ -149,7 +149,7 @@ class _BriefTemplate(ItemTemplate):
 
     def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, ends = pieces
-        return b"%b%b}" % (self._beginning(public), public[1 : _decode_ends(ends)[0]])
+        return b"%b,%b}" % (self._beginning(public), public[1 : _decode_ends(ends)[0]])
 
 
 class _FullTemplate(ItemTemplate):
@@ -164,6 +164,8 @@ class _FullTemplate(ItemTemplate):
         self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
         self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE
         self._has_image_properties = minor >= _IMAGE_PROPERTIES_SINCE
+        # The instances of one answer have few images.
+        self._shown_images: dict[bytes, bytes] = {_EMPTY_TEXT: b'"image":""'}
         pieces = ["public", "image", "fault"]
         if is_admin:
             pieces.append("admin")
@@ -173,25 +175,26 @@ class _FullTemplate(ItemTemplate):
 
     def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, image, fault = pieces[0], pieces[1], pieces[2]
-        if self._is_newest:
-            members = public[1:-1]
-            if self._is_admin:
-                members = b"%b,%b" % (members, pieces[3][1:-1])
+        members = [self._beginning(public), self._shown_images.get(image) or self._image(image)]
+        if not self._is_newest:
+            members.append(self._older_members(pieces))
+        elif self._is_admin:
+            members += (public[1:-1], pieces[3][1:-1])
         else:
-            members = self._older_members(pieces)
+            members.append(public[1:-1])
         if fault != _NULL:
-            members += b',"fault":' + (fault if self._is_admin else _without_details(fault))
+            members.append(b'"fault":' + (fault if self._is_admin else _without_details(fault)))
         if self.host_statuses is not None:
-            members += b',"host_status":' + _host_status(pieces[3], self.host_statuses.get(cell_uuid))
-        return b'%b"image":%b,%b}' % (self._beginning(public), self._image(image), members)
+            members.append(b'"host_status":' + _host_status(pieces[3], self.host_statuses.get(cell_uuid)))
+        return b"%b}" % b",".join(members)
 
     def _image(self, image: bytes) -> bytes:
-        if image == _EMPTY_TEXT:
-            return image
         after_id = image.index(_AFTER_IMAGE_ID)
         linked = self._linked(image[_BEFORE_ID:after_id], b"images")
         # The rest of the object goes on behind its id: a comma, the properties, a brace.
-        return linked + (image[after_id + 1 :] if self._has_image_properties else b"}")
+        shown = b'"image":' + linked + (image[after_id + 1 :] if self._has_image_properties else b"}")
+        self._shown_images[image] = shown
+        return shown
 
     def _older_members(self, pieces: Sequence[bytes]) -> bytes:
         """The members of a microversion that does not know all segments."""
