@@ -1,0 +1,41 @@
+"""`fleetlight identity`: users, projects, roles and credentials of the strategy `tokens`.
+
+They are in one file, which running APIs read again when it changes: what is done here counts with the next request.
+"""
+
+import typer
+
+from api.identity.tokens.login import Logins
+from api.identity.tokens.token import sign
+from cli.errors import CommandError
+from cli.identity import credentials, projects, roles, users
+from cli.identity.options import ProjectOption, UserArgument, directory_file
+from cli.options import ConfigOption, DataDirOption, examples
+from cli.output import print_result
+from cli.settings import load_settings
+
+app = typer.Typer(help="Users, projects and roles, with api.auth tokens.", no_args_is_help=True)
+app.add_typer(users.app, name="user")
+app.add_typer(projects.app, name="project")
+app.add_typer(roles.app, name="role")
+app.add_typer(credentials.app, name="credential")
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight identity token admin",
+        'curl -H "X-Auth-Token: $(fleetlight identity token admin)" http://127.0.0.1:8774/v2.1/servers',
+    )
+)
+def token(
+    user: UserArgument, project: ProjectOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
+) -> None:
+    """Print a token of a user, for the default project unless given: whoever may read the file needs no password."""
+    settings = load_settings(config, data_dir)
+    directory = directory_file(settings).read()
+    owner = directory.named_user(user)
+    place = directory.named_project(project or owner.default_project_id or "without a default, name one with --project")
+    if not directory.roles_of(owner, place):
+        raise CommandError(f"user {owner.name} is disabled, or has no role in project {place.name}")
+    logins = Logins(lifetime_s=settings.identity.token_lifetime_s)
+    print_result(sign(logins.token_for(owner, place), directory.signing_key))

@@ -1,0 +1,100 @@
+"""`fleetlight identity credential`"""
+
+import secrets
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from api.errors import DirectoryError
+from api.identity.caller import ROLES
+from api.identity.passwords import hash_password
+from api.identity.tokens.directory import Credential, Directory, new_id
+from cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.settings import load_settings
+
+app = typer.Typer(help="Logins of programs: application credentials.", no_args_is_help=True)
+
+_SECRET_BYTES = 48
+
+
+@app.command("add", epilog=examples("fleetlight identity credential add ada backup --project demo"))
+def add_credential(
+    user: UserArgument,
+    name: NewName,
+    *,
+    project: Annotated[str, typer.Option(metavar="PROJECT", help="What it is for, by name or id.")],
+    role: Annotated[list[str] | None, typer.Option(metavar="ROLE", help="Only this role; can be repeated.")] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Add an application credential: a login for a program, for one project. Prints its secret, once."""
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    hashed, identifier = hash_password(secret), new_id()
+
+    def change(directory: Directory) -> Directory:
+        owner, place = directory.named_user(user), directory.named_project(project)
+        own = directory.roles_of(owner, place)
+        wanted = own if role is None else frozenset(role)
+        if not wanted or not wanted <= own:
+            raise DirectoryError(f"user {owner.name} has not all of these roles in project {place.name}")
+        roles = tuple(each for each in ROLES if each in wanted)
+        return directory.with_credential(
+            Credential(id=identifier, name=name, secret_hash=hashed, user_id=owner.id, project_id=place.id, roles=roles)
+        )
+
+    directory_file(load_settings(config, data_dir)).change(change)
+    print_result(f"id: {identifier}\nsecret: {secret}")
+
+
+@app.command("list", epilog=examples("fleetlight identity credential list --user ada"))
+def list_credentials(
+    user: UserOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+) -> None:
+    """Show application credentials, never a secret."""
+    directory = directory_file(load_settings(config, data_dir)).read()
+    owner = None if user is None else directory.named_user(user).id
+    shown: list[dict[str, Any]] = [
+        {
+            "id": each.id,
+            "name": each.name,
+            "user": directory.users[each.user_id].name,
+            "project": project_name(directory, each.project_id),
+            "roles": list(each.roles),
+            "expires_at": None if each.expires_at is None else _time(each.expires_at),
+        }
+        for each in directory.credentials.values()
+        if owner in {None, each.user_id}
+    ]
+    if json:
+        print_json(shown)
+        return
+    columns = ("id", "name", "user", "project")
+    rows = [
+        [*(str(each[key]) for key in columns), ",".join(each["roles"]), each["expires_at"] or "-"] for each in shown
+    ]
+    print_table(("ID", "NAME", "USER", "PROJECT", "ROLES", "EXPIRES AT"), rows)
+
+
+@app.command("remove", epilog=examples("fleetlight identity credential remove 0c31b5e4a7e94a0f8a2f"))
+def remove_credential(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Its id.", show_default=False)],
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove an application credential; tokens that were got with it are void at once."""
+
+    def change(directory: Directory) -> Directory:
+        credential = directory.credentials.get(id)
+        if credential is None:
+            raise DirectoryError(f"there is no application credential {id}")
+        return directory.without_credential(credential)
+
+    directory_file(load_settings(config, data_dir)).change(change)
+    print_result(f"{id}: removed")
+
+
+def _time(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,58 @@
+"""`fleetlight identity project`"""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from api.identity.tokens.directory import Project, new_id
+from cli.identity.options import NewName, ProjectArgument, checked_name, directory_file
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.settings import load_settings
+
+app = typer.Typer(help="What servers belong to.", no_args_is_help=True)
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "fleetlight identity project add demo", "fleetlight identity project add demo --id 5ff7b3b4e4c94b1fa7d3"
+    ),
+)
+def add_project(
+    name: NewName,
+    *,
+    id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The id that servers of the project have; made up unless given."),
+    ] = None,
+    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Add a project."""
+    project = Project(id=checked_name(id) if id else new_id(), name=checked_name(name), description=description)
+    file = directory_file(load_settings(config, data_dir))
+    file.change(lambda directory: directory.with_project(project), create=True)
+    print_result(f"{name}: added, id {project.id}")
+
+
+@app.command("list", epilog=examples("fleetlight identity project list"))
+def list_projects(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Show every project."""
+    directory = directory_file(load_settings(config, data_dir)).read()
+    projects = sorted(directory.projects.values(), key=lambda project: project.name)
+    if json:
+        print_json([msgspec.to_builtins(project) for project in projects])
+        return
+    print_table(("NAME", "ID", "DESCRIPTION"), [(each.name, each.id, each.description) for each in projects])
+
+
+@app.command("remove", epilog=examples("fleetlight identity project remove demo"))
+def remove_project(name: ProjectArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Remove a project with all roles in it. Servers stay: they are not what a project is made of."""
+    directory_file(load_settings(config, data_dir)).change(
+        lambda directory: directory.without_project(directory.named_project(name))
+    )
+    print_result(f"{name}: removed")

@@ -1,0 +1,59 @@
+"""`fleetlight identity role`"""
+
+import typer
+
+from cli.identity.options import ProjectArgument, RoleArgument, UserArgument, UserOption, directory_file, project_name
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.settings import load_settings
+
+app = typer.Typer(help="Who may do what in which project.", no_args_is_help=True)
+
+
+@app.command("add", epilog=examples("fleetlight identity role add ada demo member"))
+def add_role(
+    user: UserArgument,
+    project: ProjectArgument,
+    role: RoleArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Give a user a role in a project. Each role implies those below it: admin, manager, member, reader."""
+    directory_file(load_settings(config, data_dir)).change(
+        lambda directory: directory.with_role(directory.named_user(user), directory.named_project(project), role)
+    )
+    print_result(f"{user}: {role} in {project}")
+
+
+@app.command("list", epilog=examples("fleetlight identity role list --user ada"))
+def list_roles(
+    user: UserOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+) -> None:
+    """Show who has which role where, as it was given: without the roles that it implies."""
+    directory = directory_file(load_settings(config, data_dir)).read()
+    users = directory.users.values() if user is None else [directory.named_user(user)]
+    given = [
+        {"user": each.name, "project": project_name(directory, project_id), "role": role}
+        for each in sorted(users, key=lambda each: each.name)
+        for project_id, roles in each.roles.items()
+        for role in roles
+    ]
+    if json:
+        print_json(given)
+        return
+    print_table(("USER", "PROJECT", "ROLE"), [[str(value) for value in each.values()] for each in given])
+
+
+@app.command("remove", epilog=examples("fleetlight identity role remove ada demo member"))
+def remove_role(
+    user: UserArgument,
+    project: ProjectArgument,
+    role: RoleArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Take a role away that was given with `role add`; it counts for tokens that are in use too."""
+    directory_file(load_settings(config, data_dir)).change(
+        lambda directory: directory.without_role(directory.named_user(user), directory.named_project(project), role)
+    )
+    print_result(f"{user}: no longer {role} in {project}")

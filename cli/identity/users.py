@@ -1,0 +1,111 @@
+"""`fleetlight identity user`"""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from api.identity.passwords import hash_password
+from api.identity.tokens.directory import Directory, User, new_id
+from api.identity.tokens.directory_file import DirectoryFile
+from cells.clock import system_clock
+from cli.identity.options import NewName, ProjectOption, UserArgument, checked_name, directory_file, project_name
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.passwords import asked_password
+from cli.settings import load_settings
+
+app = typer.Typer(help="Who may log in.", no_args_is_help=True)
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "fleetlight identity user add ada --project demo --role member",
+        "fleetlight identity user add ada < /run/secrets/ada-password",
+    ),
+)
+def add_user(
+    name: NewName,
+    *,
+    project: ProjectOption = None,
+    role: Annotated[str, typer.Option(metavar="ROLE", help="The role in that project.")] = "member",
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Add a user. The password is asked for, or is the first line of the standard input.
+
+    With --project, that is the user's default project.
+    """
+    file = directory_file(load_settings(config, data_dir))
+    user = User(id=new_id(), name=checked_name(name), password_hash=hash_password(asked_password()))
+
+    def change(directory: Directory) -> Directory:
+        if project is None:
+            return directory.with_new_user(user)
+        place = directory.named_project(project)
+        added = msgspec.structs.replace(user, default_project_id=place.id)
+        return directory.with_new_user(added).with_role(added, place, role)
+
+    file.change(change, create=True)
+    print_result(f"{name}: added, id {user.id}")
+
+
+@app.command("list", epilog=examples("fleetlight identity user list"))
+def list_users(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Show every user, never a password."""
+    directory = directory_file(load_settings(config, data_dir)).read()
+    users = [
+        {
+            "name": user.name,
+            "id": user.id,
+            "enabled": user.enabled,
+            "default_project": project_name(directory, user.default_project_id),
+        }
+        for user in sorted(directory.users.values(), key=lambda user: user.name)
+    ]
+    if json:
+        print_json(users)
+        return
+    rows = [
+        (str(each["name"]), str(each["id"]), "yes" if each["enabled"] else "no", str(each["default_project"] or "-"))
+        for each in users
+    ]
+    print_table(("NAME", "ID", "ENABLED", "DEFAULT PROJECT"), rows)
+
+
+@app.command("remove", epilog=examples("fleetlight identity user remove ada"))
+def remove_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Remove a user with all credentials; tokens of the user are void at once."""
+    directory_file(load_settings(config, data_dir)).change(
+        lambda directory: directory.without_user(directory.named_user(name))
+    )
+    print_result(f"{name}: removed")
+
+
+@app.command("set-password", epilog=examples("fleetlight identity user set-password ada"))
+def set_password(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Give a user a new password, asked for or from the standard input; tokens of the user are void at once."""
+    file = directory_file(load_settings(config, data_dir))
+    file.read().named_user(name)  # before somebody types a password for nothing
+    hashed, now = hash_password(asked_password()), system_clock()
+    _replace_user(file, name, password_hash=hashed, valid_from=now)
+    print_result(f"{name}: has a new password")
+
+
+@app.command("disable", epilog=examples("fleetlight identity user disable ada"))
+def disable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Let a user in no more; tokens of the user are void at once."""
+    _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=False)
+    print_result(f"{name}: disabled")
+
+
+@app.command("enable", epilog=examples("fleetlight identity user enable ada"))
+def enable_user(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Let a disabled user in again."""
+    _replace_user(directory_file(load_settings(config, data_dir)), name, enabled=True)
+    print_result(f"{name}: enabled")
+
+
+def _replace_user(file: DirectoryFile, name: str, **values: object) -> None:
+    file.change(lambda directory: directory.with_user(msgspec.structs.replace(directory.named_user(name), **values)))
