@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from cells.action_steps import Effect, Task
-from cells.errors import NotResizedError
+from cells.errors import NotResizedError, ResourceNotFoundError
 from cells.instance_migrations import (
     Migration,
     finished_migration,
@@ -13,6 +13,7 @@ from cells.instance_migrations import (
     update_migration,
 )
 from cells.placement import Wish, claim_host, demand_of, release_except
+from cells.server_groups import ServerGroup
 
 
 def choose_host(*, may_stay: bool) -> Effect:
@@ -32,7 +33,7 @@ def choose_host(*, may_stay: bool) -> Effect:
             without=() if may_stay or record["host"] is None else (record["host"],),
             beside=_uuids(hints.get("same_host")),
             apart=_uuids(hints.get("different_host")),
-            group=parameters.get("group") or {},
+            group=_group_of(task),
         )
         demand = demand_of(parameters.get("flavor") or record["flavor"])
         node = claim_host(task.instance.connection, task.instance.uuid, demand, wish)
@@ -52,6 +53,14 @@ def choose_host(*, may_stay: bool) -> Effect:
             )
 
     return effect
+
+
+def _group_of(task: Task) -> ServerGroup | None:
+    """The group of the instance with the members of this moment; None too if the group was deleted meanwhile."""
+    for uuid in task.record["server_groups"] or ():
+        with suppress(ResourceNotFoundError):
+            return task.fleet.server_groups.find(uuid, project_id=None)
+    return None
 
 
 def give_back_all(task: Task) -> None:

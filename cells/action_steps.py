@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from cells.fleet import Fleet
 from cells.locked_instance import LockedInstance
 from cells.model import Request
 from query.fields import Record
@@ -49,6 +50,7 @@ class Task:
     job: Job
     instance: LockedInstance
     now: int
+    fleet: Fleet
 
     @property
     def record(self) -> Record:

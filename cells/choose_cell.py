@@ -1,20 +1,24 @@
 """Which cell new instances go to: the one with the most room for them, of those that answer in time."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from cells.errors import CellUnreachableError
+from cells.fleet import Fleet
 from cells.model import Cell
 from cells.native_cells import NativeCells
 from cells.nodes import Capacity, ComputeNode
 from cells.placement import Wish, may_take
+from cells.server_groups import ServerGroup
 
 _log = structlog.get_logger(__name__)
 
 _MOST_AT_ONCE = 16
+_SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +56,49 @@ def survey(native: NativeCells, timeout_s: float) -> Sequence[CellNodesNow]:
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def choose_cell(surveyed: Sequence[CellNodesNow], demand: Capacity, wish: Wish, count: int) -> Cell | None:
-    """The cell with the most free memory among those with room for `count` instances of `demand`.
+@dataclass(frozen=True, slots=True)
+class CellWish:
+    """Which cells are wanted, by uuid.
 
-    When none has it, one that has some of the wished nodes, and at last any: there the scheduling fails, and says so.
-    None only when no cell was surveyed.
+    only: one of these, since instances that they share a host with are there; empty: any.
+    rather: how much each is preferred; 0 for those that are not named.
     """
 
-    def rank(now: CellNodesNow) -> tuple[int, int]:
+    only: Collection[str] = ()
+    rather: Mapping[str, int] = field(default_factory=dict)
+
+
+def choose_cell(
+    surveyed: Sequence[CellNodesNow], demand: Capacity, wish: Wish, count: int, cells: CellWish = CellWish()
+) -> Cell | None:
+    """The cell with the most free memory among those with room for `count` instances of `demand`.
+
+    Of several with room the most preferred one. When none has it, one that has some of the wished nodes, and at last
+    any: there the scheduling fails, and says so. None only when no cell was surveyed, or none that it can be.
+    """
+
+    def rank(now: CellNodesNow) -> tuple[int, int, int]:
         wished = [node for node in now.nodes if may_take(node, wish)]
         room = sum(_how_many(node.free, demand) for node in wished)
-        return min(count, room), sum(node.free.memory_mib for node in wished)
+        return min(count, room), cells.rather.get(now.cell.uuid, 0), sum(node.free.memory_mib for node in wished)
 
-    best = max(surveyed, key=rank, default=None)
+    allowed = [now for now in surveyed if not cells.only or now.cell.uuid in cells.only]
+    best = max(allowed, key=rank, default=None)
     return None if best is None else best.cell
+
+
+def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellWish:
+    """What the cells of other instances mean for new ones. beside: uuids of those that they share a host with.
+
+    Raises FleetUnreachableError.
+    """
+    together = {*beside, *(group.members if group is not None and group.policy == "affinity" else ())}
+    only = set(fleet.cells_of(together).values())
+    rather: Mapping[str, int] = {}
+    if group is not None and group.policy in _SOFT:
+        members = Counter(fleet.cells_of(group.members).values())
+        rather = {cell: _SOFT[group.policy] * count for cell, count in members.items()}
+    return CellWish(only, rather)
 
 
 def zones(surveyed: Sequence[CellNodesNow]) -> set[str]:

@@ -1,7 +1,7 @@
 """The fleet registry: which cells there are, and which cell an instance lives in."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from cells.quotas import Quotas
 from cells.server_groups import ServerGroups
 from cells.tables import cells as cells_table
 from cells.tables import failures, instance_mappings
+from cells.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Fleet:
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
         self.failures = FailureStore(database)
+        self._turns = Turns(engine)
 
     def add_cell(
         self, name: str, kind: CellKind, database_url: str, transport_url: str, *, uuid: str | None = None
@@ -138,6 +140,10 @@ class Fleet:
         """Leases that all processes of this fleet respect; see cells.leases."""
         return open_leases(self._engine, purpose)
 
+    def turn(self, *names: str) -> AbstractContextManager[None]:
+        """Work that two must not do at once for any of `names`, whoever they are; see cells.turns."""
+        return self._turns.take(*names)
+
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
         """Say where new instances live, all of them or none; what was said already for the same cell stays.
 
@@ -148,7 +154,7 @@ class Fleet:
         try:
             self._insert_mappings(mappings)
         except IntegrityError:
-            known = self._cells_of([mapping.instance_uuid for mapping in mappings])
+            known = self.cells_of([mapping.instance_uuid for mapping in mappings])
             elsewhere = [
                 mapping.instance_uuid
                 for mapping in mappings
@@ -167,6 +173,13 @@ class Fleet:
                 select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
             ).one_or_none()
         return None if row is None else _mapping(row)
+
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        """The cells of those instances that are known, by their uuids."""
+        columns = instance_mappings.c
+        statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
+        with self._reading() as connection:
+            return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str]) -> None:
         """Of the instances, those that live in this cell are deleted, or about to be."""
@@ -214,12 +227,6 @@ class Fleet:
                     for mapping in mappings
                 ],
             )
-
-    def _cells_of(self, instance_uuids: Sequence[str]) -> dict[str, str]:
-        columns = instance_mappings.c
-        statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
-        with self._reading() as connection:
-            return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

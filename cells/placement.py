@@ -1,21 +1,27 @@
-"""Which host an instance goes to: the emptiest one that may take it and has room.
+"""Which host an instance goes to: of those that may take it and have room the one that its group prefers, then the
+emptiest.
 
 What is taken is claimed in the transaction of the step, under the lock of the node, so that no node is given away
-twice. Alternates and their allocation requests (contracts/nova-selection) come with the scheduler.
+twice, and under that of the group, so that no two of its members break its policy together. Alternates and their
+allocation requests (contracts/nova-selection) come with the scheduler.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from cells.errors import NoValidHostError
 from cells.nodes import Capacity, ComputeNode, read_nodes
-from cells.tables import allocations, compute_nodes, instances
+from cells.server_groups import ServerGroup
+from cells.tables import allocations, compute_nodes, instances, services
+from cells.turns import wait_for_lock
 from query.fields import Record
 
 _RESIZED = "resized"
+_HostsOf = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Wish:
 
     zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
     beside, apart: uuids of instances of the cell that it has to share its host with, or must not.
-    group: a server group: its `policy`, `members` (uuids), and `max_per_host`, of which there may be that many a host.
+    group: the server group that it is a member of.
     """
 
     zone: str | None = None
@@ -33,7 +39,7 @@ class Wish:
     without: Collection[str] = ()
     beside: Collection[str] = ()
     apart: Collection[str] = ()
-    group: Mapping[str, Any] = field(default_factory=dict)
+    group: ServerGroup | None = None
 
 
 def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
@@ -60,14 +66,24 @@ def may_take(node: ComputeNode, wish: Wish) -> bool:
 
 def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, wish: Wish) -> ComputeNode:
     """Choose a node and take up `demand` of it. Raises NoValidHostError."""
-    others = {*wish.beside, *wish.apart, *wish.group.get("members", ())} - {instance_uuid}
-    hosts_of = _hosts_of(connection, others)
+    members: Collection[str] = () if wish.group is None else wish.group.members
+    if wish.group is not None:
+        wait_for_lock(connection, f"server group {wish.group.uuid}")
+    hosts_of = _hosts_of(connection, {*wish.beside, *wish.apart, *members} - {instance_uuid})
+    neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
+
+    def best_first(node: ComputeNode) -> tuple[int, float, int, int]:
+        return (_distance(wish.group, neighbours[node.service.host]), *_emptiest_first(node))
+
     candidates = [
         node
         for node in read_nodes(connection)
-        if may_take(node, wish) and _suits(node.service.host, wish, hosts_of) and demand.fits_into(node.free)
+        if may_take(node, wish)
+        and _suits(node.service.host, wish, hosts_of)
+        and _is_allowed(node.service.host, wish.group, hosts_of, neighbours)
+        and demand.fits_into(node.free)
     ]
-    for node in sorted(candidates, key=_emptiest_first):
+    for node in sorted(candidates, key=best_first):
         # Locked, and looked at again: another claim may have come first.
         connection.execute(select(compute_nodes.c.id).where(compute_nodes.c.id == node.id).with_for_update())
         if demand.fits_into(node.capacity.minus(_used(connection, node.id))):
@@ -113,28 +129,52 @@ def _emptiest_first(node: ComputeNode) -> tuple[float, int, int]:
     return -free, node.instance_count, node.id
 
 
-def _suits(host: str, wish: Wish, hosts_of: Mapping[str, str]) -> bool:
-    if any(hosts_of.get(uuid) != host for uuid in wish.beside) or any(
-        hosts_of.get(uuid) == host for uuid in wish.apart
-    ):
-        return False
-    members = [hosts_of[uuid] for uuid in wish.group.get("members", ()) if uuid in hosts_of]
-    match wish.group.get("policy"):
-        case "affinity":
-            return all(member == host for member in members)
-        case "anti-affinity":
-            return members.count(host) < int(wish.group.get("max_per_host") or 1)
+def _suits(host: str, wish: Wish, hosts_of: _HostsOf) -> bool:
+    return all(host in hosts_of.get(uuid, ()) for uuid in wish.beside) and not any(
+        host in hosts_of.get(uuid, ()) for uuid in wish.apart
+    )
+
+
+def _is_allowed(host: str, group: ServerGroup | None, hosts_of: _HostsOf, neighbours: Mapping[str, int]) -> bool:
+    """Whether a hard policy lets a member go to `host`. neighbours: how many other members each host has."""
+    match group:
+        case ServerGroup(policy="affinity", members=members):
+            return all(host in hosts_of[member] for member in members if member in hosts_of)
+        case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
+            return neighbours.get(host, 0) < (limit or 1)
         case _:
             return True
 
 
-def _hosts_of(connection: Connection, uuids: Collection[str]) -> Mapping[str, str]:
+def _distance(group: ServerGroup | None, neighbours: int) -> int:
+    """How far a host with that many other members is from what a soft policy wants: less is better."""
+    match group:
+        case ServerGroup(policy="soft-affinity"):
+            return -neighbours
+        case ServerGroup(policy="soft-anti-affinity"):
+            return neighbours
+        case _:
+            return 0
+
+
+def _hosts_of(connection: Connection, uuids: Collection[str]) -> _HostsOf:
+    """Where instances of the cell are, and where something is claimed for them: both of a move, and a new one's."""
     if not uuids:
         return {}
-    statement = select(instances.c.uuid, instances.c.host).where(
+    hosts: dict[str, set[str]] = {}
+    where_they_are = select(instances.c.uuid, instances.c.host).where(
         instances.c.uuid.in_(uuids), instances.c.deleted.is_(False), instances.c.host.is_not(None)
     )
-    return {row.uuid: row.host for row in connection.execute(statement)}
+    claimed = (
+        select(allocations.c.instance_uuid, services.c.host)
+        .join_from(allocations, compute_nodes, compute_nodes.c.id == allocations.c.node_id)
+        .join(services, services.c.id == compute_nodes.c.service_id)
+        .where(allocations.c.instance_uuid.in_(uuids))
+    )
+    for statement in (where_they_are, claimed):
+        for uuid, host in connection.execute(statement):
+            hosts.setdefault(uuid, set()).add(host)
+    return hosts
 
 
 def _used(connection: Connection, node_id: int) -> Capacity:

@@ -1,7 +1,7 @@
 """Quotas: how much a project may have, and the check before it gets more.
 
-Two requests that are checked at the same time may both pass and exceed a limit together, by what they ask for and no
-more: as in Nova, a quota is a guard against accidents, and not an account book.
+What is in use is counted and not booked, so who counts and then adds takes the turn of the project, or of the user
+(cells.turns): two requests that pass each other cannot exceed a limit together.
 """
 
 from collections.abc import Mapping

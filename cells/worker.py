@@ -101,7 +101,7 @@ class Worker:
             return
         attempt = connection.begin_nested()
         try:
-            self._advance(Task(job, LockedInstance(connection, self._cell, row), self._clock()))
+            self._advance(Task(job, LockedInstance(connection, self._cell, row), self._clock(), self._fleet))
             attempt.commit()
         except _AWAY:
             raise
@@ -118,7 +118,9 @@ class Worker:
         now = self._clock()
         attempt = connection.begin_nested()
         try:
-            self._fail(Task(job, LockedInstance(connection, self._cell, row), now), ACTIONS[job.action], error)
+            self._fail(
+                Task(job, LockedInstance(connection, self._cell, row), now, self._fleet), ACTIONS[job.action], error
+            )
             attempt.commit()
         except _AWAY:
             raise

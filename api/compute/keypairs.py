@@ -160,8 +160,9 @@ class KeypairHandlers:
 
     def _add(self, request: ComputeRequest, user_id: str, name: str, key: PublicKey) -> Keypair:
         quotas, project_id = self._access.fleet.quotas, request.caller.project_id or ""
-        check(quotas.limits(project_id), quotas.counts(project_id, user_id), {"key_pairs": 1})
-        return self._keypairs.add(user_id, name, key)
+        with self._access.fleet.turn(f"key pairs of user {user_id}"):
+            check(quotas.limits(project_id), quotas.counts(project_id, user_id), {"key_pairs": 1})
+            return self._keypairs.add(user_id, name, key)
 
 
 def _key(wanted: _NewKey) -> tuple[PublicKey, str | None]:

@@ -28,10 +28,10 @@ from api.errors import (
 )
 from cells.accepting import Order
 from cells.errors import ResourceNotFoundError
+from cells.flavors import Flavor
 from cells.model import InstanceRow
 from cells.nodes import ComputeNode
-from cells.quotas import check
-from cells.usage import in_use
+from cells.usage import check_larger_flavor, project_turn
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000
@@ -214,10 +214,18 @@ class ServerActionHandlers:
         return json_answer({"server": item}, 202, {"Location": request.links.of_server(server.uuid)[0]["href"]})
 
     async def _resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
-        parameters = await self._access.ask(partial(self._new_flavor, request, server, content.flavor_ref))
-        values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
-        await self._accept(request, server, _order(request, "resize", values=values, parameters=parameters))
+        await self._access.act(partial(self._accept_resize, request, server, content))
         return empty_answer(202)
+
+    def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> None:
+        """Raises BadRequestError, and QuotaExceededError for a larger flavor than the project may have."""
+        fleet, project_id = self._access.fleet, str(server.row.record["project_id"])
+        flavor = self._new_flavor(request, server, content.flavor_ref)
+        parameters = {"flavor": flavor.payload(), "flavor_number": flavor.number}
+        values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
+        with fleet.turn(project_turn(project_id)):
+            check_larger_flavor(fleet, self._access.native, project_id, server.row.record["flavor"], flavor)
+            server.acceptance.accept(server.uuid, _order(request, "resize", values=values, parameters=parameters))
 
     async def _migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
         host = content.host if isinstance(content, bodies.HostBody) else None
@@ -300,8 +308,8 @@ class ServerActionHandlers:
         except ResourceNotFoundError as error:
             raise BadRequestError("Invalid key_name provided.") from error
 
-    def _new_flavor(self, request: ComputeRequest, server: FoundServer, flavor_id: str) -> dict[str, Any]:
-        """Raises BadRequestError, and QuotaExceededError for a larger one that the project may not have."""
+    def _new_flavor(self, request: ComputeRequest, server: FoundServer, flavor_id: str) -> Flavor:
+        """Raises BadRequestError."""
         caller, fleet, record = request.caller, self._access.fleet, server.row.record
         try:
             flavor = fleet.flavors.find(flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
@@ -311,12 +319,7 @@ class ServerActionHandlers:
             raise BadRequestError("Unable to resize to a disabled flavor.")
         if flavor.flavorid == record["flavor_id"]:
             raise BadRequestError("When resizing, instances must change flavor!")
-        old = record["flavor"] or {"vcpus": 0, "memory_mb": 0}
-        more = {"cores": flavor.vcpus - (old["vcpus"] or 0), "ram": flavor.memory_mb - (old["memory_mb"] or 0)}
-        project_id = str(record["project_id"])
-        if any(amount > 0 for amount in more.values()):
-            check(fleet.quotas.limits(project_id), in_use(fleet, self._access.native, project_id), more)
-        return {"flavor": flavor.payload(), "flavor_number": flavor.number}
+        return flavor
 
     async def _nodes(self, server: FoundServer) -> list[ComputeNode]:
         return list(await self._access.ask(lambda: self._access.native.nodes(server.cell).nodes()))

@@ -16,9 +16,9 @@ from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.new_addresses import addresses_of, check_networks
 from api.compute.routes import Route
-from api.compute.server_create_body import CREATE_SERVER, CreateServer, NewServer
-from api.errors import BadRequestError, ForbiddenError, NotSupportedError
-from cells.choose_cell import CellNodesNow, choose_cell, survey, zones
+from api.compute.server_create_body import CREATE_SERVER, CreateServer, NewServer, decoded
+from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from cells.choose_cell import CellNodesNow, choose_cell, survey, wished_cells, zones
 from cells.errors import ResourceNotFoundError
 from cells.flavors import Flavor
 from cells.model import InstanceRow
@@ -26,10 +26,9 @@ from cells.nodes import ComputeNode
 from cells.placement import Wish, demand_of
 from cells.quotas import check
 from cells.server_groups import ServerGroup
-from cells.usage import check_new_instances
+from cells.usage import check_new_instances, project_turn
 
 _DESCRIPTIONS_SINCE = 19
-_MAX_FILES, _MAX_PATH, _MAX_CONTENT = 5, 255, 10_240
 _PASSWORD_LENGTH = 12
 _PASSWORD_LETTERS = string.ascii_letters + string.digits
 _DEFAULT_GROUPS = ["default"]
@@ -90,27 +89,35 @@ class ServerCreation:
             raise ForbiddenError("os_compute_api:servers:create")
         flavor = self._flavor(request, server.flavor_ref)
         _check_sources(server, count)
-        check(fleet.quotas.limits(project_id), {}, {"metadata_items": len(server.metadata)})
+        limits = fleet.quotas.limits(project_id)
+        check(limits, {}, {"metadata_items": len(server.metadata)})
+        _check_files(server, limits)
         keypairs = self._keypairs(request, server.key_name)
-        group = self._group(request, wanted.scheduler_hints)
+        group_uuid = _group_of(wanted.scheduler_hints)
         surveyed = survey(native, self._access.timeout_s)
+        if not surveyed:
+            raise NotSupportedError("This fleet has no native cell that could take a new server.")
         _check_place(place, surveyed)
-        check_new_instances(fleet, native, project_id, flavor, count)
         common = _common_values(request, wanted, flavor, place) | {
             "keypairs": keypairs,
-            "server_groups": [] if group is None else [group.uuid],
+            "server_groups": [] if group_uuid is None else [group_uuid],
         }
         values = [_own_values(server, common, number, count) for number in range(count)]
-        uuids = [str(each["uuid"]) for each in values]
-        parameters = _parameters(place, group, uuids, count)
+        parameters = {"host": place.host, "node": place.node, "count": count}
         wish = Wish(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
-        cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count)
-        if cell is None:
-            raise NotSupportedError("This fleet has no native cell that could take a new server.")
-        if group is not None:
-            limit = fleet.quotas.limits(project_id)["server_group_members"]
-            fleet.server_groups.add_members(group.uuid, uuids, limit=limit)
-        return native.acceptance(fleet, cell).create(values, parameters, request.origin)
+        # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
+        turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
+        with fleet.turn(*turns):
+            group = self._group(request, group_uuid)
+            check_new_instances(fleet, native, project_id, flavor, count)
+            cells = wished_cells(fleet, group, wanted.same_hosts)
+            cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count, cells)
+            if cell is None:
+                raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
+            if group is not None:
+                uuids = [str(each["uuid"]) for each in values]
+                fleet.server_groups.add_members(group.uuid, uuids, limit=limits["server_group_members"])
+            return native.acceptance(fleet, cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
         caller = request.caller
@@ -132,14 +139,12 @@ class ServerCreation:
         except ResourceNotFoundError as error:
             raise BadRequestError("Invalid key_name provided.") from error
 
-    def _group(self, request: ComputeRequest, hints: Mapping[str, Any]) -> ServerGroup | None:
-        hint = hints.get("group")
-        uuid = hint[0] if isinstance(hint, list) and hint else hint
-        if not uuid:
+    def _group(self, request: ComputeRequest, uuid: str | None) -> ServerGroup | None:
+        if uuid is None:
             return None
         project_id = None if request.caller.is_admin else request.caller.project_id
         try:
-            return self._access.fleet.server_groups.find(str(uuid), project_id=project_id)
+            return self._access.fleet.server_groups.find(uuid, project_id=project_id)
         except ResourceNotFoundError as error:
             raise BadRequestError(f"Instance group {uuid} could not be found.") from error
 
@@ -170,7 +175,7 @@ def _place(server: NewServer) -> _Place:
 
 
 def _check_sources(server: NewServer, count: int) -> None:
-    """Raises BadRequestError, ForbiddenError (files) and NotSupportedError (volumes)."""
+    """Raises BadRequestError and NotSupportedError (volumes)."""
     if server.block_device_mapping and server.block_device_mapping_v2:
         raise BadRequestError("Using different block_device_mapping syntaxes is not allowed in the same request.")
     check_block_devices(server.block_device_mapping_v2, server.image_ref)
@@ -179,11 +184,27 @@ def _check_sources(server: NewServer, count: int) -> None:
     if not server.image_ref:
         raise BadRequestError("Invalid imageRef provided.")
     check_networks(server.networks, count)
+
+
+def _check_files(server: NewServer, limits: Mapping[str, int]) -> None:
+    """Raises QuotaExceededError."""
     files = server.later("personality") or []
-    if len(files) > _MAX_FILES or any(
-        len(file.path) > _MAX_PATH or len(file.contents) * 3 // 4 > _MAX_CONTENT for file in files
-    ):
-        raise ForbiddenError("injected_files")
+    check(limits, {}, {"injected_files": len(files)})
+    for file in files:
+        check(
+            limits,
+            {},
+            {
+                "injected_file_path_bytes": len(file.path.encode()),
+                "injected_file_content_bytes": len(decoded(file.contents)),
+            },
+        )
+
+
+def _group_of(hints: Mapping[str, Any]) -> str | None:
+    hint = hints.get("group")
+    uuid = hint[0] if isinstance(hint, list) and hint else hint
+    return str(uuid) if uuid else None
 
 
 def _check_place(place: _Place, surveyed: Sequence[CellNodesNow]) -> None:
@@ -240,18 +261,6 @@ def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count
     }
     hostname = server.later("hostname")
     return values if hostname is None else {**values, "hostname": hostname}
-
-
-def _parameters(place: _Place, group: ServerGroup | None, uuids: Sequence[str], count: int) -> dict[str, Any]:
-    """What the steps of the creation need to know."""
-    parameters: dict[str, Any] = {"host": place.host, "node": place.node, "count": count}
-    if group is not None:
-        parameters["group"] = {
-            "policy": group.policy,
-            "members": [*group.members, *uuids],
-            "max_per_host": group.max_server_per_host,
-        }
-    return parameters
 
 
 def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:

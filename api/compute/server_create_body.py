@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, Literal
 
@@ -35,10 +36,14 @@ def _is_address(text: str) -> str:
     return _is_ipv6(text) if ":" in text else _is_ipv4(text)
 
 
+def decoded(text: str) -> bytes:
+    """What base64 `text` stands for. Lenient about characters that are none of base64, as Nova is."""
+    return base64.b64decode(text)
+
+
 def is_base64(text: str) -> str:
-    """Lenient about characters that are none of base64, as Nova is."""
     try:
-        base64.b64decode(text)
+        decoded(text)
     except (binascii.Error, ValueError):
         raise PydanticCustomError("not_base64", "is not base64") from None
     return text
@@ -179,6 +184,12 @@ class CreateServer(RequestModel):
     def scheduler_hints(self) -> dict[str, Any]:
         hints = self.hints or self.legacy_hints
         return {} if hints is None else hints.model_dump(exclude_unset=True)
+
+    @property
+    def same_hosts(self) -> Collection[str]:
+        """Uuids of the servers with which the new ones share a host."""
+        hint = self.scheduler_hints.get("same_host") or []
+        return [hint] if isinstance(hint, str) else hint
 
 
 def _fields_of(minor: int) -> dict[str, Any]:

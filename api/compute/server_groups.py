@@ -17,6 +17,7 @@ from api.compute.routes import Route
 from api.errors import BadRequestError, ForbiddenError
 from cells.quotas import check
 from cells.server_groups import ServerGroup
+from cells.usage import project_turn
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64
@@ -111,14 +112,15 @@ class ServerGroupHandlers:
         caller, quotas = request.caller, self._access.fleet.quotas
         if caller.project_id is None:
             raise ForbiddenError("os_compute_api:os-server-groups:create")
-        check(quotas.limits(caller.project_id), quotas.counts(caller.project_id), {"server_groups": 1})
-        return self._groups.create(
-            name,
-            policy,
-            project_id=caller.project_id,
-            user_id=caller.user_id,
-            max_server_per_host=limit,
-        )
+        with self._access.fleet.turn(project_turn(caller.project_id)):
+            check(quotas.limits(caller.project_id), quotas.counts(caller.project_id), {"server_groups": 1})
+            return self._groups.create(
+                name,
+                policy,
+                project_id=caller.project_id,
+                user_id=caller.user_id,
+                max_server_per_host=limit,
+            )
 
 
 def _policy(wanted: _GroupUntil14 | _GroupUntil63 | _GroupSince64) -> tuple[str, int | None]:

@@ -65,6 +65,17 @@ class Api:
     ) -> httpx.Response:
         return self._runner.run(self._client.request(method, url, headers=headers, **content))
 
+    def at_once(
+        self, count: int, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any
+    ) -> Sequence[httpx.Response]:
+        """The answers to the same request, made `count` times before the first answer is there."""
+
+        async def send_all() -> Sequence[httpx.Response]:
+            requests = (self._client.request(method, url, headers=headers, **content) for _ in range(count))
+            return await asyncio.gather(*requests)
+
+        return self._runner.run(send_all())
+
     def send(
         self,
         method: str,

@@ -226,6 +226,58 @@ def test_quota_is_a_matter_of_permission(api: Api, fleet: ComputeFleet) -> None:
     assert post(api, {"metadata": {f"k{number}": "v" for number in range(129)}}).status_code == 403
 
 
+def test_quota_holds_for_requests_that_come_at_once(api: Api, fleet: ComputeFleet) -> None:
+    fleet.fleet.quotas.set_limits("green", {"instances": 2, "server_groups": 1})
+    caller = {"X-Roles": "member", "X-Project-Id": "green", "X-User-Id": "gus"}
+    group = {"server_group": {"name": "group", "policies": ["affinity"]}}
+    for url, accepted, limit, body in (
+        ("/v2.1/servers", 202, 2, {"server": MINIMAL}),
+        ("/v2.1/os-server-groups", 200, 1, group),
+    ):
+        answers = api.at_once(6, "POST", url, caller, json=body)
+        assert sorted(answer.status_code for answer in answers) == [accepted] * limit + [403] * (6 - limit)
+
+
+def test_pending_resize_counts_against_the_quota(api: Api, fleet: ComputeFleet) -> None:
+    caller = {"X-Roles": "member", "X-Project-Id": "teal"}
+    server_id = post(api, {}, caller=caller).json()["server"]["id"]
+    fleet.work()
+    used = api.get("/v2.1/limits", caller).json()["limits"]["absolute"]["totalCoresUsed"]
+    larger = api.get("/v2.1/flavors/3", caller).json()["flavor"]["vcpus"]
+    assert larger > used
+    url = f"/v2.1/servers/{server_id}/action"
+    assert api.request("POST", url, caller, json={"resize": {"flavorRef": "3"}}).status_code == 202
+    for _ in ("accepted", "carried out"):
+        assert api.get("/v2.1/limits", caller).json()["limits"]["absolute"]["totalCoresUsed"] == larger
+        fleet.work()
+
+
+def test_members_that_belong_together_go_to_the_cell_of_the_first(api: Api, fleet: ComputeFleet) -> None:
+    """Though another cell has more room after it."""
+    beside = fleet.fleet.server_groups.create("beside", "affinity", project_id="red", user_id="ada")
+    ids = [post(api, {}, hints={"group": beside.uuid}).json()["server"]["id"] for _ in range(4)]
+    fleet.work()
+    shown = [show(api, server_id) for server_id in ids]
+    assert {server["status"] for server in shown} == {"ACTIVE"}
+    [host] = {server["OS-EXT-SRV-ATTR:host"] for server in shown}
+    same = post(api, {}, hints={"same_host": ids[0]}).json()["server"]["id"]
+    fleet.work()
+    assert show(api, same)["OS-EXT-SRV-ATTR:host"] == host
+
+
+def test_soft_policies_are_preferences(api: Api, fleet: ComputeFleet) -> None:
+    for policy, hosts in (("soft-affinity", 1), ("soft-anti-affinity", 2)):
+        group = fleet.fleet.server_groups.create(policy, policy, project_id="red", user_id="ada")
+        ids = [
+            post(api, {"availability_zone": "north"}, hints={"group": group.uuid}).json()["server"]["id"]
+            for _ in range(3)
+        ]
+        fleet.work()
+        shown = [show(api, server_id) for server_id in ids]
+        assert [server["status"] for server in shown] == ["ACTIVE"] * 3
+        assert len({server["OS-EXT-SRV-ATTR:host"] for server in shown}) == hosts
+
+
 def test_reader_may_not_create_change_or_delete(api: Api, fleet: ComputeFleet) -> None:
     server_id = create(api, fleet)
     assert post(api, {}, caller=READER).status_code == 403

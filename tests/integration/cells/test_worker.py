@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -150,3 +152,25 @@ def test_migrations_are_listed_newest_first_page_by_page(acting: ActingCell) -> 
     assert [found.id for found in log.page(MigrationQuery(instance_uuid=first), 10)] == [older.id]
     acting.do(first, "confirmResize")
     assert [found.status for found in log.page(MigrationQuery(instance_uuid=first), 10)] == ["confirmed"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "states", "hosts"),
+    [("affinity", {"active": 6}, 1), ("anti-affinity", {"active": 2, "error": 4}, 2)],
+)
+def test_policy_of_a_group_holds_however_many_workers_choose_hosts(
+    acting: ActingCell, fleet: Fleet, policy: str, states: Mapping[str, int], hosts: int
+) -> None:
+    group = fleet.server_groups.create("group", policy, project_id="demo", user_id="ada")
+    values = [{"project_id": "demo", "flavor": FLAVOR, "server_groups": [group.uuid]}] * 6
+    uuids = [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]
+    fleet.server_groups.add_members(group.uuid, uuids, limit=10)
+    workers = [Worker(acting.engine, fleet, acting.cell) for _ in range(3)]
+
+    def work(worker: Worker) -> None:
+        wait_until(lambda: not worker.run_once() and not count_rows(acting, jobs), timeout_s=60)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, workers))
+    assert Counter(acting.state(uuid)[0] for uuid in uuids) == states
+    assert len(acting.used()) == hosts

@@ -286,6 +286,19 @@ def test_evacuation_leaves_the_host_that_is_down(acting: ActingCell) -> None:
     assert acting.used() == {"host2": 1}
 
 
+def test_moves_keep_to_the_policy_of_the_group(acting: ActingCell, fleet: Fleet) -> None:
+    group = fleet.server_groups.create("apart", "anti-affinity", project_id="demo", user_id="ada")
+    first = acting.instance(server_groups=[group.uuid])
+    second = acting.instance(server_groups=[group.uuid], host="host2", node="host2.example.org")
+    fleet.server_groups.add_members(group.uuid, [first, second], limit=2)
+    acting.do(first, "migrate")
+    assert "No valid host" in acting.record(first)["fault"]["message"]
+    assert acting.used() == {"host1": 1, "host2": 1}
+    fleet.server_groups.delete(group.uuid, project_id=None)
+    acting.do(first, "migrate")
+    assert acting.record(first)["host"] == "host2"
+
+
 def test_deletion_gives_up_what_is_under_way(acting: ActingCell) -> None:
     uuid = acting.instance()
     acting.accept(uuid, "resize", flavor=BIGGER, flavor_number=2)
