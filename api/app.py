@@ -58,16 +58,20 @@ class ApiParts:
 def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`; its `state.lister` holds the safe-connect flag."""
     lister = InstanceLister(parts.cells, parts.fleet.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+    access = FleetAccess(
+        parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit, parts.cells.treat_as_hanging
+    )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         lister.close()
+        access.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
     metrics = ApiMetrics(parts.other_metrics)
-    _add_compute_routes(app, parts, lister, metrics)
+    _add_compute_routes(app, parts, lister, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.
         prefix = parts.api.compute_link_prefix
@@ -81,12 +85,13 @@ def create_app(parts: ApiParts) -> FastAPI:
     return app
 
 
-def _add_compute_routes(app: FastAPI, parts: ApiParts, lister: InstanceLister, metrics: ApiMetrics) -> None:
+def _add_compute_routes(
+    app: FastAPI, parts: ApiParts, lister: InstanceLister, metrics: ApiMetrics, access: FleetAccess
+) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
     prefix = parts.api.compute_link_prefix
     door = Door(parts.identity, prefix)
     versions = VersionDocuments(door, prefix)
-    access = FleetAccess(parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit)
     servers = ServerHandlers(
         lister,
         parts.cells,

@@ -10,11 +10,11 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.listing.list_instances import NOBODY, InstanceLister
+from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import Cell
+from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
 
 _log = structlog.get_logger(__name__)
@@ -42,7 +42,9 @@ class HealthEndpoints:
             _log.warning("not_ready", reason=error.reason)
             return _json(503, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
         answers = await asyncio.gather(*(self._is_up(cell) for cell in cells))
-        states = {cell.name: "ok" if is_up else "down" for cell, is_up in zip(cells, answers, strict=True)}
+        hanging = self._reader.hanging()
+        down = {cell.uuid: "hangs" if cell.uuid in hanging else "down" for cell in cells}
+        states = {cell.name: "ok" if is_up else down[cell.uuid] for cell, is_up in zip(cells, answers, strict=True)}
         if cells and not any(answers) and index != "ok":
             status = "unavailable"
         else:
@@ -59,10 +61,10 @@ class HealthEndpoints:
         try:
             progress = await self._lister.progress() or {}
         except IndexerError as error:
-            self._lister.safe_connect.trip(error)
+            self._lister.index_failed(error)
             progress = {}
         known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
-        self._metrics.show_cells(names)
+        self._metrics.show_cells(names, self._reader.hanging())
         self._metrics.show_progress(
             {uuid: cell.watermark for uuid, cell in known.items()},
             {uuid: self._lister.age_s(cell) for uuid, cell in known.items()},
@@ -75,7 +77,7 @@ class HealthEndpoints:
         try:
             progress = await self._lister.progress()
         except IndexerError as error:
-            self._lister.safe_connect.trip(error)
+            self._lister.index_failed(error)
             progress = None
         if not self._lister.uses_index:
             return "off"

@@ -1,6 +1,6 @@
 """What is counted and timed of the faces; a registry of their own, so that several apps can live in one process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -47,6 +47,12 @@ class ApiMetrics:
             ["cell", "name"],
             registry=self._registry,
         )
+        self._cell_hangs = Gauge(
+            "fleetlight_cell_hangs",
+            "1 while a cell hangs and is not asked before a probe was answered, else 0.",
+            ["cell"],
+            registry=self._registry,
+        )
         self._age = Gauge(
             "fleetlight_api_index_age_seconds",
             "Age of what the index has of a cell.",
@@ -62,11 +68,13 @@ class ApiMetrics:
     def show_safe_connect(self, *, is_tripped: bool) -> None:
         self._index_avoided.set(is_tripped)
 
-    def show_cells(self, names: Mapping[str, str]) -> None:
-        """The name of each cell by its uuid; cells that are not named any more disappear."""
+    def show_cells(self, names: Mapping[str, str], hanging: Collection[str]) -> None:
+        """The name of each cell by its uuid, and which of them hang; cells that are not named any more disappear."""
         self._cell_info.clear()
+        self._cell_hangs.clear()
         for uuid, name in names.items():
             self._cell_info.labels(uuid, name).set(1)
+            self._cell_hangs.labels(uuid).set(uuid in hanging)
 
     def show_progress(self, watermarks: Mapping[str, int], ages_s: Mapping[str, float]) -> None:
         """Watermark and age of the index by uuid of the cell; cells that are not among them any more disappear."""

@@ -36,7 +36,9 @@ class SearchSettings(BaseModel):
     enabled: off unless somebody runs an indexer.
     staleness_limit_s: a cell that the index follows by no less than this is asked itself.
     retry_after_s: an index that failed is probed in the background this long after; None: not before a restart.
-    cell_timeout_s: what one cell may cost a request.
+    index_patience_s: a request that the index has not answered by then is answered by the cells.
+    cell_timeout_s: what one cell may cost a request; one that is silent for so long is then treated as down until a
+        probe in the background was answered.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,6 +46,7 @@ class SearchSettings(BaseModel):
     enabled: bool = False
     staleness_limit_s: float = Field(default=5.0, gt=0)
     retry_after_s: float | None = Field(default=None, gt=0)
+    index_patience_s: float = Field(default=1.0, gt=0)
     cell_timeout_s: float = Field(default=5.0, gt=0, le=60)
 
 

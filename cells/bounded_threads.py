@@ -19,13 +19,17 @@ class AllThreadsHangError(Exception):
 
 
 class BoundedThreads:
-    """threads: calls that run at the same time; more wait, inside their deadline. name: of the threads."""
+    """threads: calls that run at the same time; more wait, inside their deadline. name: of the threads.
 
-    def __init__(self, threads: int, name: str) -> None:
+    patience_s: no call counts as one that hangs before it has been under way that long, however short its deadline.
+    """
+
+    def __init__(self, threads: int, name: str, *, patience_s: float = 0.0) -> None:
         self._threads = threads
+        self._patience_s = patience_s
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._guard = threading.Lock()
-        self._deadlines: dict[object, float] = {}
+        self._hang_from: dict[object, float] = {}
 
     async def run(self, call: Callable[[], T], timeout_s: float) -> T:
         """What `call` returns or raises; raises TimeoutError after `timeout_s`, and AllThreadsHangError at once.
@@ -34,7 +38,8 @@ class BoundedThreads:
         """
         if self._hanging() >= self._threads:
             raise AllThreadsHangError
-        answer: Future[T] = self._executor.submit(self._run, call, time.monotonic() + timeout_s)
+        hangs_from = time.monotonic() + max(timeout_s, self._patience_s)
+        answer: Future[T] = self._executor.submit(self._run, call, hangs_from)
         return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
 
     def close(self, last: Callable[[], object]) -> None:
@@ -42,17 +47,17 @@ class BoundedThreads:
         self._executor.submit(last)
         self._executor.shutdown(wait=False)
 
-    def _run(self, call: Callable[[], T], deadline: float) -> T:
+    def _run(self, call: Callable[[], T], hangs_from: float) -> T:
         token = object()
         with self._guard:
-            self._deadlines[token] = deadline
+            self._hang_from[token] = hangs_from
         try:
             return call()
         finally:
             with self._guard:
-                del self._deadlines[token]
+                del self._hang_from[token]
 
     def _hanging(self) -> int:
         now = time.monotonic()
         with self._guard:
-            return sum(deadline < now for deadline in self._deadlines.values())
+            return sum(moment < now for moment in self._hang_from.values())

@@ -1,23 +1,15 @@
-"""Which cell new instances go to: the one with the most room for them, of those that answer in time."""
+"""Which cell new instances go to: the one with the most room for them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-import structlog
-
-from cells.errors import CellUnreachableError
 from cells.fleet import Fleet
 from cells.model import Cell
-from cells.native_cells import NativeCells
 from cells.nodes import Capacity, ComputeNode
 from cells.placement import Wish, may_take
 from cells.server_groups import ServerGroup
 
-_log = structlog.get_logger(__name__)
-
-_MOST_AT_ONCE = 16
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 
 
@@ -27,33 +19,6 @@ class CellNodesNow:
 
     cell: Cell
     nodes: Sequence[ComputeNode]
-
-
-def survey(native: NativeCells, timeout_s: float) -> Sequence[CellNodesNow]:
-    """The nodes of every cell that is enabled and answers in time, in the order of the registry.
-
-    Raises FleetUnreachableError.
-    """
-    cells = [cell for cell in native.cells() if not cell.disabled]
-    if not cells:
-        return []
-    threads = ThreadPoolExecutor(min(_MOST_AT_ONCE, len(cells)), thread_name_prefix="survey")
-    try:
-        asked = {cell.uuid: threads.submit(_nodes, native, cell) for cell in cells}
-        wait(asked.values(), timeout_s)
-        found = []
-        for cell in cells:
-            answer = asked[cell.uuid]
-            try:
-                if answer.done():
-                    found.append(CellNodesNow(cell, answer.result()))
-                else:
-                    _log.warning("survey.cell_unreachable", cell=cell.name, reason=f"no answer within {timeout_s:g} s")
-            except CellUnreachableError as error:
-                _log.warning("survey.cell_unreachable", cell=cell.name, reason=error.reason)
-        return found
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +69,6 @@ def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str
 def zones(surveyed: Sequence[CellNodesNow]) -> set[str]:
     """The availability zones that have a host which may take new instances."""
     return {node.service.availability_zone for now in surveyed for node in now.nodes if node.is_available}
-
-
-def _nodes(native: NativeCells, cell: Cell) -> Sequence[ComputeNode]:
-    return native.nodes(cell).nodes()
 
 
 def _how_many(free: Capacity, demand: Capacity) -> int:

@@ -1,6 +1,6 @@
 """Asking many cells at once, each within a deadline, so that a cell that hangs holds up nobody else.
 
-Adapters block, so each cell has a few threads of its own (cells.bounded_threads).
+Adapters block, so each cell has a few threads of its own, and one that hangs is waited for once (cells.guarded_cell).
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import structlog
 
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import Cell, CellAdapter, InstanceRow
+from cells.errors import FleetUnreachableError, UnknownCellError
+from cells.guarded_cell import GuardedCell
+from cells.model import NOBODY, Cell, CellAdapter, InstanceRow
 from query.page import PageRequest
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ class CellPool:
     open_adapter: `cells.adapters.open_adapter`; raises CellUnreachableError for a cell that cannot be asked at all.
     threads_per_cell: questions that one cell answers at the same time; more wait, inside their deadline.
     list_timeout_s: how long a caller waits for the registry.
+    patience_s, probe_interval_s: see GuardedCell.
     """
 
     def __init__(
@@ -39,10 +40,14 @@ class CellPool:
         threads_per_cell: int = 3,
         refresh_interval_s: float = 10.0,
         list_timeout_s: float = 2.0,
+        patience_s: float = 5.0,
+        probe_interval_s: float = 1.0,
     ) -> None:
         self._list_cells = list_cells
         self._open_adapter = open_adapter
-        self._threads_per_cell = threads_per_cell
+        self._open_guarded = partial(
+            GuardedCell, threads=threads_per_cell, patience_s=patience_s, probe_interval_s=probe_interval_s
+        )
         self._refresh_interval_s = refresh_interval_s
         self._lines: dict[str, _Line] = {}
         self._refreshed_at = float("-inf")
@@ -72,6 +77,15 @@ class CellPool:
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         """One instance of one cell (see CellAdapter.find); raises as `read_page` does."""
         return await self._ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
+
+    def hanging(self) -> frozenset[str]:
+        """The uuids of cells that are treated as down, without being asked, until a probe was answered."""
+        return frozenset(uuid for uuid, line in self._lines.items() if line.hangs)
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
+        """Ask that cell nothing until a probe was answered; somebody found out by other ways that it hangs."""
+        if cell_uuid in self._lines:
+            self._lines[cell_uuid].treat_as_hanging(reason)
 
     async def close(self) -> None:
         """Let go of the cells; does not wait for one that hangs."""
@@ -114,32 +128,36 @@ class CellPool:
             if line is not None and line.cell == cell:
                 self._lines[cell.uuid] = previous.pop(cell.uuid)
             else:
-                self._lines[cell.uuid] = _Line(cell, partial(self._open_adapter, cell), self._threads_per_cell)
+                self._lines[cell.uuid] = _Line(cell, partial(self._open_adapter, cell), self._open_guarded)
         for line in previous.values():
             line.close()
 
 
 class _Line:
-    """The connection to one cell: its adapter, opened at the first question, and its threads."""
+    """The connection to one cell: its adapter, opened at the first question, and what guards it."""
 
-    def __init__(self, cell: Cell, open_adapter: Callable[[], CellAdapter], threads: int) -> None:
+    def __init__(
+        self, cell: Cell, open_adapter: Callable[[], CellAdapter], open_guarded: Callable[..., GuardedCell]
+    ) -> None:
         self.cell = cell
         self._open = open_adapter
-        self._threads = BoundedThreads(threads, f"cell-{cell.name}")
+        self._guarded = open_guarded(cell.name, lambda: self._opened().find(NOBODY))
         self._adapter: CellAdapter | None = None
         self._opening = threading.Lock()
 
+    @property
+    def hangs(self) -> bool:
+        return self._guarded.hangs
+
+    def treat_as_hanging(self, reason: str) -> None:
+        self._guarded.treat_as_hanging(reason)
+
     async def ask(self, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        try:
-            return await self._threads.run(lambda: question(self._opened()), timeout_s)
-        except AllThreadsHangError:
-            raise CellUnreachableError(self.cell.name, "earlier questions still wait for an answer") from None
-        except TimeoutError:
-            raise CellUnreachableError(self.cell.name, f"no answer within {timeout_s:g} s") from None
+        return await self._guarded.ask(lambda: question(self._opened()), timeout_s)
 
     def close(self) -> None:
         # Behind the questions that wait already; connections of those that run are closed when they come back.
-        self._threads.close(self._close_adapter)
+        self._guarded.close(self._close_adapter)
 
     def _opened(self) -> CellAdapter:
         with self._opening:

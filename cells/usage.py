@@ -1,6 +1,11 @@
-"""How much of the fleet a project takes up."""
+"""How much of the fleet a project takes up.
 
-from collections.abc import Mapping
+The fleet database counts instances; their cores and memory are known by the cells alone, so of a cell that is down they
+do not count.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,22 +24,35 @@ from cells.tables import instances, jobs
 _log = structlog.get_logger(__name__)
 
 
-def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """cores: virtual processors. ram: MiB of memory."""
+
+    cores: int
+    ram: int
+
+
+def in_use(
+    fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None, *, down: Collection[str] = ()
+) -> dict[str, int]:
     """What counts against the quotas of a project, by resource (cells.quotas.DEFAULTS).
 
-    Of a cell that is down, the instances count and their cores and memory do not: nobody else knows them.
-    Raises FleetUnreachableError.
+    down: uuids of cells that are not asked. Raises FleetUnreachableError.
     """
-    used = fleet.quotas.counts(project_id, user_id) | {"cores": 0, "ram": 0}
+    sizes = []
     for cell in native.cells():
+        if cell.uuid in down:
+            continue
         try:
-            cores, ram = _sizes(native.engine(cell), cell, project_id)
+            sizes.append(size_in(native.engine(cell), cell, project_id))
         except CellUnreachableError as error:
             _log.warning("usage.cell_unreachable", cell=cell.name, reason=error.reason)
-            continue
-        used["cores"] += cores
-        used["ram"] += ram
-    return used
+    return with_sizes(fleet.quotas.counts(project_id, user_id), sizes)
+
+
+def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, int]:
+    """What counts against the quotas, by resource, from what the fleet database and the cells know."""
+    return {**counts, "cores": sum(size.cores for size in sizes), "ram": sum(size.ram for size in sizes)}
 
 
 def project_turn(project_id: str) -> str:
@@ -42,27 +60,41 @@ def project_turn(project_id: str) -> str:
     return f"quotas of project {project_id}"
 
 
-def check_new_instances(fleet: Fleet, native: NativeCells, project_id: str, flavor: Flavor, count: int) -> None:
-    """Raise QuotaExceededError when the project may not have `count` more instances of `flavor`."""
+def check_new_instances(
+    fleet: Fleet, native: NativeCells, project_id: str, flavor: Flavor, count: int, *, down: Collection[str] = ()
+) -> None:
+    """Raise QuotaExceededError when the project may not have `count` more instances of `flavor`. down: see in_use."""
     requested = {"instances": count, "cores": count * flavor.vcpus, "ram": count * flavor.memory_mb}
-    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
+    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), requested)
 
 
 def check_larger_flavor(
-    fleet: Fleet, native: NativeCells, project_id: str, old: Mapping[str, Any] | None, flavor: Flavor
+    fleet: Fleet,
+    native: NativeCells,
+    project_id: str,
+    old: Mapping[str, Any] | None,
+    flavor: Flavor,
+    *,
+    down: Collection[str] = (),
 ) -> None:
-    """Raise QuotaExceededError when an instance of flavor `old` (Nova's FlavorPayload) may not get `flavor` instead."""
+    """Raise QuotaExceededError when an instance of flavor `old` (Nova's FlavorPayload) may not get `flavor` instead.
+
+    down: see in_use.
+    """
     had = old or {}
     more = {
         "cores": flavor.vcpus - (had.get("vcpus") or 0),
         "ram": flavor.memory_mb - (had.get("memory_mb") or 0),
     }
     if any(amount > 0 for amount in more.values()):
-        check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), more)
+        check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), more)
 
 
-def _sizes(engine: Engine, cell: Cell, project_id: str) -> tuple[int, int]:
-    """Virtual processors and MiB of memory of the instances that are there, and of what they are about to become."""
+def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
+    """The size of a project's instances in one cell, and of what they are about to become.
+
+    Raises CellUnreachableError.
+    """
     flavor = instances.c.flavor
     statement = select(
         func.coalesce(func.sum(flavor["vcpus"].as_integer()), 0),
@@ -79,4 +111,4 @@ def _sizes(engine: Engine, cell: Cell, project_id: str) -> tuple[int, int]:
             now, later = row.flavor or {}, row.parameters["flavor"]
             cores += max(0, later["vcpus"] - (now.get("vcpus") or 0))
             ram += max(0, later["memory_mb"] - (now.get("memory_mb") or 0))
-    return cores, ram
+    return Size(cores, ram)

@@ -82,6 +82,7 @@ async def _serve(
         fleet.cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
         refresh_interval_s=settings.fleet.cells_refresh_interval_s,
+        patience_s=settings.search.cell_timeout_s,
     )
     native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
     searcher = open_searcher(settings.index) if settings.search.enabled else None

@@ -1,21 +1,31 @@
-"""How handlers ask the fleet database and the cells that can be changed, which both block."""
+"""How handlers ask the fleet database and the cells that can be changed, which both block.
+
+Each has threads of its own: a cell that hangs takes none from the fleet database and from other cells.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 import structlog
 
 from api.listing.sources import ask_fleet
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.errors import CellUnreachableError
 from cells.fleet import Fleet
-from cells.model import Cell
+from cells.guarded_cell import GuardedCell
+from cells.model import NOBODY, Cell
 from cells.native_cells import NativeCells
+from cells.usage import size_in, with_sizes
 
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
+_THREADS_PER_CELL = 4
+_CHANGING_THREADS = 8
+_PROBE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +43,79 @@ class OfCells(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class FleetAccess:
-    """timeout_s: what a question may cost a request. max_limit: the largest page."""
+    """timeout_s: what a question may cost a request. max_limit: the largest page.
+
+    on_hang: told uuid and reason of a cell that is found hanging, so that lists need not find out for themselves.
+    """
 
     fleet: Fleet
     native: NativeCells
     timeout_s: float
     max_limit: int
+    on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
+    _guarded: dict[str, GuardedCell] = field(default_factory=dict)
+    _changing: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
+    )
 
-    async def act(self, change: Callable[[], T]) -> T:
-        """What a `change` that blocks returns. It is waited for: nobody could say whether a late one was made."""
-        return await asyncio.to_thread(change)
+    async def act(self, cell: Cell, change: Callable[[], T]) -> T:
+        """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
+        return await self._guard(cell).act(change)
+
+    async def act_anywhere(self, change: Callable[[], T]) -> T:
+        """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
+        return await asyncio.get_running_loop().run_in_executor(self._changing, change)
+
+    def hanging(self) -> Collection[str]:
+        """The uuids of cells that are not asked, because they hang."""
+        return [uuid for uuid, guarded in self._guarded.items() if guarded.hangs]
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The answer to a `question` that blocks, in another thread. Raises FleetUnreachableError when it is late."""
+        """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""
         return await ask_fleet(question, self.timeout_s)
+
+    async def ask_cell(self, cell: Cell, question: Callable[[], T]) -> T:
+        """The answer of a native cell to a `question` that blocks. Raises CellUnreachableError when it is late, and at
+        once while the cell hangs.
+        """
+        return await self._guard(cell).ask(question, self.timeout_s)
 
     async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
         """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
         cells = await self.ask(self.native.cells)
-        asked = await asyncio.gather(*(self._ask_cell(cell, question) for cell in cells))
+        asked = await asyncio.gather(*(self._ask_one(cell, question) for cell in cells))
         answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
         down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
         return OfCells(answers, down)
 
-    async def _ask_cell(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:
+    async def in_use(self, project_id: str) -> dict[str, int]:
+        """What counts against the quotas of a project, by resource (cells.usage). Raises FleetUnreachableError."""
+        counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
+        sizes = await self.ask_cells(lambda cell: size_in(self.native.engine(cell), cell, project_id))
+        return with_sizes(counted, [size for _, size in sizes.answers])
+
+    def close(self) -> None:
+        """Let go of the threads; does not wait for a cell that hangs."""
+        self._changing.shutdown(wait=False)
+        for guarded in self._guarded.values():
+            guarded.close()
+
+    async def _ask_one(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:
         try:
-            return (await self.ask(lambda: question(cell)),)
-        except (CellUnreachableError, FleetUnreachableError) as error:
+            return (await self.ask_cell(cell, lambda: question(cell)),)
+        except CellUnreachableError as error:
             _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
             return None
+
+    def _guard(self, cell: Cell) -> GuardedCell:
+        guarded = self._guarded.get(cell.uuid)
+        if guarded is None:
+            guarded = self._guarded[cell.uuid] = GuardedCell(
+                cell.name,
+                partial(self.native.find, cell, NOBODY),
+                threads=_THREADS_PER_CELL,
+                patience_s=self.timeout_s,
+                probe_interval_s=_PROBE_INTERVAL_S,
+                on_hang=partial(self.on_hang, cell.uuid),
+            )
+        return guarded

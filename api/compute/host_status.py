@@ -1,7 +1,7 @@
 """What `host_status` says of the hosts of servers (contracts/nova-servers, section 7.3), remembered for a moment.
 
 A list would otherwise ask every cell for its services. What is remembered is used while it is read again beside the
-requests; only the first one waits. Cells are asked in threads of their own, so that one that hangs holds up no request.
+requests; only the first one waits.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import msgspec
 import structlog
 
 from api.compute.fleet_access import FleetAccess
-from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from cells.nodes import COMPUTE, ComputeService
@@ -21,7 +20,6 @@ from indexer.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 2.0
-_THREADS = 8
 
 
 class HostStatusCache:
@@ -29,7 +27,6 @@ class HostStatusCache:
 
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
-        self._threads = BoundedThreads(_THREADS, "host-status")
         self._statuses: HostStatuses | None = None
         self._read_at = float("-inf")
         self._reading: asyncio.Task[HostStatuses] | None = None
@@ -62,8 +59,8 @@ class HostStatusCache:
 
     async def _services_of(self, cell: Cell) -> Sequence[ComputeService] | None:
         try:
-            return await self._threads.run(partial(self._read_services, cell), self._access.timeout_s)
-        except (AllThreadsHangError, CellUnreachableError, TimeoutError) as error:
+            return await self._access.ask_cell(cell, partial(self._read_services, cell))
+        except CellUnreachableError as error:
             _log.debug("host_status_unknown", cell=cell.name, reason=str(error))
             return None
 

@@ -48,7 +48,7 @@ class InstanceActionHandlers:
             raise BadRequestError("The value of changes-since must be less than or equal to changes-before.")
         server = await self._find(request)
         request.authorize("os_compute_api:os-instance-actions:list")
-        actions = await self._access.ask(partial(self._log(server).actions, server.uuid))
+        actions = await self._access.ask_cell(server.cell, partial(self._log(server).actions, server.uuid))
         document: dict[str, Any] = {}
         if request.minor >= _PAGES_SINCE:
             paging = paging_of(request, self._access.max_limit)
@@ -62,7 +62,7 @@ class InstanceActionHandlers:
         server = await self._find(request)
         request.authorize("os_compute_api:os-instance-actions:show")
         wanted: str = request.http.path_params["action_request_id"]
-        found = await self._access.ask(partial(self._log(server).find, server.uuid, wanted))
+        found = await self._access.ask_cell(server.cell, partial(self._log(server).find, server.uuid, wanted))
         if found is None:
             raise NotFoundError(f"Action for request_id {wanted} on instance {server.uuid} not found")
         action, events = found

@@ -12,7 +12,6 @@ from api.compute.query_parameters import list_parameters
 from api.compute.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
 from api.compute.routes import Route
 from cells.quotas import UNLIMITED
-from cells.usage import in_use
 
 _LIMITS = {
     "maxTotalInstances": "instances",
@@ -47,9 +46,8 @@ class LimitHandlers:
         project_id = request.query.last("tenant_id") or caller.project_id or ""
         if project_id != caller.project_id:
             request.authorize("os_compute_api:limits:other_project")
-        fleet, native = self._access.fleet, self._access.native
-        limits = await self._access.ask(partial(fleet.quotas.limits, project_id))
-        used = await self._access.ask(partial(in_use, fleet, native, project_id))
+        limits = await self._access.ask(partial(self._access.fleet.quotas.limits, project_id))
+        used = await self._access.in_use(project_id)
         return json_answer({"limits": {"rate": [], "absolute": _absolute(limits, used, request.minor)}})
 
 

@@ -104,7 +104,7 @@ class MigrationHandlers:
     async def _in_progress(self, server: FoundServer) -> Sequence[Migration]:
         query = MigrationQuery(instance_uuid=server.uuid, migration_type=LIVE, statuses=IN_PROGRESS)
         page = partial(self._log(server.cell).page, query, self._access.max_limit)
-        return await self._access.ask(page)
+        return await self._access.ask_cell(server.cell, page)
 
     async def _position_of(self, marker: str) -> tuple[int, str]:
         """Raises MarkerNotFoundError."""

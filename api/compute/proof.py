@@ -9,6 +9,8 @@ from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Consistency, Page
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
+CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 
 
@@ -20,6 +22,19 @@ def wanted_consistency(headers: Headers) -> Consistency:
     except ValueError:
         known = ", ".join(Consistency)
         raise BadRequestError(f"header {CONSISTENCY_HEADER}: {value!r} is not one of {known}") from None
+
+
+def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
+    """How long the request lets one cell take: what Fleetlight-Cell-Timeout says, and never more than `longest_s`.
+
+    Raises BadRequestError.
+    """
+    value = headers.get(CELL_TIMEOUT_HEADER)
+    if value is None:
+        return longest_s
+    if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
+        raise BadRequestError(f"header {CELL_TIMEOUT_HEADER}: {value!r} is no number of seconds above 0, such as 0.5")
+    return min(seconds, longest_s)
 
 
 def proof_headers(page: Page, caller: Caller) -> dict[str, str]:

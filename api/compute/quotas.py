@@ -16,7 +16,6 @@ from api.compute.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, R
 from api.compute.routes import Route
 from api.errors import BadRequestError, NotFoundError, NotSupportedError
 from cells.quotas import UNLIMITED
-from cells.usage import in_use
 
 _PARAMETERS = list_parameters({"user_id": 1})
 _DEFAULT_CLASS = "default"
@@ -173,7 +172,7 @@ class QuotaHandlers:
         return json_answer({"quota_class_set": _class_limits(limits, request.minor)})
 
     async def _used(self, project_id: str) -> dict[str, int]:
-        return await self._access.ask(partial(in_use, self._access.fleet, self._access.native, project_id))
+        return await self._access.in_use(project_id)
 
 
 def _readable_project(request: ComputeRequest, action: str) -> str:

@@ -158,7 +158,7 @@ class ServerActionHandlers:
         return keys | _unsupported_keys()
 
     async def _accept(self, request: ComputeRequest, server: FoundServer, order: Order) -> InstanceRow:
-        return await self._access.act(partial(server.acceptance.accept, server.uuid, order))
+        return await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
 
     async def _plain(
         self, name: str, status: int, request: ComputeRequest, server: FoundServer, _content: object
@@ -174,20 +174,21 @@ class ServerActionHandlers:
         reason = content.locked_reason if isinstance(content, bodies.LockBody) else None
         is_owner = server.row.record["project_id"] == request.caller.project_id
         await self._access.act(
+            server.cell,
             partial(
                 server.acceptance.lock,
                 server.uuid,
                 by="owner" if is_owner else "admin",
                 reason=reason,
                 request=request.origin,
-            )
+            ),
         )
         return empty_answer(202)
 
     async def _unlock(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
         if server.row.record["locked_by"] == "admin":
             request.authorize(_rule("os-lock-server:unlock:unlock_override"))
-        await self._access.act(partial(server.acceptance.unlock, server.uuid, request=request.origin))
+        await self._access.act(server.cell, partial(server.acceptance.unlock, server.uuid, request=request.origin))
         return empty_answer(202)
 
     async def _rescue(
@@ -214,7 +215,7 @@ class ServerActionHandlers:
         return json_answer({"server": item}, 202, {"Location": request.links.of_server(server.uuid)[0]["href"]})
 
     async def _resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
-        await self._access.act(partial(self._accept_resize, request, server, content))
+        await self._access.act(server.cell, partial(self._accept_resize, request, server, content))
         return empty_answer(202)
 
     def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> None:
@@ -224,7 +225,9 @@ class ServerActionHandlers:
         parameters = {"flavor": flavor.payload(), "flavor_number": flavor.number}
         values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
         with fleet.turn(project_turn(project_id)):
-            check_larger_flavor(fleet, self._access.native, project_id, server.row.record["flavor"], flavor)
+            check_larger_flavor(
+                fleet, self._access.native, project_id, server.row.record["flavor"], flavor, down=self._access.hanging()
+            )
             server.acceptance.accept(server.uuid, _order(request, "resize", values=values, parameters=parameters))
 
     async def _migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
@@ -279,7 +282,7 @@ class ServerActionHandlers:
         self, request: ComputeRequest, server: FoundServer, content: bodies.ResetStateBody
     ) -> Response:
         reset = partial(server.acceptance.reset_state, server.uuid, content.state, request=request.origin)
-        await self._access.act(reset)
+        await self._access.act(server.cell, reset)
         return empty_answer(202)
 
     async def _add_security_group(
@@ -299,7 +302,7 @@ class ServerActionHandlers:
 
     async def _set_security_groups(self, request: ComputeRequest, server: FoundServer, groups: list[str]) -> Response:
         values = {"security_groups": groups}
-        await self._access.act(partial(server.acceptance.update, server.uuid, values, request.origin))
+        await self._access.act(server.cell, partial(server.acceptance.update, server.uuid, values, request.origin))
         return empty_answer(202)
 
     def _keypairs(self, request: ComputeRequest, name: str) -> list[dict[str, Any]]:
@@ -322,7 +325,7 @@ class ServerActionHandlers:
         return flavor
 
     async def _nodes(self, server: FoundServer) -> list[ComputeNode]:
-        return list(await self._access.ask(lambda: self._access.native.nodes(server.cell).nodes()))
+        return list(await self._access.ask_cell(server.cell, lambda: self._access.native.nodes(server.cell).nodes()))
 
     async def _require_host(self, server: FoundServer, host: str) -> None:
         if not any(node.service.host == host for node in await self._nodes(server)):

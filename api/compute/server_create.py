@@ -2,7 +2,7 @@
 
 import secrets
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from api.compute.new_addresses import addresses_of, check_networks
 from api.compute.routes import Route
 from api.compute.server_create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
-from cells.choose_cell import CellNodesNow, choose_cell, survey, wished_cells, zones
+from cells.choose_cell import CellNodesNow, choose_cell, wished_cells, zones
 from cells.errors import ResourceNotFoundError
 from cells.flavors import Flavor
 from cells.model import InstanceRow
@@ -77,12 +77,25 @@ class ServerCreation:
             request.authorize("compute:servers:create:requested_destination")
         count = _count(server)
         password = server.admin_pass or new_password()
-        rows = await self._access.act(partial(self._accept, request, wanted, place, count))
+        answered = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
+        surveyed = [CellNodesNow(cell, nodes) for cell, nodes in answered.answers if not cell.disabled]
+        down = {cell.uuid for cell in answered.down}
+        rows = await self._access.act_anywhere(
+            partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=down)
+        )
         return _answer(request, server, rows, password)
 
     def _accept(
-        self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int
+        self,
+        request: ComputeRequest,
+        wanted: CreateServer,
+        place: _Place,
+        count: int,
+        *,
+        surveyed: Sequence[CellNodesNow],
+        down: Collection[str],
     ) -> Sequence[InstanceRow]:
+        """surveyed: the cells that may take new servers. down: uuids of those that did not answer."""
         fleet, native, server = self._access.fleet, self._access.native, wanted.server
         project_id = request.caller.project_id
         if project_id is None:
@@ -94,7 +107,6 @@ class ServerCreation:
         _check_files(server, limits)
         keypairs = self._keypairs(request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
-        surveyed = survey(native, self._access.timeout_s)
         if not surveyed:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
         _check_place(place, surveyed)
@@ -109,7 +121,7 @@ class ServerCreation:
         turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.turn(*turns):
             group = self._group(request, group_uuid)
-            check_new_instances(fleet, native, project_id, flavor, count)
+            check_new_instances(fleet, native, project_id, flavor, count, down=down)
             cells = wished_cells(fleet, group, wanted.same_hosts)
             cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count, cells)
             if cell is None:

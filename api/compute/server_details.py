@@ -43,5 +43,7 @@ async def change_record(
 
     server: FoundServer = await find_server(access, request)
     request.authorize(f"os_compute_api:{rule}")
-    row = await access.act(partial(server.acceptance.revise, server.uuid, decide_if_allowed, request.origin))
+    row = await access.act(
+        server.cell, partial(server.acceptance.revise, server.uuid, decide_if_allowed, request.origin)
+    )
     return row.record

@@ -30,18 +30,19 @@ async def find_server(access: FleetAccess, request: ComputeRequest, *, also_dele
     one in a cell that can only be read, CellUnreachableError and FleetUnreachableError.
     """
     server_id: str = request.http.path_params["server_id"]
-    found = await access.ask(partial(_find, access, request, server_id))
-    if found is None or (found.row.record["deleted"] and not also_deleted):
+    cell = await access.ask(partial(_cell_of, access, request, server_id))
+    row = None if cell is None else await access.ask_cell(cell, partial(access.native.find, cell, server_id))
+    if cell is None or row is None or (row.record["deleted"] and not also_deleted):
         raise ServerNotFoundError(server_id)
-    return found
+    return FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
 
 
-def _find(access: FleetAccess, request: ComputeRequest, server_id: str) -> FoundServer | None:
+def _cell_of(access: FleetAccess, request: ComputeRequest, server_id: str) -> Cell | None:
+    """None for a server that the caller may not see, or that there is not."""
     mapping = access.fleet.mapping_of(server_id)
     if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
         return None
     cell = next((cell for cell in access.native.cells() if cell.uuid == mapping.cell_uuid), None)
     if cell is None:
         raise NotSupportedError("The cell of this server can only be read.")
-    row = access.native.find(cell, server_id)
-    return None if row is None else FoundServer(cell, row, access.native.acceptance(access.fleet, cell))
+    return cell

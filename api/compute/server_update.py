@@ -100,14 +100,16 @@ class ServerChangeHandlers:
             _check_pin(values[_PINNED], server.row.record)
         row = server.row
         if values:
-            row = await self._access.act(partial(server.acceptance.update, server.uuid, values, request.origin))
+            row = await self._access.act(
+                server.cell, partial(server.acceptance.update, server.uuid, values, request.origin)
+            )
         return json_answer({"server": changed_item(request, row)})
 
     async def delete(self, request: ComputeRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
         order = Order("delete", request=request.origin, is_admin=request.caller.is_admin)
-        await self._access.act(partial(server.acceptance.accept, server.uuid, order))
+        await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
         return empty_answer(204)
 
 

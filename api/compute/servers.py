@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -17,12 +17,12 @@ from api.compute.filters import build_filter, is_for_all_tenants
 from api.compute.host_status import HostStatusCache
 from api.compute.links import Links
 from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from api.compute.proof import proof_headers, wanted_consistency
+from api.compute.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.query_string import QueryString
 from api.compute.sorting import build_order
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
 from api.identity.caller import Caller
-from api.listing.answer import CellAnswer, Consistency, Page, Route
+from api.listing.answer import CellAnswer, Page, Route
 from api.listing.list_instances import CellFailure, InstanceLister
 from api.listing.sources import CellReader, ask_fleet
 from api.metrics import ApiMetrics
@@ -32,7 +32,6 @@ from cells.model import Cell, CellKind, InstanceRow
 from indexer.documents import to_document
 from indexer.view import HostStatuses, ItemTemplate
 from query.page import PageRequest
-from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
 _MINIMAL_ITEMS_SINCE = 69
@@ -109,7 +108,9 @@ class ServerHandlers:
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
         cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
-            row = await self._reader.find(mapping.cell_uuid, server_id, self._timeout_s)
+            row = await self._reader.find(
+                mapping.cell_uuid, server_id, wanted_cell_timeout(request.http.headers, self._timeout_s)
+            )
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
@@ -145,14 +146,21 @@ class ServerHandlers:
         wanted = build_filter(query, minor, caller, action=listing.action)
         limit = self._limit(query)
         consistency = wanted_consistency(request.http.headers)
+        cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
         started = time.perf_counter()
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
-        after = None if marker is None else await self._position_of(marker, order, consistency, down)
+        after = None
+        if marker is not None:
+            if not _is_uuid_like(marker):
+                raise MarkerNotFoundError(marker)
+            after = await self._lister.position_of(marker, order, consistency, down=down, cell_timeout_s=cell_timeout_s)
         page = Page((), None, ())
         if limit:
             wanted_page = PageRequest(wanted, order, limit, after)
-            page = await self._lister.list_page(wanted_page, template, consistency, down=down)
+            page = await self._lister.list_page(
+                wanted_page, template, consistency, down=down, cell_timeout_s=cell_timeout_s
+            )
             self._metrics.count_list(page, time.perf_counter() - started)
         items, last_uuid = page.items, page.last_uuid
         if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
@@ -173,13 +181,6 @@ class ServerHandlers:
         if digits is None or len(digits) > _MAX_LIMIT_DIGITS:
             return self._max_limit
         return min(int(digits), self._max_limit)
-
-    async def _position_of(
-        self, marker: str, order: SortOrder, consistency: Consistency, down: dict[str, CellFailure]
-    ) -> tuple[Any, ...]:
-        if not _is_uuid_like(marker):
-            raise MarkerNotFoundError(marker)
-        return await self._lister.position_of(marker, order, consistency, down=down)
 
     async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
         return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)

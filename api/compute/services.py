@@ -107,7 +107,7 @@ class ServiceHandlers:
         found = await self._required(request)
         nodes = self._access.native.nodes(found.cell)
         try:
-            await self._access.ask(partial(nodes.remove_service, found.service.uuid))
+            await self._access.act(found.cell, partial(nodes.remove_service, found.service.uuid))
         except HostNotFoundError as error:
             raise _no_service(found.service.uuid) from error
         except HostInUseError as error:
@@ -145,7 +145,7 @@ class ServiceHandlers:
             nodes.update_service, service.uuid, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down
         )
         try:
-            return await self._access.ask(update)
+            return await self._access.act(found.cell, update)
         except HostNotFoundError as error:
             raise _no_service(service.uuid) from error
 

@@ -12,6 +12,7 @@ import structlog
 from api.errors import CellDownError, MarkerNotFoundError
 from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.merge_sort import Row, Source, merge_sorted
+from api.listing.patient_index import IndexSlowError, PatientIndex
 from api.listing.progress import ProgressCache
 from api.listing.safe_connect import SafeConnect
 from api.listing.sources import CellReader, CellSource, ask_fleet, index_source, live_batch_size
@@ -19,7 +20,7 @@ from api.settings import SearchSettings
 from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import InstanceMapping
-from cells.model import Cell
+from cells.model import NOBODY, Cell
 from indexer.backends.base import CellProgress, IndexSearcher
 from indexer.errors import IndexerError
 from indexer.view import ItemTemplate
@@ -33,8 +34,6 @@ from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
 
-# A uuid that no instance has: asking for it costs next to nothing.
-NOBODY = "00000000-0000-0000-0000-000000000000"
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 CellFailure = CellUnreachableError | UnknownCellError
 ProgressByCell = Mapping[str, CellProgress]
@@ -61,9 +60,14 @@ class InstanceLister:
         self._find_mapping = find_mapping
         self._settings = settings
         self._clock = clock
-        self._index = searcher if settings.enabled else None
-        self._progress = None if self._index is None else ProgressCache(self._index)
+        self._searcher = searcher if settings.enabled else None
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
+        self._index = (
+            None
+            if self._searcher is None
+            else PatientIndex(self._searcher, settings.index_patience_s, self.safe_connect.trip)
+        )
+        self._progress = None if self._index is None else ProgressCache(self._index)
 
     async def list_page(
         self,
@@ -72,21 +76,31 @@ class InstanceLister:
         consistency: Consistency,
         *,
         down: Mapping[str, CellFailure] = MappingProxyType({}),
+        cell_timeout_s: float | None = None,
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
         down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
+        cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
         cells = await self._reader.cells()
-        collect = partial(self._collect, request, template, consistency, cells=cells, down=dict(down))
+        collect = partial(
+            self._collect,
+            request,
+            template,
+            consistency,
+            cells=cells,
+            down=dict(down),
+            cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
+        )
         if consistency is not Consistency.STRONG:
             try:
                 if (progress := await self.progress()) is not None:
                     return await collect(progress=progress)
             except IndexerError as error:
-                self.safe_connect.trip(error)
+                self.index_failed(error)
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
         return await collect(progress={})
@@ -98,6 +112,7 @@ class InstanceLister:
         consistency: Consistency,
         *,
         down: dict[str, CellFailure] | None = None,
+        cell_timeout_s: float | None = None,
     ) -> tuple[Any, ...]:
         """The values of the order's keys at the instance `marker`, deleted or not.
 
@@ -105,7 +120,8 @@ class InstanceLister:
         They come from where the rows of its cell come from, since an index that lags may know other values.
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
-        record = await self._find(marker, consistency, {} if down is None else down)
+        timeout_s = cell_timeout_s or self._settings.cell_timeout_s
+        record = await self._find(marker, consistency, {} if down is None else down, timeout_s)
         if record is None:
             raise MarkerNotFoundError(marker)
         return order.values(record)
@@ -118,7 +134,7 @@ class InstanceLister:
         try:
             rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, template.pieces)
         except IndexerError as error:
-            self.safe_connect.trip(error)
+            self.index_failed(error)
             return None
         return rows[0].item(template) if rows else None
 
@@ -137,6 +153,11 @@ class InstanceLister:
         """Seconds since the moment up to which the index is known to be complete."""
         return max(0, self._clock() - progress.fresh_as_of) / 1e6
 
+    def index_failed(self, error: IndexerError) -> None:
+        """Stop asking the index, unless it is only slow: then this one request is answered without it."""
+        if not isinstance(error, IndexSlowError):
+            self.safe_connect.trip(error)
+
     def close(self) -> None:
         self.safe_connect.close()
         if self._progress is not None:
@@ -151,6 +172,7 @@ class InstanceLister:
         cells: Sequence[Cell],
         progress: ProgressByCell,
         down: dict[str, CellFailure],
+        cell_timeout_s: float,
     ) -> Page:
         """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
@@ -165,8 +187,16 @@ class InstanceLister:
             if self._is_answered_by_index(progress.get(cell.uuid), consistency)
             and progress[cell.uuid].horizon not in too_short
         }
+        deadline = time.monotonic() + cell_timeout_s
         live = {
-            cell.uuid: self._live_source(cell, request, template, len(cells), progress)
+            cell.uuid: CellSource(
+                cell.uuid,
+                self._reader,
+                request,
+                batch_size=live_batch_size(request.limit, len(cells)),
+                deadline=deadline,
+                stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
+            )
             for cell in cells
             if cell.uuid not in indexed
         }
@@ -206,20 +236,11 @@ class InstanceLister:
         behind_s = (self._clock() - progress.fresh_as_of) / 1e6
         return abs(behind_s) <= self._settings.staleness_limit_s
 
-    def _live_source(
-        self, cell: Cell, request: PageRequest, template: ItemTemplate, cell_count: int, progress: ProgressByCell
-    ) -> CellSource:
-        stand_in: Callable[[PageRequest], Source] | None = None
-        if self._index is not None and cell.uuid in progress:
-            stand_in = partial(index_source, self._index, cells={cell.uuid}, pieces=template.pieces)
-        return CellSource(
-            cell.uuid,
-            self._reader,
-            request,
-            batch_size=live_batch_size(request.limit, cell_count),
-            deadline=time.monotonic() + self._settings.cell_timeout_s,
-            stand_in=stand_in,
-        )
+    def _stand_in(self, cell: Cell, template: ItemTemplate) -> Callable[[PageRequest], Source] | None:
+        """What opens the index in the place of a cell that cannot be reached."""
+        if self._index is None:
+            return None
+        return partial(index_source, self._index, cells={cell.uuid}, pieces=template.pieces)
 
     def _answer_of(self, cell: Cell, source: CellSource | None, progress: CellProgress | None) -> CellAnswer:
         if source is not None and source.failure is None:
@@ -232,7 +253,9 @@ class InstanceLister:
             return CellAnswer(cell, Route.INDEX, is_complete, progress.watermark, age_s)
         return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
 
-    async def _find(self, uuid: str, consistency: Consistency, down: dict[str, CellFailure]) -> Record | None:
+    async def _find(
+        self, uuid: str, consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
+    ) -> Record | None:
         progress = {} if consistency is Consistency.STRONG else await self._usable_progress()
         cells = await self._reader.cells()
         indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
@@ -245,7 +268,7 @@ class InstanceLister:
         if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid)) is not None:
             return record
         try:
-            row = await self._reader.find(mapping.cell_uuid, uuid, self._settings.cell_timeout_s)
+            row = await self._reader.find(mapping.cell_uuid, uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             down[mapping.cell_uuid] = error
             if (record := await self._find_in_index(uuid)) is not None:
@@ -257,7 +280,7 @@ class InstanceLister:
         try:
             return await self.progress() or {}
         except IndexerError as error:
-            self.safe_connect.trip(error)
+            self.index_failed(error)
             return {}
 
     async def _find_in_index(self, uuid: str) -> Record | None:
@@ -266,11 +289,11 @@ class InstanceLister:
         try:
             return await self._index.find(uuid)
         except IndexerError as error:
-            self.safe_connect.trip(error)
+            self.index_failed(error)
             return None
 
     async def _probe(self) -> None:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
-        if self._index is not None:
-            await self._index.progress()
-            await self._index.find(NOBODY)
+        if self._searcher is not None:
+            await self._searcher.progress()
+            await self._searcher.find(NOBODY)

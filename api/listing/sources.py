@@ -34,6 +34,10 @@ class CellReader(Protocol):
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
 
+    def hanging(self) -> Collection[str]: ...
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
+
 
 class LiveRow:
     """A row of a cell. It is rendered as the indexer would, and only when the page shows it."""

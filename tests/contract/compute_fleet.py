@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +19,14 @@ from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
 from cells.adapters import open_adapter
+from cells.adapters.native import NativeAdapter
 from cells.clock import system_clock
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.fan_out import CellPool
 from cells.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from cells.native_cells import NativeCells
 from cells.nodes import Capacity, NewHost
 from cells.operations import InstanceOperations
@@ -154,10 +157,10 @@ class ComputeFleet:
             upgrade_cell(self._engines[name])
             self.cells[name] = self.fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
         self._index = folder / "index"
-        self._settings = IndexSettings(backend="sqlite", path=self._index / "index.db")
-        self._writer = open_writer(self._settings)
+        self.index_settings = IndexSettings(backend="sqlite", path=self._index / "index.db")
+        self._writer = open_writer(self.index_settings)
         self._writer.prepare()
-        self.searcher = CountingSearcher(self._settings)
+        self.searcher = CountingSearcher(self.index_settings)
         self.pool = CellPool(self.fleet.cells, open_adapter)
         self.native = NativeCells(self.fleet.cells)
         self._apis: list[Api] = []
@@ -210,6 +213,7 @@ class ComputeFleet:
         enabled: bool = True,
         staleness_limit_s: float = 1000,
         cell_timeout_s: float = 5.0,
+        index_patience_s: float = 60.0,
         max_limit: int = 1000,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
@@ -222,12 +226,20 @@ class ComputeFleet:
             native=self.native,
             searcher=self.searcher,
             api=ApiSettings(max_limit=max_limit, compute_link_prefix=compute_link_prefix),
-            search=SearchSettings(enabled=enabled, staleness_limit_s=staleness_limit_s, cell_timeout_s=cell_timeout_s),
+            search=SearchSettings(
+                enabled=enabled,
+                staleness_limit_s=staleness_limit_s,
+                cell_timeout_s=cell_timeout_s,
+                index_patience_s=index_patience_s,
+            ),
             identity=identity or NoIdentity(),
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)
         return api
+
+    def close_pool(self, pool: CellPool) -> None:
+        self._runner.run(pool.close())
 
     def take_index_away(self) -> None:
         """As if the disk of the index had gone: connections closed, files removed."""
@@ -257,6 +269,52 @@ def compute_fleet(folder: Path) -> Iterator[ComputeFleet]:
         fleet.close()
 
 
+class HangingPool:
+    """A cell pool of real adapters, of which those of some cells answer only while `gate` is set.
+
+    pages: how many pages each cell, by its name, was asked for.
+    """
+
+    def __init__(self, fleet: ComputeFleet, hanging: Collection[str]) -> None:
+        self.gate = threading.Event()
+        self.pages: Counter[str] = Counter()
+        self._hanging = hanging
+        self.cells = CellPool(fleet.fleet.cells, self._open, patience_s=0.2, probe_interval_s=0.05)
+
+    def _open(self, cell: Cell) -> CellAdapter:
+        return _HangingAdapter(cell, self)
+
+    def wait(self, cell: str) -> None:
+        if cell in self._hanging:
+            self.gate.wait(120)
+
+
+class _HangingAdapter(NativeAdapter):
+    def __init__(self, cell: Cell, pool: HangingPool) -> None:
+        super().__init__(cell)
+        self._pool = pool
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        self._pool.pages[self.cell.name] += 1
+        self._pool.wait(self.cell.name)
+        return super().read_page(request)
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        self._pool.wait(self.cell.name)
+        return super().find(uuid)
+
+
+@contextmanager
+def hanging_pool(fleet: ComputeFleet, *hanging: str) -> Iterator[HangingPool]:
+    """A pool in which the cells `hanging` (names) hang until its gate is set, at the latest at the end."""
+    pool = HangingPool(fleet, hanging)
+    try:
+        yield pool
+    finally:
+        pool.gate.set()
+        fleet.close_pool(pool.cells)
+
+
 class BrokenCells:
     """A CellReader in which some cells hang, or fail from a certain question on.
 
@@ -282,6 +340,12 @@ class BrokenCells:
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         await self._misbehave(cell_uuid, timeout_s)
         return await self._pool.find(cell_uuid, uuid, timeout_s)
+
+    def hanging(self) -> Collection[str]:
+        return self._pool.hanging()
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
+        self._pool.treat_as_hanging(cell_uuid, reason)
 
     async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
         if cell_uuid in self._hanging:

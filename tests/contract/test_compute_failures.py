@@ -1,6 +1,7 @@
 """Lists while the index or cells fail: nothing is lost in silence, nobody waits longer than the deadline."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -8,9 +9,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from cells.fleet import InstanceMapping
-from cells.model import CellKind
+from cells.model import CellKind, InstanceRow
+from indexer.backends.base import FoundRow
 from indexer.errors import IndexUnavailableError
-from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet, microversion
+from query.page import PageRequest
+from tests.contract.compute_fleet import (
+    CELLS,
+    MEMBER,
+    BrokenCells,
+    ComputeFleet,
+    CountingSearcher,
+    compute_fleet,
+    hanging_pool,
+    microversion,
+)
+from tests.support.waiting import wait_until
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}
@@ -211,6 +224,89 @@ def test_hanging_cell_is_waited_for_only_once(fleet: ComputeFleet, enabled: bool
     assert len(response.json()["servers"]) == 4
     assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=skipped"
     assert pool.waited == 1
+
+
+def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answers(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=60)
+    with hanging_pool(fleet, "south") as pool:
+        api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.2, pool=pool.cells)
+        api.get("/v2.1/servers")
+        wait_until(pool.cells.hanging)
+        pages = pool.pages["south"]
+        for url in ("/v2.1/servers/detail", "/v2.1/servers?limit=6&sort_key=created_at&sort_dir=desc&name=web"):
+            response = api.get(url)
+            assert [server["id"] for server in response.json()["servers"]] == uuids
+            assert "south=index-while-down;watermark=2" in response.headers["Fleetlight-Route"]
+            assert response.headers["Fleetlight-Complete"] == "false"
+        assert pool.pages["south"] == pages
+        ready = api.get("/readyz").json()
+        assert (ready["status"], ready["cells"]["south"]) == ("degraded", "hangs")
+        south = fleet.cells["south"].uuid
+        assert f'fleetlight_cell_hangs{{cell="{south}"}} 1.0' in api.get("/metrics").text
+
+        pool.gate.set()
+
+        wait_until(lambda: api.get("/v2.1/servers").headers["Fleetlight-Complete"] == "true")
+        assert f'fleetlight_cell_hangs{{cell="{south}"}} 0.0' in api.get("/metrics").text
+
+
+def test_hanging_cell_found_by_other_requests_costs_a_list_nothing(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=60)
+    with hanging_pool(fleet, "south") as pool:
+        api = fleet.api(staleness_limit_s=30, pool=pool.cells)
+        api.get("/readyz")  # reads which cells there are
+        pool.cells.treat_as_hanging(fleet.cells["south"].uuid, "the services of the cell do not answer")
+        assert api.ids("/v2.1/servers") == uuids
+        assert pool.pages["south"] == 0
+
+
+def test_request_can_shorten_the_deadline_of_cells_and_never_lengthens_it(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    fleet.index(age_s=60)
+    asked: list[float] = []
+
+    class Deadlines(BrokenCells):
+        async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+            asked.append(timeout_s)
+            return await super().read_page(cell_uuid, request, timeout_s)
+
+    api = fleet.api(cell_timeout_s=30, pool=Deadlines(fleet))
+    for header, longest in (("20", 20.0), ("600", 30.0), (" 12.5 ", 12.5)):
+        asked.clear()
+        timeout = {"Fleetlight-Cell-Timeout": header}
+        assert api.ids(f"/v2.1/servers?marker={uuids[0]}", STRONG, timeout) == uuids[1:]
+        assert max(asked) <= longest
+
+
+@pytest.mark.parametrize("value", ["0", "0.0", "-1", "soon", "", "1e3", "nan", "inf", "1;2", "9999999"])
+def test_deadline_that_is_no_number_of_seconds_is_refused(fleet: ComputeFleet, value: str) -> None:
+    response = fleet.api().get("/v2.1/servers", {"Fleetlight-Cell-Timeout": value})
+    assert response.status_code == 400
+    assert "header Fleetlight-Cell-Timeout" in response.json()["badRequest"]["message"]
+
+
+def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    gate = asyncio.Event()
+
+    class SlowIndex(CountingSearcher):
+        async def search(
+            self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
+        ) -> Sequence[FoundRow]:
+            await gate.wait()
+            return await super().search(request, cells, pieces)
+
+    fleet.searcher = SlowIndex(fleet.index_settings)
+    api = fleet.api(index_patience_s=0.1)
+    for _ in range(2):
+        response = api.get("/v2.1/servers", MEMBER)
+        assert [server["id"] for server in response.json()["servers"]] == uuids
+        assert (response.headers["Fleetlight-Route"], response.headers["Fleetlight-Complete"]) == ("cells", "true")
+    assert not api.lister.safe_connect.is_tripped, "it may be one heavy question"
+    gate.set()
+    wait_until(lambda: api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "index")
 
 
 def test_hanging_cell_of_the_marker_is_waited_for_only_once(fleet: ComputeFleet) -> None:

@@ -48,6 +48,11 @@ class Cells:
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         return None
 
+    def hanging(self) -> Collection[str]:
+        return ()
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
+
 
 class Index:
     """An index that knows both cells, `stale` ones since long ago, and answers so many searches before it fails."""

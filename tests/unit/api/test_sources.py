@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -32,6 +32,12 @@ class NumberedCells:
         raise AssertionError("nobody asks for this here")
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        raise AssertionError("nobody asks for this here")
+
+    def hanging(self) -> Collection[str]:
+        raise AssertionError("nobody asks for this here")
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
         raise AssertionError("nobody asks for this here")
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:

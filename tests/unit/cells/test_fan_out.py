@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ ONE = Cell("uuid-1", "one", CellKind.NATIVE, "sqlite:///one.db", "memory://")
 TWO = Cell("uuid-2", "two", CellKind.NATIVE, "sqlite:///two.db", "memory://")
 REQUEST = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, []), 10)
 SOON_S = 0.05
+LONG_S = 3600
 
 
 @dataclass
@@ -33,7 +33,7 @@ class FakeAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         self.asked += 1
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.failure:
             raise self.failure
         return [InstanceRow(self.cell.uuid, 1, {"uuid": "a"})][: request.limit]
@@ -78,14 +78,19 @@ def fleet() -> Iterator[Fleet]:
         adapter.gate.set()
 
 
-def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2) -> CellPool:
+def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2, patience_s: float = LONG_S) -> CellPool:
     return CellPool(
-        fleet.list_cells, fleet.open_adapter, threads_per_cell=threads, refresh_interval_s=refresh_interval_s
+        fleet.list_cells,
+        fleet.open_adapter,
+        threads_per_cell=threads,
+        refresh_interval_s=refresh_interval_s,
+        patience_s=patience_s,
+        probe_interval_s=0.01,
     )
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)
@@ -111,28 +116,37 @@ def test_cells_are_asked_at_the_same_time(fleet: Fleet) -> None:
     asyncio.run(scenario())
 
 
-def test_hanging_cell_is_refused_at_once_when_its_threads_are_held_and_holds_up_no_other(fleet: Fleet) -> None:
+def test_hanging_cell_is_waited_for_once_and_asked_again_after_it_answered_a_probe(fleet: Fleet) -> None:
     async def scenario() -> None:
-        pool = new_pool(fleet)
+        pool = new_pool(fleet, patience_s=SOON_S)
         await pool.read_page(ONE.uuid, REQUEST, 5)
         hanging = fleet.adapter(ONE)
         hanging.gate.clear()
-        for _ in range(2):
-            with pytest.raises(CellUnreachableError, match=r"'one' cannot be reached: no answer within 0\.05 s"):
-                await pool.read_page(ONE.uuid, REQUEST, SOON_S)
-        with pytest.raises(CellUnreachableError, match="earlier questions"):
-            await pool.read_page(ONE.uuid, REQUEST, 60)
+        with pytest.raises(CellUnreachableError, match=r"'one' cannot be reached: no answer within 0\.05 s"):
+            await pool.read_page(ONE.uuid, REQUEST, SOON_S)
+        assert pool.hanging() == {ONE.uuid}
+        with pytest.raises(CellUnreachableError, match="it is probed in the background"):
+            await pool.read_page(ONE.uuid, REQUEST, 3600)
         assert len(await pool.read_page(TWO.uuid, REQUEST, 5)) == 1
 
         hanging.gate.set()
 
-        for _ in range(1000):
-            with contextlib.suppress(CellUnreachableError):
-                assert len(await pool.read_page(ONE.uuid, REQUEST, 5)) == 1
-                break
-            await asyncio.sleep(0.005)
-        else:
-            pytest.fail("the cell is still refused")
+        await eventually(lambda: not pool.hanging())
+        assert len(await pool.read_page(ONE.uuid, REQUEST, 5)) == 1
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_cell_that_others_found_hanging_is_not_asked(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await pool.cells()
+        pool.treat_as_hanging(ONE.uuid, "its services do not answer")
+        with pytest.raises(CellUnreachableError, match="its services do not answer"):
+            await pool.read_page(ONE.uuid, REQUEST, 3600)
+        await eventually(lambda: not pool.hanging())
+        pool.treat_as_hanging("nobody", "is not there")
         await pool.close()
 
     asyncio.run(scenario())

@@ -1,0 +1,173 @@
+"""When a cell counts as hanging, and when not. Cells here answer when their gate opens."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cells.errors import CellUnreachableError
+from cells.guarded_cell import GuardedCell
+
+AT_ONCE_S = 0.01
+LONG_S = 3600
+
+
+class Gates:
+    """Questions that hang until they are let go."""
+
+    def __init__(self) -> None:
+        self._gates: list[threading.Event] = []
+        self.is_up = True
+        self.probes = self.asked = 0
+
+    def question(self) -> tuple[Callable[[], str], threading.Event]:
+        gate = threading.Event()
+        self._gates.append(gate)
+
+        def ask() -> str:
+            self.asked += 1
+            gate.wait(60)
+            return "late"
+
+        return ask, gate
+
+    def probe(self) -> None:
+        self.probes += 1
+        if not self.is_up:
+            raise CellUnreachableError("one", "still away")
+
+    def open_all(self) -> None:
+        for gate in self._gates:
+            gate.set()
+
+
+@pytest.fixture
+def gates() -> Iterator[Gates]:
+    gates = Gates()
+    yield gates
+    gates.open_all()
+
+
+def guarded(gates: Gates, *, patience_s: float, threads: int = 3) -> GuardedCell:
+    return GuardedCell("one", gates.probe, threads=threads, patience_s=patience_s, probe_interval_s=0.01)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def now() -> str:
+    return "now"
+
+
+def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) -> None:
+    async def scenario() -> None:
+        cell = guarded(gates, patience_s=LONG_S)
+        slow, gate = gates.question()
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await cell.ask(slow, AT_ONCE_S)
+        assert not cell.hangs
+        assert await cell.ask(now, 60) == "now"
+        gate.set()
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_cell_hangs_when_callers_in_a_hurry_were_all_that_asked_and_none_was_answered(gates: Gates) -> None:
+    async def scenario() -> None:
+        gates.is_up = False
+        cell = guarded(gates, patience_s=0.1)
+        slow, _ = gates.question()
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await cell.ask(slow, AT_ONCE_S)
+        await eventually(lambda: cell.hangs)
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_heavy_question_does_not_make_a_cell_hang_that_answers_others(gates: Gates) -> None:
+    async def scenario() -> None:
+        cell = guarded(gates, patience_s=0.5)
+        heavy, _ = gates.question()
+        asking = asyncio.ensure_future(cell.ask(heavy, 0.5))
+        await eventually(lambda: gates.asked)
+        assert await cell.ask(now, 60) == "now"
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await asking
+        assert not cell.hangs
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> None:
+    def fail_slowly() -> str:
+        threading.Event().wait(0.6)
+        raise CellUnreachableError("one", "connection timed out")
+
+    async def scenario() -> None:
+        gates.is_up = False
+        cell = guarded(gates, patience_s=LONG_S)
+        with pytest.raises(CellUnreachableError, match="connection timed out"):
+            await cell.ask(fail_slowly, 60)
+        with pytest.raises(CellUnreachableError, match="connection timed out; it is probed"):
+            await cell.ask(now, 60)
+        gates.is_up = True
+        await eventually(lambda: not cell.hangs)
+        assert await cell.ask(now, 60) == "now"
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_failure_that_came_at_once_is_met_again(gates: Gates) -> None:
+    def refuse() -> str:
+        raise CellUnreachableError("one", "connection refused")
+
+    async def scenario() -> None:
+        cell = guarded(gates, patience_s=LONG_S)
+        for _ in range(3):
+            with pytest.raises(CellUnreachableError) as failure:
+                await cell.ask(refuse, 60)
+            assert failure.value.reason == "connection refused"
+        assert gates.probes == 0
+        cell.close()
+
+    asyncio.run(scenario())
+
+
+def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) -> None:
+    changed: list[float] = []
+
+    async def scenario() -> None:
+        gates.is_up = False
+        cell = guarded(gates, patience_s=LONG_S)
+        await cell.act(lambda: changed.append(time.monotonic()))
+        cell.treat_as_hanging("no answer")
+        with pytest.raises(CellUnreachableError):
+            await cell.act(lambda: changed.append(time.monotonic()))
+        cell.close()
+
+    asyncio.run(scenario())
+    assert len(changed) == 1
+
+
+def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates: Gates) -> None:
+    async def scenario() -> None:
+        cell = guarded(gates, patience_s=AT_ONCE_S, threads=1)
+        heavy, gate = gates.question()
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await cell.ask(heavy, AT_ONCE_S)
+        assert cell.hangs
+        gate.set()
+        await eventually(lambda: not cell.hangs)
+        cell.close()
+
+    asyncio.run(scenario())
