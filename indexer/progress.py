@@ -1,12 +1,14 @@
 """How far one cell is followed: which sequences are in the index, and up to which moment it is complete; no I/O.
 
 The watermark moves over sequences that are there without a hole. A heartbeat says that up to a moment the cell had
-given out some sequence; when the watermark has reached it, the index is complete up to that moment.
+given out some sequence; when the watermark has reached it, the index is complete up to that moment, which never goes
+back unless the clock that named it was wrong.
 """
 
 from collections import deque
 from collections.abc import Iterable
 
+from cells.clock import Clock, system_clock
 from indexer.backends.base import CellProgress
 
 # Bounds of memory while a hole is open. What is forgotten is read from the changelog when the hole is closed.
@@ -17,10 +19,11 @@ _MAX_HEARTBEATS = 64
 class ProgressTracker:
     """The progress of one cell; belongs to one thread.
 
-    Raises nothing: sequences may come in any order and any number of times.
+    Raises nothing: sequences and heartbeats may come in any order and any number of times.
     """
 
-    def __init__(self, saved: CellProgress) -> None:
+    def __init__(self, saved: CellProgress, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._cell_uuid = saved.cell_uuid
         self._watermark = saved.watermark
         self._fresh_as_of = saved.fresh_as_of
@@ -138,7 +141,14 @@ class ProgressTracker:
             self._beyond.remove(self._watermark)
 
     def _freshen(self) -> None:
+        reached: list[int] = []
         while self._heartbeats and self._heartbeats[0][0] <= self._watermark:
-            # The one that came last counts, not the latest: a clock that went ahead and was put right would otherwise
-            # leave a moment that nobody can reach for hours. One that is delivered again is followed by the newer ones.
-            self._fresh_as_of = self._heartbeats.popleft()[1]
+            reached.append(self._heartbeats.popleft()[1])
+        if not reached:
+            return
+        # Whatever has arrived was sent by now. A moment that has not come yet is that of a clock which went ahead; kept,
+        # it would hide for hours that nothing is heard of the cell any more.
+        now = self._clock()
+        known = self._fresh_as_of if self._fresh_as_of <= now else 0
+        # The latest counts, not the one that came last: that may have been delivered again.
+        self._fresh_as_of = max(known, *(min(at, now) for at in reached))

@@ -45,7 +45,7 @@ class Stage:
         self.registry = CollectorRegistry()
         self.waits: list[Exception] = []
         metrics = IndexerMetrics(self.registry)
-        self.tracker = ProgressTracker(CellProgress(CELL_UUID, watermark, 0, is_complete=True))
+        self.tracker = ProgressTracker(CellProgress(CELL_UUID, watermark, 0, is_complete=True), lambda: NOW)
         writer = PatientWriter(
             self.index,
             CELL_UUID,

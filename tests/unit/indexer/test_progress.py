@@ -4,8 +4,8 @@ from indexer.backends.base import CellProgress
 from indexer.progress import ProgressTracker
 
 
-def tracker(watermark: int = 0, *, is_complete: bool = True) -> ProgressTracker:
-    return ProgressTracker(CellProgress("c0", watermark, 0, is_complete))
+def tracker(watermark: int = 0, *, is_complete: bool = True, now: int = 10_000) -> ProgressTracker:
+    return ProgressTracker(CellProgress("c0", watermark, 0, is_complete), lambda: now)
 
 
 def test_watermark_stops_before_a_hole_and_jumps_when_it_closes() -> None:
@@ -42,12 +42,36 @@ def test_freshness_grows_under_a_steady_lag_with_any_number_of_heartbeats() -> N
     assert progress.snapshot().fresh_as_of == 200
 
 
-def test_freshness_follows_a_clock_that_is_put_right() -> None:
+def test_heartbeat_that_is_delivered_again_does_not_turn_freshness_back() -> None:
     progress = tracker(watermark=3)
+    for at in (100, 200, 300, 200, 100):
+        progress.heard(3, at=at)
+        progress.add([])
+    assert progress.snapshot().fresh_as_of == 300
+
+
+def test_heartbeat_from_before_a_restart_does_not_turn_freshness_back() -> None:
+    progress = ProgressTracker(CellProgress("c0", 3, 500, is_complete=True), lambda: 10_000)
+    progress.heard(3, at=400)
+    assert progress.snapshot().fresh_as_of == 500
+
+
+def test_moment_that_has_not_come_yet_counts_as_now_and_freshness_goes_on_from_there() -> None:
+    now = 3_600
+    progress = ProgressTracker(CellProgress("c0", 3, 0, is_complete=True), lambda: now)
     progress.heard(3, at=7_200)
-    assert progress.snapshot().fresh_as_of == 7_200
-    progress.heard(3, at=3_600)
     assert progress.snapshot().fresh_as_of == 3_600
+    progress.heard(3, at=3_500)
+    assert progress.snapshot().fresh_as_of == 3_600
+    now = 3_800
+    progress.heard(3, at=3_700)
+    assert progress.snapshot().fresh_as_of == 3_700
+
+
+def test_saved_moment_that_has_not_come_yet_is_replaced_by_the_next_heartbeat() -> None:
+    progress = ProgressTracker(CellProgress("c0", 3, 7_200, is_complete=True), lambda: 3_600)
+    progress.heard(3, at=3_500)
+    assert progress.snapshot().fresh_as_of == 3_500
 
 
 def test_hole_has_an_age_from_when_it_is_first_looked_at() -> None:

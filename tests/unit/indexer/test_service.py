@@ -27,7 +27,7 @@ from notifications.bus import Message
 from notifications.topology import SEQUENCE_HEADER
 from tests.support.indexing import (
     CELL_UUID,
-    NOW,
+    LONG_AGO,
     ROUTING_KEY,
     MemoryBus,
     MemoryCell,
@@ -137,10 +137,10 @@ def test_changes_that_arrive_become_searchable_and_then_the_progress_is_saved(st
     with stage.running():
         for _ in range(10):
             stage.bus.waiting.append(stage.cell.create())
-        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        stage.bus.waiting.append(stage.cell.heartbeat(at=LONG_AGO))
         wait_until(stage.is_followed_to_the_end)
         assert {uuid: d.version for uuid, d in stage.index.searchable.items()} == stage.cell.versions()
-        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 10, NOW, is_complete=True))
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 10, LONG_AGO, is_complete=True))
     assert stage.bus.acknowledged == 11
 
 
@@ -274,8 +274,8 @@ def test_what_the_bus_lost_is_read_from_the_changelog_when_a_heartbeat_shows_the
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
         stage.cell.create()
-        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
-        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 1, NOW, is_complete=True))
+        stage.bus.waiting.append(stage.cell.heartbeat(at=LONG_AGO))
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 1, LONG_AGO, is_complete=True))
     assert versions(stage.index) == stage.cell.versions()
 
 
@@ -542,9 +542,9 @@ def test_metrics_show_watermark_and_lag(stage: Stage) -> None:
     with stage.running():
         for _ in range(5):
             stage.bus.waiting.append(stage.cell.create())
-        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
+        stage.bus.waiting.append(stage.cell.heartbeat(at=LONG_AGO))
         wait_until(lambda: metric("watermark") == 5)
-        wait_until(lambda: metric("fresh_as_of_seconds") == NOW / 1e6)
+        wait_until(lambda: metric("fresh_as_of_seconds") == LONG_AGO / 1e6)
         assert metric("lag_changes") == 0
         assert metric("complete") == 1
 
@@ -666,14 +666,14 @@ def test_number_that_the_cell_has_not_given_out_leaves_no_hole_for_ever(stage: S
         follower = service._running[CELL_UUID].follower
         wait_until(lambda: follower.highest_known == stage.cell.last_sequence, 60)
         stage.bus.waiting.append(stage.cell.create())
-        stage.bus.waiting.append(stage.cell.heartbeat(at=NOW))
-        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 2, NOW, is_complete=True), 60)
+        stage.bus.waiting.append(stage.cell.heartbeat(at=LONG_AGO))
+        wait_until(lambda: stage.saved() == CellProgress(CELL_UUID, 2, LONG_AGO, is_complete=True), 60)
 
 
 def test_indexer_that_starts_does_not_save_its_beginnings_over_the_progress_of_another(stage: Stage) -> None:
     """Nothing was saved when it looked, and the other one saves while it is still busy."""
     stage.cell.create()
-    others = CellProgress(CELL_UUID, 1, NOW, is_complete=True)
+    others = CellProgress(CELL_UUID, 1, LONG_AGO, is_complete=True)
     read_while_busy = Event()
     stage.cell.is_away = True
     with stage.running() as service:
