@@ -32,6 +32,7 @@ from cells.clock import Clock, system_clock
 from cells.fleet import Fleet
 from cells.native_cells import NativeCells
 from indexer.backends.base import IndexSearcher
+from indexer.liveness import Probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ApiParts:
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
     other_metrics: of parts that run in the same process, shown by /metrics too.
+    indexer: the one that runs in the same process; /healthz and /readyz speak for it too.
     """
 
     cells: CellReader
@@ -53,6 +55,7 @@ class ApiParts:
     identity: Identity = field(default_factory=NoIdentity)
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
+    indexer: Probes | None = None
 
 
 def create_app(parts: ApiParts) -> FastAPI:
@@ -78,7 +81,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         images = ImageHandlers(parts.identity, prefix)
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
-    health = HealthEndpoints(lister, parts.cells, metrics)
+    health = HealthEndpoints(lister, parts.cells, metrics, parts.indexer)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])
     app.add_route("/metrics", health.metrics, methods=["GET"])

@@ -4,6 +4,7 @@ What failed is named, why is in the log: these addresses answer anybody.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -16,6 +17,7 @@ from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
+from indexer.liveness import ALIVE, Probes
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0
@@ -24,14 +26,19 @@ _PROBE_TIMEOUT_S = 1.0
 class HealthEndpoints:
     """Endpoints about the state of this process and of what it depends on."""
 
-    def __init__(self, lister: InstanceLister, reader: CellReader, metrics: ApiMetrics) -> None:
+    def __init__(
+        self, lister: InstanceLister, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
+    ) -> None:
+        """indexer: the one that runs in the same process, if there is one."""
+        self._indexer = indexer
         self._lister = lister
         self._reader = reader
         self._metrics = metrics
 
     async def healthz(self, _request: Request) -> Response:
-        """Whether the process lives."""
-        return _json(200, {"status": "ok"})
+        """Whether the process lives, with everything that runs in it."""
+        probe = ALIVE if self._indexer is None else self._indexer.healthz()
+        return _json(200 if probe.is_well else 503, probe.body)
 
     async def readyz(self, _request: Request) -> Response:
         """Whether lists can be answered, and which parts are missing; 503 only when nothing can answer."""
@@ -42,15 +49,19 @@ class HealthEndpoints:
             _log.warning("not_ready", reason=error.reason)
             return _json(503, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
         answers = await asyncio.gather(*(self._is_up(cell) for cell in cells))
+        indexer = None if self._indexer is None else self._indexer.readyz().body
         hanging = self._reader.hanging()
         down = {cell.uuid: "hangs" if cell.uuid in hanging else "down" for cell in cells}
         states = {cell.name: "ok" if is_up else down[cell.uuid] for cell, is_up in zip(cells, answers, strict=True)}
         if cells and not any(answers) and index != "ok":
             status = "unavailable"
         else:
-            status = "ready" if all(answers) and index != "down" else "degraded"
+            # Lists go on without an indexer, from the cells.
+            is_followed = indexer is None or indexer["status"] == "ready"
+            status = "ready" if all(answers) and index != "down" and is_followed else "degraded"
         code = 503 if status == "unavailable" else 200
-        return _json(code, {"status": status, "index": index, "fleet": "ok", "cells": states})
+        body = {"status": status, "index": index, "fleet": "ok", "cells": states}
+        return _json(code, body if indexer is None else body | {"indexer": indexer})
 
     async def metrics(self, _request: Request) -> Response:
         """Everything that is measured, for Prometheus."""
@@ -91,5 +102,5 @@ class HealthEndpoints:
         return True
 
 
-def _json(status: int, document: dict[str, object]) -> Response:
+def _json(status: int, document: Mapping[str, object]) -> Response:
     return Response(msgspec.json.encode(document), status, media_type="application/json")

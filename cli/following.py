@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from threading import Event
 
 import structlog
@@ -29,6 +29,8 @@ from notifications.bus import Publisher, Receiver
 
 _log = structlog.get_logger(__name__)
 
+_PREPARED_INTERVAL_S = 0.2
+
 
 def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
     """Relay the changes of one native cell until `stop` is set; connections of its own."""
@@ -50,7 +52,22 @@ def run_worker(fleet: Fleet, cell: Cell, stop: Event) -> None:
         engine.dispose()
 
 
-def keep_indexing(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, stop: Event) -> None:
+Watching = Callable[[IndexerService], AbstractContextManager[None]]
+"""Makes what lasts as long as an indexer runs."""
+
+
+def _unwatched(_service: IndexerService) -> AbstractContextManager[None]:
+    """For callers who do not look at the indexer while it runs."""
+    return nullcontext()
+
+
+def keep_indexing(
+    settings: Settings,
+    fleet: Fleet,
+    metrics: IndexerMetrics,
+    stop: Event,
+    watching: Watching = _unwatched,
+) -> None:
     """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
     retrying = Retrying(
         retry=retry_if_exception_type(IndexerError),
@@ -60,7 +77,7 @@ def keep_indexing(settings: Settings, fleet: Fleet, metrics: IndexerMetrics, sto
         before_sleep=_log_failure,
         retry_error_callback=lambda _: None,
     )
-    retrying(run_indexer, settings, fleet, metrics, stop)
+    retrying(run_indexer, settings, fleet, metrics, stop, watching)
 
 
 def _log_failure(state: RetryCallState) -> None:
@@ -68,20 +85,15 @@ def _log_failure(state: RetryCallState) -> None:
     _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
 
 
-def _ignore(_service: IndexerService) -> None:
-    """For callers who do not look at the indexer while it runs."""
-
-
 def run_indexer(
     settings: Settings,
     fleet: Fleet,
     metrics: IndexerMetrics,
     stop: Event,
-    on_start: Callable[[IndexerService], None] = _ignore,
+    watching: Watching = _unwatched,
 ) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
-    on_start: called with the indexer before it begins.
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
@@ -114,8 +126,14 @@ def run_indexer(
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
         )
-        on_start(service)
-        with _beside(purger.run):
+
+        def purge(until: Event) -> None:
+            # Before that there is nothing to look at, and at the very first start not even an index.
+            while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
+                pass
+            purger.run(until)
+
+        with watching(service), _beside(purge):
             service.run(stop)
 
 

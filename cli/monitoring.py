@@ -1,11 +1,10 @@
 """`/metrics`, `/healthz` and `/readyz` of processes that serve nothing else."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from socketserver import ThreadingMixIn
-from typing import Any, Protocol
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import msgspec
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from pydantic import BaseModel, ConfigDict, Field
 
 from cli.errors import CommandError
+from indexer.liveness import ALIVE, Probe, Probes
 
 _log = structlog.get_logger(__name__)
 
@@ -29,24 +29,6 @@ class MonitoringSettings(BaseModel):
 
     host: str = "127.0.0.1"
     port: int | None = Field(default=None, ge=0, le=65535)
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The answer to an orchestrator: 200 or 503, and what is said with it, as JSON."""
-
-    is_well: bool
-    body: Mapping[str, object]
-
-
-ALIVE = Probe(True, {"status": "ok"})
-
-
-class Probes(Protocol):
-    """What answers `/healthz` (or should the process be started again?) and `/readyz` (can it do its work?)."""
-
-    def healthz(self) -> Probe: ...
-    def readyz(self) -> Probe: ...
 
 
 class AlwaysWell:

@@ -17,7 +17,6 @@ from cells.model import Cell, CellKind
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.following import run_indexer
-from cli.indexer_probes import IndexerProbes
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import (
@@ -35,6 +34,7 @@ from cli.relaying import run_relays, run_workers
 from cli.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import load_settings, with_api_options
 from indexer.metrics import IndexerMetrics
+from indexer.probes import IndexerProbes
 
 _log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
         registry = CollectorRegistry()
         metrics = IndexerMetrics(registry)
         probes = IndexerProbes()
-        run = partial(run_indexer, settings, fleet, metrics, on_start=probes.watch)
+        run = partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
         with monitored(settings.monitoring, registry, probes):
             _run_until_signal({"indexer": run})
 

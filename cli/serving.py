@@ -21,6 +21,7 @@ from cells.native_cells import NativeCells
 from cli.errors import CommandError
 from cli.settings import Settings
 from indexer.backends import open_searcher
+from indexer.liveness import Probes
 
 _log = structlog.get_logger(__name__)
 
@@ -46,15 +47,16 @@ def serve_until_stopped(
     on_ready: Callable[[Stop], None],
     *,
     other_metrics: Sequence[CollectorRegistry] = (),
+    indexer: Probes | None = None,
 ) -> None:
     """Serve the API in this thread, the main one; returns when it has ended cleanly.
 
     on_ready: called once requests are answered, with a function that any thread may call to stop.
-    other_metrics: of what else runs in this process; /metrics shows them.
+    other_metrics, indexer: of what else runs in this process; see api.app.ApiParts.
     """
     keep_collector_out_of_the_way()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics))
+        runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics, indexer=indexer))
 
 
 async def _serve(
@@ -65,6 +67,7 @@ async def _serve(
     on_ready: Callable[[Stop], None],
     *,
     other_metrics: Sequence[CollectorRegistry],
+    indexer: Probes | None,
 ) -> None:
     # Only here, for every command imports this module, and those that serve nothing would start a quarter later.
     from api.app import ApiParts, create_app  # noqa: PLC0415
@@ -95,6 +98,7 @@ async def _serve(
         api=settings.api,
         search=settings.search,
         other_metrics=other_metrics,
+        indexer=indexer,
     )
     try:
         await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))

@@ -41,6 +41,7 @@ from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
+from indexer.probes import IndexerProbes
 
 _log = structlog.get_logger(__name__)
 
@@ -144,6 +145,7 @@ class _Process:
         self._identity = identity
         self._cells = cells
         self._metrics = CollectorRegistry()
+        self._probes = IndexerProbes()
         self._simulating: list[Part] = []
         self._workers: list[Part] = []
         self._relays: list[Part] = []
@@ -168,7 +170,13 @@ class _Process:
 
         try:
             serve_until_stopped(
-                self._settings, self._fleet, self._identity, listener, on_ready, other_metrics=[self._metrics]
+                self._settings,
+                self._fleet,
+                self._identity,
+                listener,
+                on_ready,
+                other_metrics=[self._metrics],
+                indexer=self._probes,
             )
         finally:
             for parts in (self._simulating, self._workers, self._relays, self._indexing):
@@ -179,7 +187,9 @@ class _Process:
 
     def _start(self, stop: Stop) -> None:
         settings = self._settings
-        indexing = partial(keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics))
+        indexing = partial(
+            keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics), watching=self._probes.watching
+        )
         self._indexing = [Part("indexer", indexing, stop)]
         self._relays = [
             Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells

@@ -1,7 +1,8 @@
 """Where messages go that could not be indexed: to the failures in the fleet database, with reason and place.
 
 While that database is away they take refuge in the dead-letter queue of their bus, and are taken over from there as
-soon as it is back; so are messages that the broker itself has given up on.
+soon as it is back; so are messages that the broker itself has given up on. A bus that ends with this process is no
+refuge: there the cell waits for the database, and its changelog still has the messages after a restart.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -59,12 +60,18 @@ class KeepsFailures(Protocol):
 class Buries(Protocol):
     """The part of notifications.bus.Receiver that has to do with dead letters; raises BusError."""
 
+    @property
+    def is_durable(self) -> bool: ...
     def bury(self, message: Message, reason: str, detail: str) -> None: ...
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int: ...
 
 
 class DeadLetters:
-    """The dead letters of one cell. Raises BusUnavailableError when neither fleet database nor bus takes one."""
+    """The dead letters of one cell.
+
+    Raises BusUnavailableError when neither fleet database nor bus takes one, and FleetUnreachableError when the
+    database does not and the bus would lose it.
+    """
 
     def __init__(
         self,
@@ -97,6 +104,8 @@ class DeadLetters:
         try:
             self._failures.add(found)
         except FleetUnreachableError as error:
+            if not self._bus.is_durable:
+                raise
             _log.warning("indexer.dead_letters_on_the_bus", cell=self._cell_uuid, reason=error.reason)
             for letter in letters:
                 self._bus.bury(letter.message, letter.reason.value, letter.detail)

@@ -1,7 +1,9 @@
 """Whether work gets done: what tells a process that hangs from one that waits, or has nothing to do."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 
 class Pulse:
@@ -22,3 +24,21 @@ class Pulse:
     def silent_s(self) -> float:
         """Seconds since the last beat."""
         return self._clock() - self._last_s
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The answer to an orchestrator: 200 or 503, and what is said with it, as JSON."""
+
+    is_well: bool
+    body: Mapping[str, object]
+
+
+ALIVE = Probe(True, {"status": "ok"})
+
+
+class Probes(Protocol):
+    """What answers `/healthz` (or should the process be started again?) and `/readyz` (can it do its work?)."""
+
+    def healthz(self) -> Probe: ...
+    def readyz(self) -> Probe: ...

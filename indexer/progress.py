@@ -146,8 +146,8 @@ class ProgressTracker:
             reached.append(self._heartbeats.popleft()[1])
         if not reached:
             return
-        # Whatever has arrived was sent by now. A moment that has not come yet is that of a clock which went ahead; kept,
-        # it would hide for hours that nothing is heard of the cell any more.
+        # Whatever has arrived was sent by now. A moment that has not come yet is that of a clock which went ahead: if
+        # it were kept, it would hide for hours that nothing is heard of the cell any more.
         now = self._clock()
         known = self._fresh_as_of if self._fresh_as_of <= now else 0
         # The latest counts, not the one that came last: that may have been delivered again.

@@ -133,6 +133,11 @@ class IndexerService:
         }
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether the index has everything that is written to or read from."""
+        return self._is_prepared
+
+    @property
     def is_ready(self) -> bool:
         """Whether the index takes what the followers bring."""
         return self._is_prepared and self._index_problem is None

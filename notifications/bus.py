@@ -15,7 +15,7 @@ from kombu import Consumer
 
 from notifications import topology
 from notifications.errors import BusUnavailableError
-from notifications.link import Link, body_of, count_messages
+from notifications.link import Link, body_of, count_messages, is_in_memory
 from notifications.settings import BusSettings
 
 Headers = dict[str, int | str]
@@ -113,6 +113,11 @@ class Receiver:
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
         self._outstanding: dict[int | str, None] = {}
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether messages outlive this process."""
+        return not is_in_memory(self._transport_url)
 
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         """The next messages: as soon as they are `max_messages` or `max_bytes`, or `wait_s` after the first one.

@@ -27,7 +27,8 @@ CONFIRM_WINDOW = 500
 # The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
-_SCHEMES = ("amqp", "amqps", "memory")
+_MEMORY = "memory"
+_SCHEMES = ("amqp", "amqps", _MEMORY)
 
 
 class Link:
@@ -206,6 +207,11 @@ def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int
         connection.collect()
 
 
+def is_in_memory(transport_url: str) -> bool:
+    """Whether this is the address of the bus inside of a process, which ends with it."""
+    return _scheme(transport_url) == _MEMORY
+
+
 def check_address(transport_url: str) -> None:
     """Raise BusError, without any password, if this can never be the address of a bus. Connects to nothing."""
     _connection(transport_url, BusSettings(), heartbeat_s=0)
@@ -225,12 +231,16 @@ def _address(connection: Any, *, is_memory: bool) -> str:
     return "memory://" if is_memory else str(connection.as_uri())
 
 
+def _scheme(transport_url: str) -> str:
+    return transport_url.partition("://")[0]
+
+
 def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> tuple[bool, Any]:
-    scheme = transport_url.partition("://")[0]
+    scheme = _scheme(transport_url)
     if scheme not in _SCHEMES:
         # The rest of the address may hold a password.
         raise BusError(f"no bus speaks '{scheme}': the address must begin with {', '.join(_SCHEMES)} and ://")
-    is_memory = scheme == "memory"
+    is_memory = scheme == _MEMORY
     options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
     try:
         connection = Connection(

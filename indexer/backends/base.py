@@ -234,7 +234,10 @@ class IndexWriter(Protocol):
         ...
 
     def allow_writes(self) -> None:
-        """End a pause that somebody who was killed has left (Generations.switch); call only if nobody pauses now."""
+        """End a pause that somebody who was killed has left (Generations.switch); call only if nobody pauses now.
+
+        What a person has blocked stays blocked.
+        """
         ...
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
@@ -276,7 +279,7 @@ class Generations(Protocol):
 
         finish: called while nobody can write to the current one; it brings the next one up to date. Writers get
         IndexUnavailableError meanwhile, readers go on. What it raises ends the pause, and nothing has changed.
-        A previous one that was kept until now is dropped.
+        A previous one that was kept until now is dropped. Raises RebuildError when a person has blocked writing.
         """
         ...
 

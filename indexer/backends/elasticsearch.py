@@ -52,6 +52,7 @@ from indexer.backends.elasticsearch_documents import (
     to_progress_bulk,
     to_state_bulk,
 )
+from indexer.backends.elasticsearch_pause import end_pause
 from indexer.backends.extra import described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
@@ -264,7 +265,7 @@ class ElasticsearchWriter:
             on_batch(removed)
 
     def allow_writes(self) -> None:
-        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"blocks.write": None}})
+        end_pause(self._client, self._names.write)
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
@@ -326,6 +327,8 @@ class ElasticsearchWriter:
                 )
             wanted = instance_mapping()
             if not wanted["properties"].keys() <= mapping["properties"].keys():
+                # What a rebuild has noted there stays.
+                wanted["_meta"] = mapping["_meta"] | wanted["_meta"]
                 send(self._client, "PUT", f"/{name}/_mapping", wanted)
         return bool(indexes)
 

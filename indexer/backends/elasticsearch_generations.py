@@ -11,6 +11,7 @@ import msgspec
 
 from indexer.backends.elasticsearch import ElasticsearchWriter, Names, index_uuid, new_physical_name
 from indexer.backends.elasticsearch_client import open_client, send
+from indexer.backends.elasticsearch_pause import end_pause, pause_writes
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.mapping import CONTINUES, index_settings, instance_mapping, progress_mapping, progress_settings
@@ -46,7 +47,7 @@ class ElasticsearchGenerations:
     def take_previous_as_next(self) -> None:
         name = self._existing(self._names.previous)
         self._create_progress()
-        self._allow_writes(name)
+        end_pause(self._client, name)
         self._change_aliases(_remove(name, self._names.previous), _add(name, self._names.next))
 
     def open_next(self) -> ElasticsearchWriter:
@@ -56,7 +57,7 @@ class ElasticsearchGenerations:
         names = self._names
         current, new, previous = self._existing(names.write), self._existing(names.next), self._behind(names.previous)
         self._say_that_it_continues(new, current)
-        send(self._client, "PUT", f"/{current}/_block/write")
+        pause_writes(self._client, current)
         try:
             finish()
             dropped = [] if previous is None else [{"remove_index": {"index": previous}}]
@@ -70,7 +71,7 @@ class ElasticsearchGenerations:
                 *dropped,
             )
         except BaseException:
-            self._allow_writes(current)
+            end_pause(self._client, current)
             raise
         # Whoever finds no index of instances makes one of the name that is written there.
         send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
@@ -112,9 +113,6 @@ class ElasticsearchGenerations:
     def _say_that_it_continues(self, new: str, current: str) -> None:
         meta = self._mappings(new)[new]["_meta"] | {CONTINUES: index_uuid(self._client, current)}
         send(self._client, "PUT", f"/{new}/_mapping", {"_meta": meta})
-
-    def _allow_writes(self, name: str) -> None:
-        send(self._client, "PUT", f"/{name}/_settings", {"index": {"blocks.write": None}})
 
     def _change_aliases(self, *actions: Mapping[str, Any]) -> None:
         send(self._client, "POST", "/_aliases", {"actions": actions})

@@ -35,6 +35,7 @@ from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
+from indexer.liveness import Probes
 from query.fields import Record
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
@@ -218,6 +219,7 @@ class ComputeFleet:
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
         identity: Identity | None = None,
+        indexer: Probes | None = None,
     ) -> Api:
         """An application over the fleet; closed with it."""
         parts = ApiParts(
@@ -233,6 +235,7 @@ class ComputeFleet:
                 index_patience_s=index_patience_s,
             ),
             identity=identity or NoIdentity(),
+            indexer=indexer,
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from elasticsearch import Elasticsearch
 
 from cells.digests import digests_of
-from indexer.backends import open_searcher, open_writer
+from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import (
     HORIZONS,
     OLDEST_TIME_VERSION,
@@ -26,7 +27,7 @@ from indexer.backends.base import (
     WriteResult,
 )
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.mapping import OLDEST_MAPPING_VERSION, instance_mapping
 from indexer.view import PIECE_NAMES
@@ -620,6 +621,23 @@ def test_progress_that_the_server_does_not_take_is_an_error(elasticsearch_url: s
     with pytest.raises(IndexRequestError, match="progress could not be saved: status 403"):
         writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
     writer.close()
+
+
+@pytest.mark.elasticsearch
+def test_write_block_of_a_person_is_left_alone(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
+        writer.prepare()
+        with Elasticsearch(elasticsearch_url) as client:
+            client.indices.put_settings(
+                index=f"{elasticsearch_prefix}-instances", settings={"index.blocks.write": True}
+            )
+        writer.allow_writes()
+        with pytest.raises(IndexUnavailableError, match="blocked by"):
+            writer.write([make_document(1)])
+        generations.create_next()
+        with pytest.raises(RebuildError, match=r"blocked \(index\.blocks\.write\), and not by a rebuild"):
+            generations.switch(lambda: None)
 
 
 @pytest.mark.elasticsearch

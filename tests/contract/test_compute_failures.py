@@ -12,6 +12,7 @@ from cells.fleet import InstanceMapping
 from cells.model import CellKind, InstanceRow
 from indexer.backends.base import FoundRow
 from indexer.errors import IndexUnavailableError
+from indexer.liveness import ALIVE, Probe
 from query.page import PageRequest
 from tests.contract.compute_fleet import (
     CELLS,
@@ -421,6 +422,27 @@ def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
     nothing = BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0))
     assert fleet.api(pool=nothing).get("/readyz").status_code == 200
     assert fleet.api(pool=nothing, enabled=False).get("/readyz").status_code == 503
+
+
+def test_health_and_readiness_speak_for_an_indexer_in_the_same_process(fleet: ComputeFleet) -> None:
+    class Indexer:
+        is_stuck = False
+
+        def healthz(self) -> Probe:
+            return Probe(False, {"status": "stuck", "cells": ["east"]}) if self.is_stuck else ALIVE
+
+        def readyz(self) -> Probe:
+            return Probe(True, {"status": "degraded" if self.is_stuck else "ready"})
+
+    fleet.fill(3)
+    indexer = Indexer()
+    api = fleet.api(indexer=indexer)
+    assert api.get("/healthz").json() == {"status": "ok"}
+    assert (api.get("/readyz").json()["status"], api.get("/readyz").json()["indexer"]) == ("ready", {"status": "ready"})
+    indexer.is_stuck = True
+    stuck = api.get("/healthz")
+    assert (stuck.status_code, stuck.json()) == (503, {"status": "stuck", "cells": ["east"]})
+    assert (api.get("/readyz").status_code, api.get("/readyz").json()["status"]) == (200, "degraded")
 
 
 def test_metrics_tell_routes_and_how_far_the_index_is(fleet: ComputeFleet) -> None:

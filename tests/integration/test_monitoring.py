@@ -7,7 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
-from cli.monitoring import MonitoringSettings, Probe, monitored
+from cli.monitoring import MonitoringSettings, monitored
+from indexer.liveness import Probe
 from tests.integration.test_up import free_port
 
 

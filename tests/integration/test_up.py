@@ -209,7 +209,9 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     rows, routes = up.listed({})
     assert rows == expected
     assert "index" not in routes
-    assert up.http.get("/readyz").json()["status"] == "degraded"
+    ready = up.http.get("/readyz").json()
+    assert (ready["status"], ready["indexer"]["status"]) == ("degraded", "unavailable")
+    assert up.http.get("/healthz").status_code == 200, "starting it again would not bring the index back"
     assert up.stop() == 0
     assert "Traceback" not in up.log
 
@@ -218,6 +220,7 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     wait_until(lambda: index_equals_cells(up), timeout_s=60)
     rows, _ = up.listed({})
     assert rows == expected
+    wait_until(lambda: up.http.get("/readyz").json()["indexer"]["status"] == "ready", timeout_s=60)
     assert up.stop() == 0
 
 

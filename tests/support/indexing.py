@@ -267,7 +267,10 @@ class MemoryFailures:
 
 @dataclass
 class MemoryBus:
-    """What a receiver receives from, one receiver after the other. is_away: the broker cannot be reached."""
+    """What a receiver receives from, one receiver after the other.
+
+    is_away: the broker cannot be reached. is_durable: as a broker is, and the bus of `fleetlight up` is not.
+    """
 
     waiting: deque[Message] = field(default_factory=deque)
     held: list[Message] = field(default_factory=list)
@@ -275,6 +278,7 @@ class MemoryBus:
     acknowledged: int = 0
     kept_alive: int = 0
     is_away: bool = False
+    is_durable: bool = True
 
     def receiver(self) -> "MemoryReceiver":
         return MemoryReceiver(self)
@@ -287,6 +291,10 @@ class MemoryReceiver:
         self._bus = bus
         self._tag = 0
         self._held: dict[int, Message] = {}
+
+    @property
+    def is_durable(self) -> bool:
+        return self._bus.is_durable
 
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         self._require_bus()

@@ -5,6 +5,7 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cells.errors import FleetUnreachableError
 from indexer.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from indexer.errors import DeadLetterReason
 from indexer.metrics import IndexerMetrics
@@ -108,6 +109,15 @@ def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() 
     stage.letters.take_from_bus()
     assert stage.bus.buried == []
     assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
+
+
+def test_dead_letter_is_not_left_to_a_bus_that_ends_with_the_process() -> None:
+    stage = Stage()
+    stage.bus.is_durable = False
+    stage.failures.is_away = True
+    with pytest.raises(FleetUnreachableError):
+        stage.keep(b"{")
+    assert stage.bus.buried == []
 
 
 def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Event, Thread
 from typing import Any
 
@@ -11,16 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
-from cli.indexer_probes import IndexerProbes
-from cli.monitoring import Probe
 from indexer.backends.base import CellProgress
 from indexer.bulk_sync import CellSource, sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.follower import Activity
 from indexer.leases import CellLeases
-from indexer.liveness import Pulse
+from indexer.liveness import Probe, Pulse
 from indexer.metrics import IndexerMetrics
+from indexer.probes import IndexerProbes
 from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
 from notifications.bus import Message
@@ -563,6 +563,22 @@ def test_failures_are_shown_by_the_metrics_until_they_are_solved_also_after_a_re
         wait_until(lambda: shown() == 0)
 
 
+def test_dead_letter_on_a_bus_that_ends_with_the_process_comes_again_from_the_changelog(stage: Stage) -> None:
+    """The fleet database cannot be written, say because the disk is full, until after a restart."""
+    stage.bus.is_durable = False
+    message = stage.cell.create()
+    stage.cell.changes[0] = replace(stage.cell.changes[0], message=b"{")
+    with stage.running() as service:
+        stage.failures.is_away = True
+        stage.bus.waiting.append(replace(message, body=b"{"))
+        wait_until(lambda: service.health[CELL_UUID].problem, 60)
+    assert (saved := stage.saved()) is None or saved.watermark == 0
+    stage.bus.waiting.clear()
+    stage.failures.is_away = False
+    with stage.running():
+        wait_until(lambda: stage.failures.found, 60)
+
+
 def test_row_that_the_index_refused_is_tried_again_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("indexer.rereading._REJECTED_RETRY_S", 0.01)
     message = stage.cell.create()
@@ -583,7 +599,8 @@ def test_work_that_does_not_get_done_is_noticed(stage: Stage) -> None:
         stage.index.before_write = lambda: may_go_on.wait(60)
         stage.bus.waiting.append(stage.cell.create())
         wait_until(lambda: "one" in service.stuck, 60)
-        assert probes_of(service).healthz().body["cells"] == ["one"]
+        with watched(service) as probes:
+            assert probes.healthz().body["cells"] == ["one"]
         may_go_on.set()
         wait_until(stage.is_followed_to_the_end, 60)
         wait_until(lambda: service.stuck == [], 60)
@@ -627,8 +644,7 @@ def test_refusal_that_repeats_is_no_progress(stage: Stage, monkeypatch: pytest.M
 
 def test_indexer_is_ready_while_the_index_takes_what_comes(stage: Stage) -> None:
     stage.index.failures = 1_000_000
-    with stage.running() as service:
-        probes = probes_of(service)
+    with stage.running() as service, watched(service) as probes:
         wait_until(lambda: service.problem)
         assert not probes.readyz().is_well
         assert probes.healthz().is_well
@@ -639,17 +655,18 @@ def test_indexer_is_ready_while_the_index_takes_what_comes(stage: Stage) -> None
         assert probes.readyz().is_well
         stage.bus.is_away = False
         wait_until(lambda: probes.readyz() == Probe(True, READY), 60)
-    assert not IndexerProbes().readyz().is_well
-    assert IndexerProbes().healthz().is_well
 
 
 READY = {"status": "ready", "index": "ok", "cells": {"one": "following"}}
 
 
-def probes_of(service: IndexerService) -> IndexerProbes:
+@contextmanager
+def watched(service: IndexerService) -> Iterator[IndexerProbes]:
     probes = IndexerProbes()
-    probes.watch(service)
-    return probes
+    with probes.watching(service):
+        yield probes
+    assert probes.healthz().is_well, "one that has ended is not one that hangs"
+    assert not probes.readyz().is_well
 
 
 @pytest.mark.parametrize("absurd", [10**18, 1000])

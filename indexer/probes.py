@@ -3,7 +3,10 @@
 What is wrong is named, why is in the log: these addresses answer anybody.
 """
 
-from cli.monitoring import ALIVE, Probe
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from indexer.liveness import ALIVE, Probe
 from indexer.service import IndexerService
 
 
@@ -13,8 +16,14 @@ class IndexerProbes:
     def __init__(self) -> None:
         self._service: IndexerService | None = None
 
-    def watch(self, service: IndexerService) -> None:
+    @contextmanager
+    def watching(self, service: IndexerService) -> Iterator[None]:
+        """While it runs; one that has failed and is to be started again waits for something, and is alive."""
         self._service = service
+        try:
+            yield
+        finally:
+            self._service = None
 
     def healthz(self) -> Probe:
         """Not alive when there is work and none of it gets done; waiting for what is away is alive."""
