@@ -14,6 +14,7 @@ from typing import Any
 from kombu import Consumer
 
 from notifications import topology
+from notifications.binding import Binding
 from notifications.errors import BusUnavailableError
 from notifications.link import Link, body_of, count_messages, is_in_memory
 from notifications.settings import BusSettings
@@ -101,15 +102,25 @@ class Receiver:
     """Receives from the work queue of one cell. While another receiver is active, this one stands by.
 
     prefetch: messages that may be received and not yet acknowledged.
+    binding: an exchange of somebody else whose messages are received too; it has none of its queues taken away.
     After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
     it by its old delivery does nothing.
     """
 
-    def __init__(self, transport_url: str, cell_uuid: str, prefetch: int, settings: BusSettings | None = None) -> None:
+    def __init__(
+        self,
+        transport_url: str,
+        cell_uuid: str,
+        prefetch: int,
+        settings: BusSettings | None = None,
+        *,
+        binding: Binding | None = None,
+    ) -> None:
         self._transport_url = transport_url
         self._cell_uuid = cell_uuid
         self._prefetch = prefetch
         self._settings = settings or BusSettings()
+        self._binding = binding
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
         self._outstanding: dict[int | str, None] = {}
@@ -235,7 +246,13 @@ class Receiver:
         return batch
 
     def _open_link(self) -> Link:
-        link = Link(self._transport_url, self._cell_uuid, self._settings, heartbeat_s=self._settings.heartbeat_s)
+        link = Link(
+            self._transport_url,
+            self._cell_uuid,
+            self._settings,
+            heartbeat_s=self._settings.heartbeat_s,
+            binding=self._binding,
+        )
 
         def on_message(message: Any) -> None:
             self._arrived.append(

@@ -12,12 +12,14 @@ from typing import Any
 from amqp.exceptions import (  # type: ignore[import-untyped]  # as kombu, which it belongs to
     AMQPError,
     ChannelError,
+    NotFound,
     PreconditionFailed,
 )
 from kombu import Connection
 from kombu.exceptions import KombuError
 
 from notifications import topology
+from notifications.binding import Binding
 from notifications.errors import BusError, BusUnavailableError
 from notifications.memory_transport import MemoryTransport
 from notifications.settings import BusSettings
@@ -34,11 +36,20 @@ _SCHEMES = ("amqp", "amqps", _MEMORY)
 class Link:
     """A connection to `transport_url` with one channel, on which the cell's topology is declared.
 
+    binding: an exchange of somebody else whose messages the cell's queue gets too.
     Not for several threads at once. Raises BusError for an address that can never work, and BusUnavailableError, after
     which only `abandon` is allowed.
     """
 
-    def __init__(self, transport_url: str, cell_uuid: str, settings: BusSettings, *, heartbeat_s: int = 0) -> None:
+    def __init__(
+        self,
+        transport_url: str,
+        cell_uuid: str,
+        settings: BusSettings,
+        *,
+        heartbeat_s: int = 0,
+        binding: Binding | None = None,
+    ) -> None:
         self._cell_uuid = cell_uuid
         self._confirm_timeout_s = settings.confirm_timeout_s
         self.is_memory, self._connection = _connection(transport_url, settings, heartbeat_s)
@@ -54,6 +65,9 @@ class Link:
                 self._transport = self._connection.transport
                 self.channel = self._connection.channel()
                 self._declare(cell_uuid)
+                if binding is not None:
+                    self._find_exchange(binding)
+                    topology.bind(self.channel, cell_uuid, binding)
                 if not self.is_memory:
                     self.channel.auto_decode = False
                     self.channel.confirm_select()
@@ -137,6 +151,29 @@ class Link:
             topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
         except PreconditionFailed as error:
             raise BusError(f"bus {self._address}: a queue exists with other arguments: {error}") from error
+
+    def _find_exchange(self, binding: Binding) -> None:
+        """See that the exchange of somebody else is there; over a channel of its own, which a refusal closes."""
+        channel = self._transport.create_channel(self._raw)
+        try:
+            if binding.durable is None:
+                channel.exchange_declare(binding.exchange, "topic", passive=True)
+            else:
+                channel.exchange_declare(binding.exchange, "topic", durable=binding.durable, auto_delete=False)
+        except NotFound as error:
+            raise BusUnavailableError(
+                self._address,
+                f"there is no exchange '{binding.exchange}' yet: nobody has sent notifications to this broker and "
+                "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
+                "amqp_durable_queues is true in nova.conf, else durable=false",
+            ) from error
+        except PreconditionFailed as error:
+            raise BusError(
+                f"bus {self._address}: exchange '{binding.exchange}' exists and is not what the address says with "
+                f"durable={str(binding.durable).lower()}; leave that out, and it is taken as it is: {error}"
+            ) from error
+        else:
+            channel.close()
 
     def _unavailable(self, error: Exception) -> BusUnavailableError:
         return BusUnavailableError(self._address, str(error) or type(error).__name__)

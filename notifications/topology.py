@@ -8,6 +8,8 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
+from notifications.binding import Binding
+
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"
 INCARNATION_HEADER = "fleetlight-incarnation"
@@ -77,3 +79,12 @@ def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
             work_queue(cell_uuid, has_quorum_queues=has_quorum_queues),
         ):
             queue(channel).declare()
+
+
+def bind(channel: Any, cell_uuid: str, binding: Binding) -> None:
+    """Have the work queue of the cell get what is sent to an exchange of somebody else, besides its own; idempotent.
+
+    The exchange has to be there, and `declare` must have been called. Theirs stay with all that is bound to them.
+    """
+    for topic in binding.topics:
+        channel.queue_bind(work_queue_name(cell_uuid), exchange=binding.exchange, routing_key=f"{topic}.*")

@@ -1,0 +1,128 @@
+"""Copies of what Nova sends, through a queue of our own on a real broker; Nova's own queues keep all they have."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from uuid import uuid4
+
+import kombu
+import pytest
+
+from notifications.binding import Binding
+from notifications.bus import Delivery, Message, Publisher, Receiver
+from notifications.errors import BusError, BusUnavailableError
+
+pytestmark = pytest.mark.rabbitmq
+
+INFO, ERROR = "versioned_notifications.info", "versioned_notifications.error"
+
+
+class Nova:
+    """Publishes as oslo.messaging does, to an exchange whose name nobody else uses."""
+
+    def __init__(self, amqp_url: str) -> None:
+        self.exchange = f"fleetlight-test-{uuid4().hex}"
+        self._connection = kombu.Connection(amqp_url)
+        self.channel = self._connection.channel()
+
+    def declare(self, *, durable: bool = False) -> None:
+        self.channel.exchange_declare(self.exchange, "topic", durable=durable, auto_delete=False)
+
+    def send(self, routing_key: str, body: bytes) -> None:
+        message = self.channel.prepare_message(body, content_type="application/json", properties={"delivery_mode": 2})
+        self.channel.basic_publish(message, exchange=self.exchange, routing_key=routing_key)
+
+    def close(self) -> None:
+        with self._connection.channel() as channel:
+            channel.exchange_delete(self.exchange)
+        self._connection.release()
+
+
+@pytest.fixture
+def nova(amqp_url: str) -> Iterator[Nova]:
+    with closing(Nova(amqp_url)) as nova:
+        yield nova
+
+
+def receive(receiver: Receiver, count: int) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+    for _ in range(60):
+        deliveries += receiver.receive(count - len(deliveries), 10**6, 1.0)
+        if len(deliveries) == count:
+            return deliveries
+    raise AssertionError(f"{len(deliveries)} of {count} messages have arrived")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_each_message_comes_as_a_copy_whatever_the_exchange_was_made_as(
+    nova: Nova, amqp_url: str, amqp_cell: str, durable: bool
+) -> None:
+    nova.declare(durable=durable)
+    with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
+        theirs = channel.queue_declare("", exclusive=True).queue
+        channel.queue_bind(theirs, exchange=nova.exchange, routing_key=INFO)
+        with closing(Receiver(amqp_url, amqp_cell, 10, binding=Binding(nova.exchange))) as receiver:
+            receiver.receive(1, 1, 0.01)
+            nova.send(INFO, b"one")
+            nova.send(ERROR, b"two")
+            nova.send("notifications.info", b"of the unversioned topic")
+            with closing(Publisher(amqp_url, amqp_cell)) as own:
+                own.publish([Message(b"three", INFO, {})])
+            arrived = receive(receiver, 3)
+            assert {delivery.body for delivery in arrived} == {b"one", b"two", b"three"}
+            receiver.ack(arrived)
+        assert channel.queue_declare(theirs, passive=True).message_count == 1, "nothing was taken from them"
+
+
+def test_what_is_sent_while_nobody_listens_waits_and_what_was_not_acknowledged_comes_again(
+    nova: Nova, amqp_url: str, amqp_cell: str
+) -> None:
+    nova.declare()
+    binding = Binding(nova.exchange)
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        receiver.receive(1, 1, 0.01)
+    nova.send(INFO, b"one")
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        assert not receive(receiver, 1)[0].redelivered
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        assert receive(receiver, 1)[0].body == b"one"
+
+
+def test_exchange_that_is_not_there_is_waited_for_and_not_made(nova: Nova, amqp_url: str, amqp_cell: str) -> None:
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=Binding(nova.exchange))) as receiver:
+        with pytest.raises(BusUnavailableError, match=f"there is no exchange '{nova.exchange}' yet.*add durable=true"):
+            receiver.receive(1, 1, 0.01)
+        nova.declare(durable=True)
+        receiver.receive(1, 1, 0.01)
+        nova.send(INFO, b"one")
+        assert receive(receiver, 1)[0].body == b"one"
+
+
+def test_exchange_is_made_if_the_address_says_as_what(nova: Nova, amqp_url: str, amqp_cell: str) -> None:
+    binding = Binding(nova.exchange, durable=True)
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        receiver.receive(1, 1, 0.01)
+        nova.declare(durable=True)
+        nova.send(INFO, b"one")
+        assert receive(receiver, 1)[0].body == b"one"
+
+
+def test_exchange_that_is_something_else_than_the_address_says_is_named(
+    nova: Nova, amqp_url: str, amqp_cell: str
+) -> None:
+    nova.declare(durable=False)
+    binding = Binding(nova.exchange, durable=True)
+    with (
+        closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver,
+        pytest.raises(BusError, match=f"'{nova.exchange}' exists and is not what the address says with durable=true"),
+    ):
+        receiver.receive(1, 1, 0.01)
+
+
+def test_other_topics_are_bound_if_the_address_names_them(nova: Nova, amqp_url: str, amqp_cell: str) -> None:
+    nova.declare()
+    binding = Binding(nova.exchange, ("fleetlight",))
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        receiver.receive(1, 1, 0.01)
+        nova.send(INFO, b"for others")
+        nova.send("fleetlight.info", b"for us")
+        assert receive(receiver, 1)[0].body == b"for us"
