@@ -15,17 +15,20 @@ from tenacity.wait import wait_random_exponential
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
 from cells.fleet import Fleet
-from cells.model import Cell
+from cells.model import Cell, CellKind
 from cells.relay import Relay
 from cells.worker import Worker
 from cli.settings import Settings
 from indexer.backends import open_writer
+from indexer.consumer import Receives
 from indexer.errors import IndexerError
 from indexer.leases import CellLeases
 from indexer.metrics import IndexerMetrics
 from indexer.retention import Purger, grace_s
 from indexer.service import IndexerService
+from notifications.binding import split_address
 from notifications.bus import Publisher, Receiver
+from notifications.no_bus import NoBus
 
 _log = structlog.get_logger(__name__)
 
@@ -97,8 +100,8 @@ def run_indexer(
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
-    def open_receiver(cell: Cell) -> Receiver:
-        return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus)
+    def open_receiver(cell: Cell) -> Receives:
+        return _open_receiver(settings, cell)
 
     # What is loaded by now stays. Looking through it in each collection costs half as much as the messages do.
     gc.collect()
@@ -135,6 +138,16 @@ def run_indexer(
 
         with watching(service), _beside(purge):
             service.run(stop)
+
+
+def _open_receiver(settings: Settings, cell: Cell) -> Receives:
+    """Raises BusError."""
+    if cell.kind is CellKind.NATIVE:
+        return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus)
+    if not cell.transport_url:
+        return NoBus()
+    _, binding = split_address(cell.transport_url)
+    return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus, binding=binding)
 
 
 @contextmanager

@@ -63,11 +63,11 @@ def _write(
     for change in changes:
         try:
             # A notification that somebody else wrote has no revision.
-            instance_uuid = batch.add(interpret(change.message, change.revision or None))
+            about = batch.add(interpret(change.message, change.revision or None))
         except MalformedMessageError as error:
             dead.append((change, error))
             continue
-        if instance_uuid is not None:
+        for instance_uuid in about:
             sources[instance_uuid] = change
     result = writer.write(batch.documents(writer.read))
     tracker.mark_indexed(sources)

@@ -10,12 +10,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from cells.model import Change
 from indexer.backends.base import Document, WriteResult
-from indexer.batches import Batch
+from indexer.batches import Batch, RowReading
 from indexer.dead_letters import Buries, DeadLetter, DeadLetters
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.messages import interpret, read_headers
@@ -70,6 +71,7 @@ class Consumer:
     the index works. Batches are finished, and acknowledged, in the order in which they came.
 
     horizon: of the cell (indexer.retention), as far as it is known at the moment. on_done: called after each batch.
+    rows: how the rows are read of a cell whose notifications have no revisions.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Consumer:
         horizon: Callable[[], int],
         on_done: Callable[[], None] = _nothing,
         accepts: Callable[[Headers], bool] = lambda _: True,
+        rows: RowReading | None = None,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -98,6 +101,7 @@ class Consumer:
         self._horizon = horizon
         self._on_done = on_done
         self._accepts = accepts
+        self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -149,7 +153,7 @@ class Consumer:
         self._receiver.close()
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
-        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon()))
+        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows))
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch
@@ -173,17 +177,19 @@ class Consumer:
                     pending.duplicates += 1
                     return
                 pending.sequences.append(sequence)
-            instance_uuid = pending.batch.add(interpret(delivery.body, revision))
+            about = pending.batch.add(interpret(delivery.body, revision))
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return
-        if instance_uuid is not None:
+        for instance_uuid in about:
             pending.sources[instance_uuid] = delivery
 
     def _finish_oldest(self) -> None:
         pending = self._pending[0]
         if pending.write is not None:
             self._finish_write(pending, pending.write)
+        for instance_uuid in pending.batch.unread:
+            self._rereader.add(instance_uuid)
         # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
         # has passed them, so they have to be among the dead letters now.
         self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
@@ -219,11 +225,15 @@ class Consumer:
             ("never happened", pending.never_happened),
             ("heartbeat", len(batch.heartbeats)),
             ("other", batch.others),
+            ("elsewhere", batch.elsewhere),
         ):
             self._metrics.messages_handled(self._cell_uuid, outcome, count)
 
     def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        return self._await(self._threads.submit(self._writer.read, ids))
+        return self._in_thread(self._writer.read, ids)
+
+    def _in_thread(self, read: Callable[[Collection[str]], T], ids: Collection[str]) -> T:
+        return self._await(self._threads.submit(read, ids))
 
     def _await(self, future: Future[T]) -> T:
         while not wait([future], _KEEP_ALIVE_INTERVAL_S).done:

@@ -70,17 +70,56 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignCh
     else:
         version, record, extra = existing.version, dict(existing.record), existing.extra
     found = version
-    for change in sorted(changes, key=lambda change: change.version):
+    for change in sorted(changes, key=_moment):
         if change.event_type == INSTANCE_DELETE_END:
             # Clocks of hosts differ, so the end may look older than what came before it.
             record |= _deleted(change)
             version = max(change.version, version + 1)
             break
-        if change.version > version:
-            record |= change.carried
+        news = _news(change, record, version)
+        if news:
+            record |= news
             extra = merged(extra, change.extra)
-            version = change.version
+            version = max(change.version, version + 1)
     return None if version == found else to_document(cell_uuid, version, record, extra)
+
+
+def _moment(change: ForeignChange) -> tuple[bool, int, int]:
+    """By what the changes of one instance are ordered: the end of it, the second of its row, and when it was sent."""
+    return change.event_type == INSTANCE_DELETE_END, _second(change.carried.get("updated_at")), change.version
+
+
+def _news(change: ForeignChange, record: Record, version: int) -> Record:
+    """What to take from a change for a record of that version (section 11).
+
+    A notification shows what a process had in memory, which may be older than what another one has sent before. The
+    time of its row tells, in whole seconds; where that is the same or not known, and for what does not move it, the
+    time of sending does.
+    """
+    past = _ABOUT_THE_PAST.get(change.event_type, frozenset())
+    carried = {name: value for name, value in change.carried.items() if name not in past}
+    is_later = change.version > version
+    if "updated_at" in carried:
+        theirs, ours = _second(carried["updated_at"]), _second(record["updated_at"])
+        if theirs < ours:
+            carried = {name: value for name, value in carried.items() if name in _TIMELESS}
+        elif theirs > ours and not is_later:
+            return {name: value for name, value in carried.items() if name not in _TIMELESS}
+    return carried if is_later else {}
+
+
+def _second(time: int | None) -> int:
+    """Nulls are lowest; databases keep more of a second than notifications carry."""
+    return 0 if time is None else time // 1_000_000
+
+
+# What can change without a new time of the row (section 11).
+_TIMELESS = frozenset({"tags", "ip_addresses", "block_devices", "shares"})
+# What the source of a move still says of it when the destination has said otherwise (section 12).
+_ABOUT_THE_PAST = {
+    "instance.live_migration_post.end": frozenset({"host", "node", "task_state"}),
+    "instance.resize.end": frozenset({"host", "node", "task_state", "flavor", "flavor_id"}),
+}
 
 
 def _deleted(change: ForeignChange) -> dict[str, Any]:

@@ -16,8 +16,12 @@ from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadErro
 from notifications.payloads import fleetlight, instance
 from notifications.registry import parse_payload
 from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from notifications.versioned import DATA_KEY, NAMESPACE_KEY
 from query.fields import to_microseconds
 
+_NOVA = "nova"
+_OBJECT_KEYS = "nova_object."
+_INSTANCE_EVENTS = "instance."
 _UUID_LENGTH = 36
 _LONGEST_SEQUENCE = 2**63 - 1
 
@@ -32,13 +36,21 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """A notification after which rows of these instances may be different, without telling how."""
+
+    event_type: str
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OtherNotification:
     """A valid notification that says nothing about an instance's record."""
 
     event_type: str
 
 
-Meaning = NativeChange | ForeignChange | Heartbeat | OtherNotification
+Meaning = NativeChange | ForeignChange | Hint | Heartbeat | OtherNotification
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -91,6 +103,8 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
             return NativeChange(revision, record)
     try:
         notification = decode(body)
+        if revision is None and (aside := _aside(notification)) is not None:
+            return aside
         payload = parse_payload(notification.payload)
     except (EnvelopeError, PayloadError) as error:
         raise MalformedMessageError(DeadLetterReason.MALFORMED, str(error)) from error
@@ -108,6 +122,35 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
             return OtherNotification(notification.event_type)
+
+
+def _aside(notification: Notification) -> Hint | OtherNotification | None:
+    """The meaning of what Nova says of something else than an instance, in whichever version; None for all others.
+
+    Unversioned notifications are for others too: they have another topic, unless somebody configured it.
+    """
+    event_type, payload = notification.event_type, notification.payload
+    if not any(key.startswith(_OBJECT_KEYS) for key in payload):
+        return OtherNotification(event_type)
+    if payload.get(NAMESPACE_KEY) != _NOVA or event_type.startswith(_INSTANCE_EVENTS):
+        return None
+    data = payload.get(DATA_KEY)
+    if not isinstance(data, dict):
+        return OtherNotification(event_type)
+    # For what could not be built this may be the only message (section 8); members are the other way round.
+    named = [data.get("instance_uuid")] if event_type.startswith("compute_task.") else []
+    if event_type.startswith("server_group.") and isinstance(data.get("members"), list):
+        named = data["members"]
+    uuids = tuple(_canonical(uuid) for uuid in named if isinstance(uuid, str) and _is_uuid(uuid))
+    return Hint(event_type, uuids) if uuids else OtherNotification(event_type)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _foreign_change(

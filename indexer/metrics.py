@@ -79,7 +79,7 @@ class IndexerMetrics:
         self._batch_messages.labels(cell_uuid).observe(messages)
 
     def messages_handled(self, cell_uuid: str, outcome: str, count: int) -> None:
-        """outcome: applied, duplicate, heartbeat, other, or the reason of a dead letter."""
+        """outcome: applied, duplicate, heartbeat, other, elsewhere (another cell), or the reason of a dead letter."""
         if count:
             self._messages.labels(cell_uuid, outcome).inc(count)
 

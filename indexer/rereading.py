@@ -54,7 +54,7 @@ def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejec
 class Rereader:
     """Reads instances of one cell again: at once, and again every few seconds until that has worked.
 
-    read_rows: the rows there are among some uuids; raises CellUnreachableError.
+    read_rows: the rows there are among some uuids; raises CellUnreachableError. render: their documents.
     on_reread: called with uuids whose rows are in the index now.
     """
 
@@ -66,12 +66,14 @@ class Rereader:
         tracker: ProgressTracker,
         *,
         on_reread: Callable[[Collection[str]], None],
+        render: Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]] = render_rows,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._read_rows = read_rows
         self._writer = writer
         self._tracker = tracker
         self._on_reread = on_reread
+        self._render = render
         self._due: dict[str, float] = {}
         self._next_due_s = 0.0
 
@@ -100,7 +102,7 @@ class Rereader:
 
     def _reread(self, uuids: Collection[str], now_s: float) -> None:
         rows = self._read_rows(uuids)
-        documents, rejected = render_rows(rows.values())
+        documents, rejected = self._render(rows.values())
         if documents:
             rejected += self._writer.write(documents).rejected
         reasons = {rejection.document.id: rejection.reason for rejection in rejected}

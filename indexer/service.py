@@ -11,9 +11,10 @@ from typing import Protocol
 
 import structlog
 
+from cells.adapters import open_adapter as open_foreign_adapter
 from cells.clock import system_clock
 from cells.errors import FleetUnreachableError
-from cells.model import Cell, CellKind, ChangelogAdapter
+from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.consumer import Receives
 from indexer.dead_letters import KeepsFailures
@@ -24,7 +25,9 @@ from indexer.errors import (
     IndexUnavailableError,
     RebuildRunningError,
 )
-from indexer.follower import CellFollower, CellHealth
+from indexer.follower import CellFollower
+from indexer.following import CellHealth, Follower, Shared
+from indexer.foreign_follower import ForeignFollower
 from indexer.leases import CellLeases
 from indexer.liveness import Pulse
 from indexer.metrics import IndexerMetrics
@@ -42,16 +45,17 @@ class CountsFailures(KeepsFailures, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    follower: CellFollower
+    follower: Follower
     stop: Event
     threads: ThreadPoolExecutor
     done: Future[None]
 
 
 class IndexerService:
-    """Follows every enabled native cell of a fleet.
+    """Follows every enabled cell of a fleet.
 
-    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter raises CellUnreachableError, open_receiver
+    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
+    all others, raise CellUnreachableError, open_receiver
     BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
@@ -73,10 +77,12 @@ class IndexerService:
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
         metrics: IndexerMetrics,
+        open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
     ) -> None:
         self._cells = cells
         self._open_adapter = open_adapter
-        self._open_receiver = open_receiver
+        self._open_foreign = open_foreign
+        self._shared = Shared(open_receiver, writer, leases, failures, settings, metrics)
         self._writer = writer
         self._leases = leases
         self._failures = failures
@@ -208,7 +214,7 @@ class IndexerService:
             self._index_failed(error)
 
     def _wanted_cells(self) -> dict[str, Cell]:
-        return {cell.uuid: cell for cell in self._cells() if cell.kind is CellKind.NATIVE and not cell.disabled}
+        return {cell.uuid: cell for cell in self._cells() if not cell.disabled}
 
     def _leave(self, uuids: Collection[str]) -> None:
         """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress."""
@@ -241,17 +247,12 @@ class IndexerService:
                 self._leases.leave(uuid)
 
     def _start_follower(self, cell: Cell, horizon: int) -> None:
-        follower = CellFollower(
-            cell,
-            self._saved.get(cell.uuid, CellProgress(cell.uuid, 0, 0, is_complete=False)),
-            open_adapter=self._open_adapter,
-            open_receiver=self._open_receiver,
-            writer=self._writer,
-            leases=self._leases,
-            failures=self._failures,
-            settings=self._settings,
-            metrics=self._metrics,
-        )
+        saved = self._saved.get(cell.uuid, CellProgress(cell.uuid, 0, 0, is_complete=False))
+        follower: Follower
+        if cell.kind is CellKind.NATIVE:
+            follower = CellFollower(cell, saved, self._shared, self._open_adapter)
+        else:
+            follower = ForeignFollower(cell, saved, self._shared, self._open_foreign)
         follower.horizon = horizon
         stop = Event()
         threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")

@@ -21,6 +21,9 @@ class IndexerSettings(BaseModel):
         into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
     sync_batch_size: rows or changes read from a cell at once.
+    comparison_interval_s: how often a cell that does not number its changes, Nova's, is compared with the index as a
+        whole: lists of it are known to be complete as of then. It is read as fast as it answers, sync_batch_size rows
+        at once.
     liveness_timeout_s: how long work may be there without any of it getting done, before `/healthz` says so; longer
         than index.write_timeout_s.
     retry_wait_max_s: longest wait between two attempts while the bus, the cell or the index is away.
@@ -35,6 +38,7 @@ class IndexerSettings(BaseModel):
     writes_in_flight: int = Field(default=2, ge=1, le=8)
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
+    comparison_interval_s: PositiveSeconds = 600.0
     liveness_timeout_s: PositiveSeconds = 60.0
     retry_wait_max_s: PositiveSeconds = 10.0
 

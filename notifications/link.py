@@ -19,7 +19,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 
 from notifications import topology
-from notifications.binding import Binding
+from notifications.binding import Binding, split_address
 from notifications.errors import BusError, BusUnavailableError
 from notifications.memory_transport import MemoryTransport
 from notifications.settings import BusSettings
@@ -273,6 +273,7 @@ def _scheme(transport_url: str) -> str:
 
 
 def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> tuple[bool, Any]:
+    transport_url, _ = split_address(transport_url)
     scheme = _scheme(transport_url)
     if scheme not in _SCHEMES:
         # The rest of the address may hold a password.

@@ -93,3 +93,41 @@ def test_notification_never_replaces_what_the_cell_counts_itself() -> None:
     native = to_document(CELL, 3, make_record(1))
     assert merge(CELL, native, [change(0, host="elsewhere")]) is None
     assert merge(CELL, native, [change(0, "instance.delete.end")]) is None
+
+
+S = 1_000_000
+
+
+def test_older_row_in_a_later_notification_is_not_believed_but_for_what_has_no_time() -> None:
+    existing = merged(change(5, host="b", tags=["old"], updated_at=T + 4 * S))
+    late = merged(change(9, host="a", tags=["new"], updated_at=T + 2 * S), existing=existing)
+    assert (late.record["host"], late.record["tags"]) == ("b", ["new"])
+    assert late.record["updated_at"] == T + 4 * S
+
+
+def test_newer_row_in_a_notification_of_a_clock_that_is_behind_is_believed() -> None:
+    existing = merged(change(9, host="a", tags=["new"], updated_at=T + 2 * S))
+    behind = merged(change(3, host="b", tags=["old"], updated_at=T + 4 * S), existing=existing)
+    assert (behind.record["host"], behind.record["tags"]) == ("b", ["new"])
+    assert behind.version > existing.version
+
+
+def test_rows_without_a_time_of_change_are_the_oldest() -> None:
+    existing = merged(change(5, host="b", updated_at=T))
+    assert merge(CELL, existing, [change(3, host="a", updated_at=None)]) is None
+    assert merged(change(9, host="a", updated_at=None, tags=["t"]), existing=existing).record["host"] == "b"
+
+
+def test_part_of_a_second_that_notifications_do_not_carry_makes_no_row_older() -> None:
+    existing = merged(change(5, host="a", updated_at=T + 700_000))
+    assert merged(change(6, host="b", updated_at=T), existing=existing).record["host"] == "b"
+
+
+def test_end_at_the_source_of_a_move_in_the_same_second_says_nothing_of_where_the_server_is() -> None:
+    arrived = merged(change(1, "instance.live_migration_post_dest.end", host="b", task_state=None, updated_at=T))
+    left = change(2, "instance.live_migration_post.end", host="a", task_state="migrating", progress=100, updated_at=T)
+    after = merged(left, existing=arrived)
+    assert (after.record["host"], after.record["task_state"], after.record["progress"]) == ("b", None, 100)
+    resized = merged(change(1, "instance.resize_finish.start", flavor_id="2", updated_at=T))
+    source = change(2, "instance.resize.end", flavor_id="1", updated_at=T)
+    assert merged(source, existing=resized).record["flavor_id"] == "2"

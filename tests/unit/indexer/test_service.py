@@ -16,7 +16,7 @@ from indexer.backends.base import CellProgress
 from indexer.bulk_sync import CellSource, sync_and_record
 from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
-from indexer.follower import Activity
+from indexer.following import Activity
 from indexer.leases import CellLeases
 from indexer.liveness import Probe, Pulse
 from indexer.metrics import IndexerMetrics
