@@ -10,6 +10,10 @@ from notifications.errors import BusUnavailableError
 class NoBus:
     """A Receiver (notifications.bus) without a broker."""
 
+    @property
+    def is_durable(self) -> bool:
+        return False
+
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         time.sleep(wait_s)
         return []
