@@ -29,6 +29,7 @@ from api.maintenance import Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
 from cells.clock import Clock, system_clock
+from cells.default_images import is_default_image
 from cells.fleet import Fleet
 from cells.native_cells import NativeCells
 from indexer.backends.base import IndexSearcher
@@ -61,8 +62,15 @@ class ApiParts:
 def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`; its `state.lister` holds the safe-connect flag."""
     lister = InstanceLister(parts.cells, parts.fleet.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+    # Where the catalog names another image service, or none, any image may be one of it.
+    has_image = is_default_image if isinstance(parts.identity, TokenIdentity) else _any_image
     access = FleetAccess(
-        parts.fleet, parts.native, parts.search.cell_timeout_s, parts.api.max_limit, parts.cells.treat_as_hanging
+        parts.fleet,
+        parts.native,
+        parts.search.cell_timeout_s,
+        parts.api.max_limit,
+        has_image,
+        parts.cells.treat_as_hanging,
     )
 
     @asynccontextmanager
@@ -95,12 +103,13 @@ def _add_compute_routes(
     prefix = parts.api.compute_link_prefix
     door = Door(parts.identity, prefix)
     versions = VersionDocuments(door, prefix)
+    host_statuses = HostStatusCache(access)
     servers = ServerHandlers(
         lister,
         parts.cells,
         parts.fleet,
         metrics,
-        HostStatusCache(access),
+        host_statuses,
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
     )
@@ -109,7 +118,7 @@ def _add_compute_routes(
         app.add_route(path, versions.newest, methods=["GET"])
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
-    table = RouteTable(compute_routes(servers, access), door)
+    table = RouteTable(compute_routes(servers, access, host_statuses), door)
     app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
@@ -127,3 +136,7 @@ def _add_compute_routes(
         return no_such_route()
 
     app.add_exception_handler(HTTPException, answer_http_exception)
+
+
+def _any_image(_image_id: str) -> bool:
+    return True

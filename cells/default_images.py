@@ -4,22 +4,19 @@ They are names and sizes: no cell of this kind has a disk that anything would be
 """
 
 from dataclasses import dataclass
-from uuid import NAMESPACE_URL, uuid5
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
     """os_distro: as libosinfo calls it. size: bytes of the file. min_disk_gb, min_ram_mb: what a flavor has to have."""
 
+    id: str
     name: str
     os_distro: str
     size: int
     min_disk_gb: int = 0
     min_ram_mb: int = 0
-
-    @property
-    def id(self) -> str:
-        return str(uuid5(NAMESPACE_URL, f"https://fleetlight.invalid/image/{self.name}"))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -28,8 +25,14 @@ class Image:
 
 
 DEFAULT_IMAGES = (
-    Image("cirros-0.6.3", "cirros", 21_692_416),
-    Image("debian-12", "debian", 346_030_080),
-    Image("rocky-9", "rocky", 609_484_800),
-    Image("ubuntu-24.04", "ubuntu", 618_659_840),
+    # The one that the examples of Nova's documentation name.
+    Image("70a599e0-31e7-49b7-b260-868f441e862b", "cirros-0.6.3", "cirros", 21_692_416),
+    Image("3a8bc58e-4d60-546d-aa62-66b5b8bf0435", "debian-12", "debian", 346_030_080),
+    Image("21eb97bb-faf1-58a0-a8b8-3119f3d1b613", "rocky-9", "rocky", 609_484_800),
+    Image("2b4163e9-5d90-500c-95e3-bd5d29f078a7", "ubuntu-24.04", "ubuntu", 618_659_840),
 )
+
+
+def is_default_image(image_id: str) -> bool:
+    """Whether there is an image with that id, in any spelling of a uuid. Raises ValueError for what is no uuid."""
+    return str(UUID(image_id)) in {image.id for image in DEFAULT_IMAGES}

@@ -139,5 +139,5 @@ def _is_storable(value: Any) -> bool:
 
 
 def _hostname(display_name: str | None, uuid: str) -> str:
-    """Nova's rule in short: the name in lower case, what a host name cannot hold replaced, else one from the uuid."""
-    return _NOT_IN_A_HOSTNAME.sub("-", (display_name or "").lower()).strip("-")[:63] or f"server-{uuid}"
+    """Nova's rule in short: the name in lower case, what a host name cannot hold replaced, else one of the uuid."""
+    return _NOT_IN_A_HOSTNAME.sub("-", (display_name or "").lower()).strip("-")[:63] or f"Server-{uuid}"

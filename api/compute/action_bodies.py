@@ -1,8 +1,9 @@
 """The bodies of `POST /servers/{id}/action` that are not free (contracts/nova-rest, 2.3 to 2.6)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, create_model
+from pydantic import Field, create_model, model_validator
+from pydantic_core import PydanticCustomError
 
 from api.compute.body_types import Description, Fqdn, Metadata, Name, UuidText
 from api.compute.request_body import Body, BodyBool, BodyInteger, RequestModel
@@ -113,7 +114,15 @@ class _UnshelveSince77(UnshelveBody):
 
 
 class _UnshelveSince91(UnshelveBody):
-    host: Fqdn | None = None
+    """At least one of the two."""
+
+    host: Fqdn = ""
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("says_nothing", "must have availability_zone or host")
+        return self
 
 
 class _Envelope(RequestModel):

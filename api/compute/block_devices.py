@@ -8,7 +8,7 @@ from api.errors import BadRequestError, NotSupportedError
 _MAX_LOCAL = 3
 
 
-def check_block_devices(devices: Sequence[BlockDevice], image_ref: str | None) -> None:
+def check_block_devices(devices: Sequence[BlockDevice], image_ref: str) -> None:
     """Raises BadRequestError for what makes no sense, and NotSupportedError for volumes, which no cell here has."""
     kept = [device for device in devices if not device.no_device]
     if not kept:
@@ -24,7 +24,7 @@ def check_block_devices(devices: Sequence[BlockDevice], image_ref: str | None) -
         raise NotSupportedError("This fleet has no volumes: native cells have local disks only.")
 
 
-def _check(device: BlockDevice, image_ref: str | None) -> None:
+def _check(device: BlockDevice, image_ref: str) -> None:
     source, destination = device.source_type, device.destination_type
     if source == "blank" and device.uuid:
         raise _invalid("blank devices have no uuid")
@@ -32,7 +32,7 @@ def _check(device: BlockDevice, image_ref: str | None) -> None:
         raise _invalid("a device that is not blank needs the uuid of its source")
     if source == "image" and destination == "local" and not (image_ref and _boot_index(device) == 0):
         raise _invalid("an image can be put on a local disk only as the root disk, with imageRef")
-    if device.volume_type and (destination == "local" or source == "volume"):
+    if device.wanted_volume_type and (destination == "local" or source == "volume"):
         raise _invalid("this device cannot have a volume_type")
     if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
         raise _invalid("a new volume needs a volume_size")

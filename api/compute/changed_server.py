@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from api.compute.endpoint import ComputeRequest
+from api.compute.host_status import HostStatusCache
 from api.compute.servers import show_item
 from cells.model import InstanceRow
 
@@ -38,9 +39,10 @@ _KEYS = {
 _ADDRESS_KEYS = ("version", "addr")
 
 
-def changed_item(request: ComputeRequest, row: InstanceRow) -> dict[str, Any]:
+async def changed_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatusCache) -> dict[str, Any]:
     """The item of a server that `request` has just changed."""
-    shown: dict[str, Any] = msgspec.json.decode(show_item(request, row))
+    statuses = await host_statuses.shown_to(request)
+    shown: dict[str, Any] = msgspec.json.decode(show_item(request, row, statuses))
     if request.minor >= _AS_SHOWN_SINCE:
         return shown
     item = {name: value for name, value in shown.items() if _KEYS.get(name, _AS_SHOWN_SINCE) <= request.minor}

@@ -33,7 +33,7 @@ from cells.model import Request
 
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
-_JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json", "text/plain"})
+_JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
 
 
 @dataclass(frozen=True, slots=True)

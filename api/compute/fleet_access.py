@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from api.errors import BadRequestError
 from api.listing.sources import ask_fleet
 from cells.errors import CellUnreachableError
 from cells.fleet import Fleet
@@ -45,6 +46,7 @@ class OfCells(Generic[T]):
 class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
+    has_image: whether there is an image with that uuid.
     on_hang: told uuid and reason of a cell that is found hanging, so that lists need not find out for themselves.
     """
 
@@ -52,11 +54,17 @@ class FleetAccess:
     native: NativeCells
     timeout_s: float
     max_limit: int
+    has_image: Callable[[str], bool]
     on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
     _guarded: dict[str, GuardedCell] = field(default_factory=dict)
     _changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
     )
+
+    def check_image(self, image_id: str) -> None:
+        """Raises BadRequestError for an image that there is not."""
+        if not self.has_image(image_id):
+            raise BadRequestError(f"Image {image_id} could not be found.")
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
         """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""

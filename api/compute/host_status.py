@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
@@ -20,6 +21,7 @@ from indexer.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
 _READ_AGAIN_AFTER_S = 2.0
+_SINCE = 16
 
 
 class HostStatusCache:
@@ -30,6 +32,12 @@ class HostStatusCache:
         self._statuses: HostStatuses | None = None
         self._read_at = float("-inf")
         self._reading: asyncio.Task[HostStatuses] | None = None
+
+    async def shown_to(self, request: ComputeRequest) -> HostStatuses | None:
+        """None when `request` does not show them."""
+        if request.minor < _SINCE or not request.caller.is_admin:
+            return None
+        return await self.get()
 
     async def get(self) -> HostStatuses:
         """Cells that did not answer are left out: nothing is known of their hosts."""

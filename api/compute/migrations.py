@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api.compute.answers import json_answer
+from api.compute.attachment_bodies import FORCE_COMPLETE
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.paging import next_link, paging_of
@@ -50,7 +51,15 @@ class MigrationHandlers:
             Route("GET", "/os-migrations", self.index, query=_PARAMETERS, errors=(400, 403)),
             Route("GET", of_server, self.of_server, since=_SERVER_MIGRATIONS_SINCE, errors=(403, 404)),
             Route("GET", one, self.show, since=_SHOW_SINCE, errors=(403, 404)),
-            Route("POST", one + "/action", self.force_complete, since=_FORCE_SINCE, success=(), errors=(403, 404)),
+            Route(
+                "POST",
+                one + "/action",
+                self.force_complete,
+                since=_FORCE_SINCE,
+                body=FORCE_COMPLETE,
+                success=(),
+                errors=(403, 404),
+            ),
             Route("DELETE", one, self.abort, since=_ABORT_SINCE, success=(), errors=(403, 404)),
         ]
 
@@ -84,6 +93,7 @@ class MigrationHandlers:
 
     async def force_complete(self, request: ComputeRequest) -> Response:
         """A simulated host moves a guest in one step, so there is never a time in which it could be hurried."""
+        await FORCE_COMPLETE.read(request)
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:migrations:force_complete")
         raise _not_found(request, server)

@@ -9,6 +9,7 @@ from api.compute.flavor_access import FlavorAccessHandlers
 from api.compute.flavor_extra_specs import ExtraSpecHandlers
 from api.compute.flavors import FlavorHandlers
 from api.compute.fleet_access import FleetAccess
+from api.compute.host_status import HostStatusCache
 from api.compute.hypervisors import HypervisorHandlers
 from api.compute.instance_actions import InstanceActionHandlers
 from api.compute.keypairs import KeypairHandlers
@@ -34,14 +35,14 @@ _LIST_PARAMETERS = QueryParameters(
 )
 
 
-def compute_routes(servers: ServerHandlers, access: FleetAccess) -> Iterator[Route]:
+def compute_routes(servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache) -> Iterator[Route]:
     """The table, in the order of the documentation."""
     yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS)
     yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,))
     yield from ServerCreation(access).routes()
-    yield from ServerChangeHandlers(access).routes()
-    yield from ServerActionHandlers(access).routes()
+    yield from ServerChangeHandlers(access, host_statuses).routes()
+    yield from ServerActionHandlers(access, host_statuses).routes()
     yield from InstanceActionHandlers(access).routes()
     yield from MigrationHandlers(access).routes()
     yield from ServerMetadataHandlers(access).routes()

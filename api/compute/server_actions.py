@@ -14,6 +14,7 @@ from api.compute.answers import empty_answer, json_answer
 from api.compute.changed_server import changed_item
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
+from api.compute.host_status import HostStatusCache
 from api.compute.request_body import Body, RequestModel, read_json
 from api.compute.routes import Route
 from api.compute.server_create import new_password
@@ -31,6 +32,7 @@ from cells.errors import ResourceNotFoundError
 from cells.flavors import Flavor
 from cells.model import InstanceRow
 from cells.nodes import ComputeNode
+from cells.quotas import check
 from cells.usage import check_larger_flavor, project_turn
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
@@ -41,13 +43,17 @@ _EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One key. body: what it may hold; None: anything. since, until: the microversions 2.N that have it."""
+    """One key. body: what it may hold; None: anything. since, until: the microversions 2.N that have it.
+
+    is_gone: removed at every microversion.
+    """
 
     rule: str
     act: _Act
     body: Body[Any] | None = None
     since: int = 1
     until: int = _LATEST
+    is_gone: bool = False
 
 
 class _AnyAction(Body[BaseModel]):
@@ -76,8 +82,9 @@ def _envelope(name: str) -> Any:
 
 
 class ServerActionHandlers:
-    def __init__(self, access: FleetAccess) -> None:
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
         self._access = access
+        self._host_statuses = host_statuses
         self._keys = self._all_keys()
 
     def routes(self) -> list[Route]:
@@ -100,6 +107,8 @@ class ServerActionHandlers:
         key = self._keys.get(name)
         if key is None:
             raise BadRequestError(f"There is no such action: {name}")
+        if key.is_gone:
+            raise GoneError(request.http.url.path)
         if not key.since <= request.minor <= key.until:
             raise NotInMicroversionError(request.minor)
         if key.body is not None:
@@ -153,7 +162,7 @@ class ServerActionHandlers:
             "removeSecurityGroup": _Key(
                 _rule("os-security-groups:remove"), self._remove_security_group, bodies.REMOVE_SECURITY_GROUP
             ),
-            "resetNetwork": _Key(_rule("os-admin-actions:reset_state"), _gone),
+            "resetNetwork": _Key(_rule("os-admin-actions:reset_state"), _nothing_to_do, is_gone=True),
         }
         return keys | _unsupported_keys()
 
@@ -194,18 +203,22 @@ class ServerActionHandlers:
     async def _rescue(
         self, request: ComputeRequest, server: FoundServer, content: bodies.RescueBody | None
     ) -> Response:
+        if content is not None and content.rescue_image_ref is not None:
+            self._access.check_image(content.rescue_image_ref)
         await self._accept(request, server, _order(request, "rescue"))
         password = (content.admin_pass if content else None) or new_password()
         return json_answer({"adminPass": password})
 
     async def _rebuild(self, request: ComputeRequest, server: FoundServer, content: bodies.RebuildBody) -> Response:
+        self._access.check_image(content.image_ref)
+        await self._access.ask(partial(self._check_metadata, request, content.metadata))
         values = _rebuilt_values(content)
         if values.get("key_name") is not None:
             values["keypairs"] = await self._access.ask(partial(self._keypairs, request, values["key_name"]))
         elif "key_name" in values:
             values["keypairs"] = []
         row = await self._accept(request, server, _order(request, "rebuild", values=values))
-        item = changed_item(request, row)
+        item = await changed_item(request, row, self._host_statuses)
         item["adminPass"] = content.admin_pass or new_password()
         if request.minor >= _BODY_OF_REBUILD_HAS_KEY_SINCE:
             item["key_name"] = row.record["key_name"]
@@ -222,6 +235,7 @@ class ServerActionHandlers:
         """Raises BadRequestError, and QuotaExceededError for a larger flavor than the project may have."""
         fleet, project_id = self._access.fleet, str(server.row.record["project_id"])
         flavor = self._new_flavor(request, server, content.flavor_ref)
+        self._check_host_is_up(server)
         parameters = {"flavor": flavor.payload(), "flavor_number": flavor.number}
         values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
         with fleet.turn(project_turn(project_id)):
@@ -235,6 +249,7 @@ class ServerActionHandlers:
         if host is not None:
             request.authorize(_rule("os-migrate-server:migrate:host"))
             await self._require_other_host(server, host)
+        await self._access.ask_cell(server.cell, partial(self._check_host_is_up, server))
         await self._accept(request, server, _order(request, "migrate", parameters={"host": host}))
         return empty_answer(202)
 
@@ -267,8 +282,8 @@ class ServerActionHandlers:
         parameters: dict[str, Any] = {}
         values: dict[str, Any] = {}
         if content is not None:
-            host = getattr(content, "host", None)
-            if host is not None:
+            host = getattr(content, "host", "")
+            if host:
                 request.authorize(_rule("os-shelve:unshelve_to_host"))
                 await self._require_host(server, host)
                 parameters["host"] = host
@@ -305,6 +320,11 @@ class ServerActionHandlers:
         await self._access.act(server.cell, partial(server.acceptance.update, server.uuid, values, request.origin))
         return empty_answer(202)
 
+    def _check_metadata(self, request: ComputeRequest, metadata: Mapping[str, str]) -> None:
+        """Raises QuotaExceededError."""
+        limits = self._access.fleet.quotas.limits(request.caller.project_id or "")
+        check(limits, {}, {"metadata_items": len(metadata)})
+
     def _keypairs(self, request: ComputeRequest, name: str) -> list[dict[str, Any]]:
         try:
             return [self._access.fleet.keypairs.find(request.caller.user_id, name).payload()]
@@ -326,6 +346,13 @@ class ServerActionHandlers:
 
     async def _nodes(self, server: FoundServer) -> list[ComputeNode]:
         return list(await self._access.ask_cell(server.cell, lambda: self._access.native.nodes(server.cell).nodes()))
+
+    def _check_host_is_up(self, server: FoundServer) -> None:
+        """Raises ConflictError: a guest cannot be moved off a host that does not answer, only evacuated."""
+        host = server.row.record["host"]
+        services = self._access.native.nodes(server.cell).services()
+        if any(service.host == host and not service.is_up for service in services):
+            raise ConflictError(f"Service is unavailable at this time: the host of server {server.uuid} is down.")
 
     async def _require_host(self, server: FoundServer, host: str) -> None:
         if not any(node.service.host == host for node in await self._nodes(server)):
@@ -409,7 +436,3 @@ def _unsupported(reason: str) -> _Act:
 async def _nothing_to_do(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
     """Simulated guests know their network."""
     return empty_answer(202)
-
-
-async def _gone(request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
-    raise GoneError(request.http.url.path)

@@ -102,6 +102,7 @@ class ServerCreation:
             raise ForbiddenError("os_compute_api:servers:create")
         flavor = self._flavor(request, server.flavor_ref)
         _check_sources(server, count)
+        self._access.check_image(server.image_ref)
         limits = fleet.quotas.limits(project_id)
         check(limits, {}, {"metadata_items": len(server.metadata)})
         _check_files(server, limits)
@@ -143,8 +144,8 @@ class ServerCreation:
             request.authorize("os_compute_api:servers:create:zero_disk_flavor")
         return flavor
 
-    def _keypairs(self, request: ComputeRequest, name: str | None) -> list[dict[str, Any]]:
-        if name is None:
+    def _keypairs(self, request: ComputeRequest, name: str) -> list[dict[str, Any]]:
+        if not name:
             return []
         try:
             return [self._access.fleet.keypairs.find(request.caller.user_id, name).payload()]
@@ -174,7 +175,7 @@ def _count(server: NewServer) -> int:
 
 def _place(server: NewServer) -> _Place:
     """Raises BadRequestError."""
-    zone, host, node = server.availability_zone, server.later("host"), server.later("hypervisor_hostname")
+    zone, host, node = server.availability_zone or None, server.later("host"), server.later("hypervisor_hostname")
     if zone is None or ":" not in zone:
         return _Place(zone, host, node)
     parts = zone.split(":")
@@ -237,22 +238,22 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
     """What all new servers of a request have in common, as fields of their records."""
     server, caller = wanted.server, request.caller
     zone = None if place.is_forced else place.zone
-    names = [group.name for group in server.security_groups or []]
+    names = [group.name for group in server.security_groups]
     return {
         "project_id": caller.project_id,
         "user_id": caller.user_id,
         "display_description": server.name if request.minor < _DESCRIPTIONS_SINCE else server.later("description"),
         "flavor": flavor.payload(),
         "instance_type_id": flavor.number,
-        "image_ref": server.image_ref or "",
-        "key_name": server.key_name,
+        "image_ref": server.image_ref,
+        "key_name": server.key_name or None,
         "user_data": server.user_data or None,
         "config_drive": "True" if server.config_drive else "",
         "metadata": dict(server.metadata),
         "tags": sorted(server.later("tags") or []),
         "security_groups": [] if server.networks == "none" else names or _DEFAULT_GROUPS,
-        "access_ip_v4": server.access_ip_v4,
-        "access_ip_v6": server.access_ip_v6,
+        "access_ip_v4": server.access_ip_v4 or None,
+        "access_ip_v6": server.access_ip_v6 or None,
         "auto_disk_config": server.disk_config == "AUTO",
         "availability_zone": zone,
         "pinned_availability_zone": zone,
@@ -280,7 +281,7 @@ def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceR
     if server.return_reservation_id:
         return json_answer({"reservation_id": first.record["reservation_id"]}, 202)
     links = request.links.of_server(first.uuid)
-    groups = [{"name": group.name} for group in server.security_groups or []] or [{"name": "default"}]
+    groups = [{"name": group.name} for group in server.security_groups] or [{"name": "default"}]
     document = {
         "id": first.uuid,
         "links": links,

@@ -68,11 +68,10 @@ class Network(RequestModel):
     uuid: UuidText | None = None
     port: UuidText | None = None
     fixed_ip: Address | None = None
-    tag: None = None
 
 
 class _TaggedNetwork(Network):
-    tag: _DeviceTag | None = None  # type: ignore[assignment]
+    tag: _DeviceTag | None = None
 
 
 class SecurityGroup(RequestModel):
@@ -98,16 +97,22 @@ class BlockDevice(RequestModel):
     snapshot_id: UuidText | None = None
     virtual_name: str | None = None
     connection_info: str | None = None
-    tag: None = None
-    volume_type: None = None
+
+    @property
+    def wanted_volume_type(self) -> str | None:
+        return None
 
 
 class _TaggedBlockDevice(BlockDevice):
-    tag: _DeviceTag | None = None  # type: ignore[assignment]
+    tag: _DeviceTag | None = None
 
 
 class _TypedBlockDevice(_TaggedBlockDevice):
-    volume_type: Annotated[str, Field(max_length=255)] | None = None  # type: ignore[assignment]
+    volume_type: Annotated[str, Field(max_length=255)] | None = None
+
+    @property
+    def wanted_volume_type(self) -> str | None:
+        return self.volume_type
 
 
 class LegacyBlockDevice(RequestModel):
@@ -135,17 +140,17 @@ class NewServer(RequestModel):
 
     name: Name
     flavor_ref: FlavorRef = Field(alias="flavorRef")
-    image_ref: UuidText | Literal[""] | None = Field(default=None, alias="imageRef")
+    image_ref: UuidText | Literal[""] = Field(default="", alias="imageRef")
     networks: Any = None
     metadata: Metadata = Field(default={})
     admin_pass: str | None = Field(default=None, alias="adminPass")
-    key_name: Name | None = None
+    key_name: Name = ""
     user_data: UserData = ""
-    availability_zone: Name | None = None
+    availability_zone: Name = ""
     config_drive: BodyBool = False
-    security_groups: list[SecurityGroup] | None = None
-    access_ip_v4: AccessIPv4 | None = Field(default=None, alias="accessIPv4")
-    access_ip_v6: AccessIPv6 | None = Field(default=None, alias="accessIPv6")
+    security_groups: list[SecurityGroup] = Field(default=[])
+    access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
+    access_ip_v6: AccessIPv6 = Field(default="", alias="accessIPv6")
     disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
     min_count: PositiveCount | None = None
     max_count: PositiveCount | None = None

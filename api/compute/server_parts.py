@@ -10,10 +10,12 @@ from uuid import UUID, uuid5
 from starlette.responses import Response
 
 from api.compute.answers import empty_answer, json_answer
+from api.compute.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from api.compute.endpoint import ComputeRequest, Handler
 from api.compute.fleet_access import FleetAccess
 from api.compute.paging import whole_number
 from api.compute.query_parameters import list_parameters
+from api.compute.request_body import Body
 from api.compute.routes import Route
 from api.compute.server_details import read_record
 from api.compute.server_lookup import find_server
@@ -67,10 +69,12 @@ class ServerPartHandlers:
             Route("GET", volumes, self.volumes, query=_VOLUME_PARAMETERS, errors=(400, *reading)),
             Route("GET", volumes + "/{volume_id}", self.volume, errors=reading),
             *self._unsupported("GET", f"{server}/diagnostics", "os-server-diagnostics"),
-            *self._unsupported("POST", f"{server}/remote-consoles", "os-remote-consoles", since=_CONSOLES_SINCE),
-            *self._unsupported("POST", ports, "os-attach-interfaces:create"),
+            *self._unsupported(
+                "POST", f"{server}/remote-consoles", "os-remote-consoles", NEW_CONSOLE, since=_CONSOLES_SINCE
+            ),
+            *self._unsupported("POST", ports, "os-attach-interfaces:create", NEW_INTERFACE),
             *self._unsupported("DELETE", ports + "/{port_id}", "os-attach-interfaces:delete"),
-            *self._unsupported("POST", volumes, "os-volumes-attachments:create"),
+            *self._unsupported("POST", volumes, "os-volumes-attachments:create", NEW_VOLUME),
             *self._unsupported("PUT", volumes + "/{volume_id}", "os-volumes-attachments:update"),
             *self._unsupported("DELETE", volumes + "/{volume_id}", "os-volumes-attachments:delete"),
         ]
@@ -124,13 +128,17 @@ class ServerPartHandlers:
 
         return show
 
-    def _unsupported(self, method: str, path: str, rule: str, *, since: int = 1) -> list[Route]:
+    def _unsupported(
+        self, method: str, path: str, rule: str, body: Body[Any] | None = None, *, since: int = 1
+    ) -> list[Route]:
         async def refuse(request: ComputeRequest) -> Response:
+            if body is not None:
+                await body.read(request)
             await find_server(self._access, request)
             request.authorize(f"os_compute_api:{rule}")
             raise NotSupportedError("No cell of this fleet can do that.")
 
-        return [Route(method, path, refuse, since=since, success=(), errors=(403, 404, 501))]
+        return [Route(method, path, refuse, since=since, body=body, success=(), errors=(403, 404, 501))]
 
 
 def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from api.compute.answers import empty_answer, json_answer
 from api.compute.body_types import Tags
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
-from api.compute.request_body import Body, RequestModel
+from api.compute.request_body import Body, RequestModel, read_bytes
 from api.compute.routes import Route
 from api.compute.server_details import change_record, read_record
 from api.errors import BadRequestError, NotFoundError
@@ -61,6 +61,7 @@ class ServerTagHandlers:
         return json_answer({"tags": record["tags"]})
 
     async def add(self, request: ComputeRequest) -> Response:
+        await _refuse_body(request)
         tag: str = request.http.path_params["tag"]
         if len(tag) > _MAX_LENGTH or "," in tag:
             raise BadRequestError(f"Tag '{tag}' is invalid: it must have 1 to {_MAX_LENGTH} characters, and no comma.")
@@ -103,6 +104,12 @@ class ServerTagHandlers:
 
         rule = f"os-server-tags:{action}"
         return await change_record(self._access, request, rule, decide, action=word, respects_lock=False)
+
+
+async def _refuse_body(request: ComputeRequest) -> None:
+    """The address says all. Raises BadRequestError for a body that is neither empty nor null."""
+    if (await read_bytes(request.http)).strip() not in {b"", b"null"}:
+        raise BadRequestError("Malformed request body: it must be empty")
 
 
 def _no_tag(request: ComputeRequest) -> NotFoundError:

@@ -11,6 +11,7 @@ from api.compute.body_types import Description, Fqdn, Name
 from api.compute.changed_server import changed_item
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
+from api.compute.host_status import HostStatusCache
 from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
 from api.compute.server_create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
@@ -82,8 +83,9 @@ _PINNED = "pinned_availability_zone"
 
 
 class ServerChangeHandlers:
-    def __init__(self, access: FleetAccess) -> None:
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
         self._access = access
+        self._host_statuses = host_statuses
 
     def routes(self) -> list[Route]:
         one = "/servers/{server_id}"
@@ -103,7 +105,7 @@ class ServerChangeHandlers:
             row = await self._access.act(
                 server.cell, partial(server.acceptance.update, server.uuid, values, request.origin)
             )
-        return json_answer({"server": changed_item(request, row)})
+        return json_answer({"server": await changed_item(request, row, self._host_statuses)})
 
     async def delete(self, request: ComputeRequest) -> Response:
         server = await find_server(self._access, request)

@@ -36,7 +36,6 @@ from query.page import PageRequest
 _log = structlog.get_logger(__name__)
 _MINIMAL_ITEMS_SINCE = 69
 _SERVER_GROUPS_SINCE = 71
-_HOST_STATUS_SINCE = 16
 _NO_PARAMETERS_ON_SHOW_SINCE = 102
 _JSON = "application/json"
 # More digits than the largest page has, and few enough for int() to accept.
@@ -92,7 +91,7 @@ class ServerHandlers:
 
     async def detail(self, request: ComputeRequest) -> Response:
         """`GET /servers/detail`"""
-        template = _full_template(request, await self._statuses(request))
+        template = _full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
     async def show(self, request: ComputeRequest) -> Response:
@@ -115,7 +114,7 @@ class ServerHandlers:
             return await self._show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
-        item = show_item(request, row, await self._statuses(request))
+        item = show_item(request, row, await self._host_statuses.shown_to(request))
         return _server_response(request, item, cell, Route.LIVE)
 
     async def _show_down(
@@ -131,12 +130,6 @@ class ServerHandlers:
         known = await self._lister.known_item(mapping.instance_uuid, mapping.cell_uuid, template)
         item = down_cells.shown_item(mapping, request.links, request.minor, known)
         return _server_response(request, item, cell, Route.SKIPPED)
-
-    async def _statuses(self, request: ComputeRequest) -> HostStatuses | None:
-        """None when this request does not show them."""
-        if request.minor < _HOST_STATUS_SINCE or not request.caller.is_admin:
-            return None
-        return await self._host_statuses.get()
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
         caller, minor = request.caller, request.minor

@@ -1,5 +1,6 @@
 """Compute services: `/os-services`, and the zones they are in (contracts/nova-rest, 4.6)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +20,12 @@ from api.compute.times import without_zone
 from api.errors import BadRequestError, ConflictError, NotFoundError
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.model import Cell
-from cells.nodes import ComputeService
+from cells.nodes import COMPUTE, ComputeService
 from query.uuids import is_uuid, number_of
 
 _FORCED_DOWN_SINCE = 11
 _UUIDS_SINCE = 53
+_NUMBER = re.compile(r"[0-9]+")
 _PARAMETERS = list_parameters({"host": 1, "binary": 1})
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
@@ -88,6 +90,8 @@ class ServiceHandlers:
         wanted = await _BY_HOST.read(request)
         request.authorize("os_compute_api:os-services:update")
         change, answer = _change_by_word(request, wanted)
+        if wanted.binary != COMPUTE:
+            raise BadRequestError(f"Updating a {wanted.binary} service is not supported; only {COMPUTE} services are.")
         found = await self._find(lambda service: (service.host, service.binary) == (wanted.host, wanted.binary))
         if found is None:
             raise NotFoundError(f"Could not find binary {wanted.binary} on host {wanted.host}.")
@@ -125,6 +129,8 @@ class ServiceHandlers:
     async def _required(self, request: ComputeRequest) -> _Found:
         """The service that the address names, by uuid or by number as the microversion has it."""
         service_id = request.http.path_params["service_id"]
+        if request.minor < _UUIDS_SINCE and not _NUMBER.fullmatch(service_id):
+            raise BadRequestError(f"Invalid id {service_id}: it must be a number")
         if request.minor < _UUIDS_SINCE:
             found = await self._find(lambda service: str(number_of(service.uuid)) == service_id)
         elif is_uuid(service_id):

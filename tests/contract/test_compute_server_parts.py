@@ -221,22 +221,25 @@ def test_what_a_server_has_none_of_is_empty(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "caller"),
+    ("call", "caller", "body"),
     [
-        ("GET", "diagnostics", {}),
-        ("POST", "remote-consoles", OWNER),
-        ("POST", "os-interface", OWNER),
-        ("DELETE", "os-interface/x", OWNER),
-        ("POST", "os-volume_attachments", OWNER),
-        ("PUT", "os-volume_attachments/x", OWNER),
-        ("DELETE", "os-volume_attachments/x", OWNER),
+        ("GET diagnostics", {}, None),
+        ("POST remote-consoles", OWNER, {"remote_console": {"protocol": "vnc", "type": "novnc"}}),
+        ("POST os-interface", OWNER, {}),
+        ("DELETE os-interface/x", OWNER, None),
+        ("POST os-volume_attachments", OWNER, {"volumeAttachment": {"volumeId": VOLUME["volume_id"]}}),
+        ("PUT os-volume_attachments/x", OWNER, {}),
+        ("DELETE os-volume_attachments/x", OWNER, None),
     ],
 )
-def test_what_no_cell_can_do_gets_501(api: Api, server: str, method: str, path: str, caller: Mapping[str, str]) -> None:
-    answer = send(api, method, f"{server}/{path}", {}, caller=caller)
+def test_what_no_cell_can_do_gets_501(
+    api: Api, server: str, call: str, caller: Mapping[str, str], body: object
+) -> None:
+    method, path = call.split(" ")
+    answer = send(api, method, f"{server}/{path}", body, caller=caller)
     assert answer.status_code == 501
     assert answer.json()["notImplemented"]["code"] == 501
-    assert send(api, method, f"{server}/{path}", {}, caller=OTHER).status_code == 404
+    assert send(api, method, f"{server}/{path}", body, caller=OTHER).status_code == 404
 
 
 def test_change_is_announced_and_found_by_its_revision(api: Api, server: str, fleet: ComputeFleet) -> None:
