@@ -18,6 +18,7 @@ from cli.output import print_notice, print_result
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends import open_generations, open_writer
+from indexer.errors import IndexOutdatedError
 from indexer.leases import CellLeases
 from indexer.pace import Pace
 from indexer.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
@@ -63,7 +64,10 @@ def rebuild(
         if abandon:
             print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")
             return
-        parts.current.prepare()
+        try:
+            parts.current.prepare()
+        except IndexOutdatedError as error:
+            print_notice(f"the index has version {error.version}, which this program cannot use: it makes a new one")
         with shown_progress("instances") as start, _stopping(stop):
             try:
                 rebuild_index(parts, _Watcher(fleet, start, stop), back=back)

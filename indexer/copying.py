@@ -4,13 +4,14 @@ The stores compare digests, so copying costs what differs, and copying once more
 nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from cells.digests import RangeDigest
-from indexer.backends.base import Document, IndexWriter, Rejection, is_time
+from indexer.backends.base import Document, IndexWriter, OutdatedDocument, Rejection, is_time
 from indexer.comparison import Comparison, differing
+from indexer.documents import remade
 
 _BATCH = 500
 
@@ -59,6 +60,20 @@ def copy_differing(
         for batch in _batches(uuids):
             rejected += _copy(batch, one, other)
             on_step()
+    return rejected
+
+
+def copy_outdated(
+    batches: Iterable[Sequence[OutdatedDocument]], target: IndexWriter, cell_uuid: str, on_step: Callable[[], None]
+) -> list[Rejection]:
+    """The same for an index that cannot be compared any more, all of it: documents are made anew from their fields."""
+    rejected: list[Rejection] = []
+    for batch in batches:
+        documents = [remade(cell_uuid, outdated) for outdated in batch]
+        known = target.read([document.id for document in documents])
+        from_cells = {uuid for uuid, document in known.items() if not is_time(document.version)}
+        rejected += target.write([document for document in documents if document.id not in from_cells]).rejected
+        on_step()
     return rejected
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.backends.base import OLDEST_TIME_VERSION, Document
+from indexer.backends.base import OLDEST_TIME_VERSION, Document, OutdatedDocument
 from indexer.extra_fields import Extra, merged
 from indexer.view import render_view
 from notifications.event_types import INSTANCE_DELETE_END
@@ -54,6 +54,12 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
     record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
     """
     return Document(cell_uuid, revision, record, render_view(record), extra)
+
+
+def remade(cell_uuid: str, outdated: OutdatedDocument) -> Document:
+    """The document of an instance as an older program has left it; fields that it did not know are as if not told."""
+    known = {name: outdated.record[name] for name in INSTANCE_FIELDS if outdated.record.get(name) is not None}
+    return to_document(cell_uuid, outdated.version, {**_UNKNOWN, **known})
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignChange]) -> Document | None:

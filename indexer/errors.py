@@ -2,6 +2,7 @@
 
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
+│   └── IndexOutdatedError  the index is older than this program can read: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
@@ -23,6 +24,17 @@ class IndexerError(Exception):
 
 class IndexUnavailableError(IndexerError):
     """The index backend cannot be used now; trying again later may succeed."""
+
+
+class IndexOutdatedError(IndexUnavailableError):
+    """What is kept in the index `name` has version `version`, and the oldest that this program reads is `oldest`."""
+
+    def __init__(self, name: str, version: int, oldest: int) -> None:
+        super().__init__(
+            f"the index {name} has version {version}, and this program reads {oldest} and newer: "
+            "`fleetlight index rebuild` makes a new one of it"
+        )
+        self.version = version
 
 
 class IndexRequestError(IndexerError):

@@ -133,6 +133,7 @@ class _Rebuild:
         self._watcher = watcher
         self._confirms = [confirm]
         self._back = back
+        self._outdated = parts.generations if parts.generations.is_outdated() else None
         self._cells: dict[str, RebuiltCell] = {}
 
     def run(self) -> None:
@@ -162,6 +163,7 @@ class _Rebuild:
                             cell,
                             parts.current,
                             self._new,
+                            outdated=self._outdated,
                             open_adapter=parts.open_adapter,
                             batch_size=parts.batch_size,
                             is_filled=self._back,

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.model import NO_REVISION, Cell, CellKind, Change, ChangelogAdapter
-from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
 from indexer.bulk_sync import CellSource, sync
 from indexer.catch_up import catch_up
 from indexer.checkpoints import FOR_REBUILD, Checkpoints
-from indexer.copying import copy_differing
+from indexer.copying import copy_differing, copy_outdated
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader, rows_of
@@ -59,45 +59,63 @@ def open_cell(
     current: IndexWriter,
     new: IndexWriter,
     *,
+    outdated: Generations | None,
     open_adapter: Callable[[Cell], ChangelogAdapter],
     batch_size: int,
     is_filled: bool,
     on_notice: Callable[[str], None],
 ) -> RebuiltCell:
-    """How this cell gets into the `new` index. is_filled: it was the current one once, and only lacks changes."""
+    """How this cell gets into the `new` index.
+
+    outdated: where documents of the current one are read if nothing can be asked of that any more. is_filled: the new
+    one was the current one once, and only lacks changes.
+    Raises CellUnreachableError when the cell alone has what is needed.
+    """
+    copies = _Copies(cell, current, new, outdated)
     if cell.kind is CellKind.NATIVE:
         try:
             adapter = open_adapter(cell)
             adapter.published_sequence()
         except CellUnreachableError as error:
+            if outdated is not None:
+                raise
             on_notice(f"{error}; what the index has of it is kept as it is")
         else:
-            return _FollowedCell(adapter, current, new, batch_size, is_filled)
-    return _CopiedCell(_Copies(cell, current, new))
+            return _FollowedCell(adapter, copies, current, new, batch_size=batch_size, is_filled=is_filled)
+    return _CopiedCell(copies)
 
 
 class _Copies:
     """What a cell has in the current index and nowhere else, into the next one."""
 
-    def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter) -> None:
+    def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, outdated: Generations | None) -> None:
         self.cell = cell
         self._current = current
         self._new = new
+        self._outdated = outdated
         # Nothing is purged behind a later one before our lease on the cell has ended.
         self.horizon = load_horizons(current).get(cell.uuid, 0)
 
     def copy(self, on_step: Callable[[], None], *, foreign: bool) -> None:
         self._current.make_searchable()
         self._new.make_searchable()
-        rejected = copy_differing(
-            self._current, self._new, self.cell.uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
-        )
+        rejected = self._copy(on_step, foreign)
         self._new.make_searchable()
         if rejected:
             raise RebuildError(
                 f"the next index does not take {len(rejected)} documents of cell '{self.cell.name}' that the current "
                 f"one has, so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
             )
+
+    def _copy(self, on_step: Callable[[], None], foreign: bool) -> list[Rejection]:
+        cell_uuid = self.cell.uuid
+        if self._outdated is None:
+            return copy_differing(
+                self._current, self._new, cell_uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
+            )
+        if not foreign:
+            return []  # only rows of native cells, which are here themselves
+        return copy_outdated(self._outdated.outdated_documents(cell_uuid), self._new, cell_uuid, on_step)
 
 
 class _CopiedCell:
@@ -127,7 +145,14 @@ class _CopiedCell:
 
 class _FollowedCell:
     def __init__(
-        self, adapter: ChangelogAdapter, current: IndexWriter, new: IndexWriter, batch_size: int, is_filled: bool
+        self,
+        adapter: ChangelogAdapter,
+        copies: _Copies,
+        current: IndexWriter,
+        new: IndexWriter,
+        *,
+        batch_size: int,
+        is_filled: bool,
     ) -> None:
         self.cell = adapter.cell
         self._adapter = adapter
@@ -135,7 +160,7 @@ class _FollowedCell:
         self._new = new
         self._batch_size = batch_size
         self._is_filled = is_filled
-        self._copies = _Copies(adapter.cell, current, new)
+        self._copies = copies
         self._saved = new.load_progress().get(self.cell.uuid)
         self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
         self._rereader = self._new_rereader(self._tracker)

@@ -5,7 +5,7 @@ the API, whose account cannot write. Both raise IndexUnavailableError when the s
 when it refuses, and nothing else.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -151,9 +151,20 @@ def ignore_removed(_rows: int) -> None:
     """For callers who do not want to see how far a removal is."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutdatedDocument:
+    """What an index that this program cannot use any more has of an instance: its version, and the fields of then."""
+
+    version: int
+    record: Record
+
+
 class IndexWriter(Protocol):
     def prepare(self) -> None:
-        """Create what the backend needs, or bring it up to date; idempotent."""
+        """Create what the backend needs, or bring it up to date; idempotent.
+
+        Raises IndexOutdatedError when only a rebuild can do that; state can be saved and loaded then.
+        """
         ...
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
@@ -262,12 +273,23 @@ class Generations(Protocol):
 
     def has_previous(self) -> bool: ...
 
+    def is_outdated(self) -> bool:
+        """Whether the current one is older than this program can use."""
+        ...
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        """Of an outdated current one, in batches: all of the cell that came from notifications without a revision."""
+        ...
+
     def create_next(self) -> None:
         """An empty one with the mapping of this program; there must be none."""
         ...
 
     def take_previous_as_next(self) -> None:
-        """The previous one becomes the next one, without progress; there must be one, and no next one."""
+        """The previous one becomes the next one, without progress; there must be one, and no next one.
+
+        Raises RebuildError if it is outdated.
+        """
         ...
 
     def open_next(self) -> IndexWriter:

@@ -52,10 +52,11 @@ from indexer.backends.elasticsearch_documents import (
     to_progress_bulk,
     to_state_bulk,
 )
+from indexer.backends.elasticsearch_outdated import is_outdated, mapping_version
 from indexer.backends.elasticsearch_pause import end_pause
 from indexer.backends.extra import described_documents
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexOutdatedError, IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import (
     CONTINUES,
     EXTRA_FIELDS,
@@ -137,7 +138,7 @@ class ElasticsearchWriter:
         """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
 
         The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
-        reads the name there. Raises IndexRequestError when a newer program has made the index.
+        reads the name there. Raises IndexRequestError when a newer program has made the index, and IndexOutdatedError.
         """
         if not self._mappings(self._names.state):
             self._create(
@@ -314,17 +315,14 @@ class ElasticsearchWriter:
         """Whether there is an index already, with every field that we write."""
         indexes = self._mappings(self._names.write)
         for name, mapping in indexes.items():
-            version = mapping.get("_meta", {}).get("mapping_version", 0)
+            version = mapping_version(mapping)
             if version > MAPPING_VERSION:
                 raise IndexRequestError(
                     f"index {name} has mapping version {version}, this program writes {MAPPING_VERSION}: "
                     "upgrade the program, or let it have another index.prefix"
                 )
-            if version < OLDEST_MAPPING_VERSION:
-                raise IndexRequestError(
-                    f"index {name} has mapping version {version}, this program reads {OLDEST_MAPPING_VERSION} and "
-                    "newer: remove the index, or let the program have another index.prefix, and it fills a new one"
-                )
+            if is_outdated(mapping):
+                raise IndexOutdatedError(name, version, OLDEST_MAPPING_VERSION)
             wanted = instance_mapping()
             if not wanted["properties"].keys() <= mapping["properties"].keys():
                 # What a rebuild has noted there stays.

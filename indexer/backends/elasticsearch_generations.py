@@ -4,16 +4,18 @@ A change of aliases is one step for everybody who reads and writes. While a rebu
 index is blocked; the server says that it is as soon as what was under way has ended.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from indexer.backends.base import OutdatedDocument
 from indexer.backends.elasticsearch import ElasticsearchWriter, Names, index_uuid, new_physical_name
 from indexer.backends.elasticsearch_client import open_client, send
+from indexer.backends.elasticsearch_outdated import is_outdated, outdated_documents
 from indexer.backends.elasticsearch_pause import end_pause, pause_writes
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexUnavailableError, RebuildError
 from indexer.mapping import CONTINUES, index_settings, instance_mapping, progress_mapping, progress_settings
 
 _decode = msgspec.json.Decoder().decode
@@ -33,6 +35,12 @@ class ElasticsearchGenerations:
     def has_previous(self) -> bool:
         return self._behind(self._names.previous) is not None
 
+    def is_outdated(self) -> bool:
+        return any(map(is_outdated, self._mappings(self._names.write).values()))
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        return outdated_documents(self._client, self._names.write, cell_uuid)
+
     def create_next(self) -> None:
         settings = self._settings
         self._create_progress()
@@ -46,6 +54,8 @@ class ElasticsearchGenerations:
 
     def take_previous_as_next(self) -> None:
         name = self._existing(self._names.previous)
+        if is_outdated(self._mappings(name)[name]):
+            raise RebuildError(f"the previous index {name} is older than this program can use")
         self._create_progress()
         end_pause(self._client, name)
         self._change_aliases(_remove(name, self._names.previous), _add(name, self._names.next))

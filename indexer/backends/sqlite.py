@@ -39,7 +39,7 @@ from indexer.backends.sqlite_schema import (
     upsert_statement,
 )
 from indexer.backends.sqlite_search import select_page
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexOutdatedError, IndexRequestError, IndexUnavailableError
 from query.fields import Record
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
@@ -99,15 +99,17 @@ class SqliteWriter:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("PRAGMA journal_mode = WAL")
         with self.transaction():
-            version = _schema_version(self._connection)
+            version = schema_version(self._connection)
             if version == 0:
                 for statement in creation_statements():
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            else:
+            elif version > SCHEMA_VERSION:
                 _require_known_schema(version, self._path)
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
+        with self._turn, _translated(self._path):
+            _require_known_schema(schema_version(self._connection), self._path)
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         documents = described_documents(documents, self._schemas_dir)
@@ -315,7 +317,7 @@ class SqliteSearcher:
             f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
         )
         try:
-            _require_known_schema(_schema_version(connection), self._path)
+            _require_known_schema(schema_version(connection), self._path)
             # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
             # enough) kills every process that reads it, where others get an error and ask the cells.
             connection.execute("PRAGMA mmap_size = 0")
@@ -341,18 +343,20 @@ def _read_progress_and_horizons(connection: sqlite3.Connection) -> dict[str, Cel
     return {uuid: replace(cell, horizon=horizons.get(uuid, 0)) for uuid, cell in _read_progress(connection).items()}
 
 
-def _schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _require_known_schema(version: int, path: Path) -> None:
-    """Raise IndexUnavailableError when the file is not prepared yet, IndexRequestError when it is not of our making."""
+    """Raise IndexUnavailableError when the file is not prepared yet or outdated, IndexRequestError when it is newer."""
+    if 0 < version < SCHEMA_VERSION:
+        raise IndexOutdatedError(str(path), version, SCHEMA_VERSION)
     if version == 0:
         raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
     if version != SCHEMA_VERSION:
         raise IndexRequestError(
             f"the index {path} has schema version {version}, this program reads {SCHEMA_VERSION}: "
-            "run the version that wrote it, or remove the file and let the indexer fill a new one"
+            "run a version that is as new as the one that wrote it"
         )
 
 

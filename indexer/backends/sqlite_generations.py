@@ -5,13 +5,23 @@ Who holds the write lock of the file pauses all writing, and a killed process ho
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from indexer.backends.sqlite import SqliteWriter
-from indexer.backends.sqlite_schema import NEXT_SUFFIX, PREVIOUS_SUFFIX, creation_statements
+from indexer.backends.base import OLDEST_TIME_VERSION, OutdatedDocument
+from indexer.backends.sqlite import SqliteWriter, schema_version
+from indexer.backends.sqlite_schema import (
+    NEXT_SUFFIX,
+    PREVIOUS_SUFFIX,
+    SCHEMA_VERSION,
+    creation_statements,
+    outdated_record,
+)
+from indexer.errors import RebuildError
 
 _TABLES = ("documents", "progress")
+_SCHEMAS, _PREVIOUS = "schema", "previous"
+_BATCH = 500
 
 
 class SqliteGenerations:
@@ -27,12 +37,35 @@ class SqliteGenerations:
     def has_previous(self) -> bool:
         return self._has(PREVIOUS_SUFFIX)
 
+    def is_outdated(self) -> bool:
+        with self._writer.transaction() as connection:
+            return schema_version(connection) < SCHEMA_VERSION
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        """Every schema had these columns, one for each field that is compared, and the others in one of their own."""
+        statement = (
+            "SELECT rowid, * FROM documents WHERE cell_uuid = ? AND version >= ? AND rowid > ? ORDER BY rowid LIMIT ?"
+        )
+        last = 0
+        while True:
+            with self._writer.transaction() as connection:
+                found = connection.execute(statement, (cell_uuid, OLDEST_TIME_VERSION, last, _BATCH))
+                names = [column[0] for column in found.description]
+                rows = [dict(zip(names, row, strict=True)) for row in found]
+            yield [OutdatedDocument(row["version"], outdated_record(row)) for row in rows]
+            if len(rows) < _BATCH:
+                return
+            last = rows[-1]["rowid"]
+
     def create_next(self) -> None:
         with self._writer.transaction() as connection:
             for statement in creation_statements(NEXT_SUFFIX, f"_{time.time_ns()}"):
                 connection.execute(statement)
 
     def take_previous_as_next(self) -> None:
+        version = self._writer.load_state(_SCHEMAS).get(_PREVIOUS, SCHEMA_VERSION)
+        if version < SCHEMA_VERSION:
+            raise RebuildError(f"the previous index has schema version {version}, older than this program can use")
         with self._writer.transaction() as connection:
             self._rename({PREVIOUS_SUFFIX: NEXT_SUFFIX})
             connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
@@ -47,7 +80,9 @@ class SqliteGenerations:
             # What is known of the cells stays true: the next one has at least what the current one has.
             connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
             connection.execute(f"INSERT INTO progress{NEXT_SUFFIX} SELECT * FROM progress")  # noqa: S608
+            self._writer.save_state(_SCHEMAS, {_PREVIOUS: schema_version(connection)})
             self._rename({"": PREVIOUS_SUFFIX, NEXT_SUFFIX: ""})
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def drop_next(self) -> None:
         self._drop(NEXT_SUFFIX)

@@ -1,6 +1,6 @@
 """The tables of the SQLite index, and how documents become rows of them and back; opens nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeEngine
 from indexer.backends.base import Document
 from indexer.extra_fields import Extra
 from indexer.view import PIECE_NAMES
-from query.fields import Kind
+from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
 
 # Kept in the file as `user_version`; +1 whenever the tables below change.
@@ -141,3 +141,15 @@ def document_of(row: Sequence[Any]) -> Document:
         tuple(values[lists:-1]),
         None if extra is None else msgspec.convert(extra, Extra),
     )
+
+
+def outdated_record(row: Mapping[str, Any]) -> Record:
+    """The fields of a row of an older schema, by the names of its columns."""
+    values = {**row, **_decode(row["other"])}
+    return {name: _stored(name, values[name]) for name in INSTANCE_FIELDS if values.get(name) is not None}
+
+
+def _stored(name: str, value: Any) -> Any:
+    if name in _LISTS:
+        return _decode(value)
+    return bool(value) if name in _BOOLS else value

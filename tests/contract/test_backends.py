@@ -29,7 +29,7 @@ from indexer.backends.base import (
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, RebuildError
 from indexer.extra_fields import Extra
-from indexer.mapping import OLDEST_MAPPING_VERSION, instance_mapping
+from indexer.mapping import MAPPING_VERSION, instance_mapping
 from indexer.view import PIECE_NAMES
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
@@ -641,13 +641,24 @@ def test_write_block_of_a_person_is_left_alone(elasticsearch_url: str, elasticse
 
 
 @pytest.mark.elasticsearch
-def test_index_of_an_older_mapping_is_refused(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
-    writer = open_writer(IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix))
+def test_fields_that_a_mapping_lacks_are_added_in_place(elasticsearch_url: str, elasticsearch_prefix: str) -> None:
+    """A mapping of version 3, which a rebuild had put in its place: version 4 came with fields of newer producers."""
     name = f"{elasticsearch_prefix}-instances"
     mapping = instance_mapping()
-    mapping["_meta"]["mapping_version"] = OLDEST_MAPPING_VERSION - 1
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
-        client.indices.create(index=f"{name}-old", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
-    with pytest.raises(IndexRequestError, match=f"reads {OLDEST_MAPPING_VERSION} and newer"):
+    for added in ("extra", "extra_terms", "extra_fields"):
+        del mapping["properties"][added]
+    mapping["_meta"] |= {"mapping_version": 3, "continues": "the index before"}
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    known = make_document(1)
+    newer = replace(make_document(2), extra=Extra("ns/Payload-1.9", {"rack": "r7"}, {"rack": "text"}))
+    with Elasticsearch(elasticsearch_url, request_timeout=30) as client, closing(open_writer(settings)) as writer:
+        client.indices.create(index=f"{name}-v3", mappings=mapping, aliases={name: {}, f"{name}-write": {}})
+        assert writer.write([known, newer]).rejected, "the mapping is strict"
         writer.prepare()
-    writer.close()
+        assert writer.write([newer]).applied == 1
+        writer.make_searchable()
+        found = writer.read([known.id, newer.id])
+        assert {uuid: document.view for uuid, document in found.items()} == {known.id: known.view, newer.id: newer.view}
+        assert writer.find_extra(["rack=r7"], 10) == [newer.id]
+        [meta] = [found["mappings"]["_meta"] for found in client.indices.get_mapping(index=name).body.values()]
+        assert (meta["mapping_version"], meta["continues"]) == (MAPPING_VERSION, "the index before")

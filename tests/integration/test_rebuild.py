@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from uuid import uuid4
@@ -18,6 +18,7 @@ from cells.model import Cell, CellKind
 from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, Document
 from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexOutdatedError, RebuildError
 from indexer.leases import CellLeases
 from indexer.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
 from query.filters import In
@@ -27,6 +28,7 @@ from query.sort import SortOrder
 from tests.support.documents import make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment
+from tests.support.outdated_indexes import OUTDATED, OUTDATED_CELL, store_outdated
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
@@ -79,6 +81,8 @@ def parts_of(world: World) -> Iterator[RebuildParts]:
 
 def rebuild(world: World, *, back: bool = False) -> None:
     with parts_of(world) as parts:
+        with suppress(IndexOutdatedError):
+            parts.current.prepare()
         rebuild_index(parts, Watcher(), back=back)
 
 
@@ -164,6 +168,38 @@ def test_rebuild_that_is_killed_harms_nobody_and_is_finished_by_the_next_one(wor
         rebuild(world)
         world.operations.create({})
         wait_until(world.index_equals_cell, _LATEST_S)
+
+
+@pytest.mark.parametrize(
+    ("index", "store"),
+    [
+        ("sqlite", "schema 1"),
+        pytest.param("elasticsearch", "mapping 2", marks=pytest.mark.elasticsearch),
+        pytest.param("elasticsearch", "mapping 1", marks=pytest.mark.elasticsearch),
+    ],
+    indirect=["index"],
+)
+def test_index_of_an_older_program_is_brought_up_to_date(world: World, store: str) -> None:
+    """It has a document that only notifications from outside have told of, and one that its cell does not have."""
+    nova = world.fleet.add_cell("nova", CellKind.NOVA_API, "", "", uuid=OUTDATED_CELL)
+    world.operations.create_many([{} for _ in range(30)])
+    store_outdated(world.index, store)
+    with (
+        closing(open_writer(world.index)) as writer,
+        pytest.raises(IndexOutdatedError, match="fleetlight index rebuild"),
+    ):
+        writer.prepare()
+    with world.relaying():
+        wait_until(world.has_published_everything, _LATEST_S)
+        rebuild(world)
+        with world.indexing():
+            wait_until(world.index_equals_cell, _LATEST_S)
+    with closing(open_writer(world.index)) as writer:
+        announced = writer.revisions(nova.uuid, [""], foreign=True)
+        assert (announced, writer.revisions(nova.uuid, [""])) == ({OUTDATED.id: OUTDATED.version}, {})
+    assert world.documents([OUTDATED.id]) == {OUTDATED.id: OUTDATED}
+    with pytest.raises(RebuildError, match="older than this program can use"):
+        rebuild(world, back=True)
 
 
 def killed_rebuild(world: World, moment: Moment) -> int:

@@ -1,25 +1,39 @@
 """The generations of a MemoryIndex."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from indexer.backends.base import OutdatedDocument
 from tests.support.indexing import MemoryIndex
 
 
 @dataclass
 class MemoryGenerations:
-    """indexer.backends.base.Generations. refused: what the next index will reject, as in MemoryIndex."""
+    """indexer.backends.base.Generations.
+
+    refused: what the next index will reject, as in MemoryIndex. outdated: all that can still be read of the current
+    one, if it is.
+    """
 
     current: MemoryIndex
     next: MemoryIndex | None = None
     previous: MemoryIndex | None = None
     refused: dict[str, str] = field(default_factory=dict)
+    outdated: Sequence[OutdatedDocument] | None = None
 
     def has_next(self) -> bool:
         return self.next is not None
 
     def has_previous(self) -> bool:
         return self.previous is not None
+
+    def is_outdated(self) -> bool:
+        return self.outdated is not None
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        assert self.outdated is not None
+        of_cell = [each for each in self.outdated if each.record["cell_uuid"] == cell_uuid]
+        yield from ([each] for each in of_cell)
 
     def create_next(self) -> None:
         self.next = MemoryIndex(refused=self.refused, state=self.current.state)

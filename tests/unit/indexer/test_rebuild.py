@@ -7,7 +7,7 @@ import pytest
 
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, OutdatedDocument
 from indexer.documents import to_document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from indexer.leases import CellLeases
@@ -244,6 +244,26 @@ def test_what_the_index_has_of_a_cell_that_is_away_is_kept() -> None:
     watcher = stage.rebuild()
     assert versions(stage.index) == stage.cell.versions()
     assert watcher.notices == ["cell 'one' cannot be reached: it is away; what the index has of it is kept as it is"]
+
+
+def test_of_an_outdated_index_only_what_no_cell_has_is_copied() -> None:
+    stage = Stage()
+    stage.fleet.append(NOVA)
+    announced = of_nova(1)
+    record = {**announced.record, "cell_uuid": NOVA.uuid, "a field of then": 1}
+    stage.generations.outdated = [OutdatedDocument(announced.version, record)]
+    stage.index.documents.clear()
+    stage.rebuild()
+    assert versions(stage.index) == stage.cell.versions() | {announced.id: announced.version}
+    assert stage.index.documents[announced.id] == announced
+
+
+def test_outdated_index_is_not_replaced_while_a_cell_is_away_whose_rows_it_has() -> None:
+    stage = Stage()
+    stage.generations.outdated = []
+    stage.cell.is_away = True
+    with pytest.raises(CellUnreachableError):
+        stage.rebuild()
 
 
 def test_cell_that_joins_at_the_last_moment_comes_along() -> None:
