@@ -18,6 +18,7 @@ from api.compute.openapi import OpenApiDocument
 from api.compute.resources import compute_routes
 from api.compute.routes import METHODS, RouteTable
 from api.compute.servers import ServerHandlers
+from api.compute.token_watch import TokenWatch
 from api.compute.versions import VersionDocuments
 from api.health import HealthEndpoints
 from api.identity import Identity, NoIdentity
@@ -110,6 +111,7 @@ def _add_compute_routes(
         parts.fleet,
         metrics,
         host_statuses,
+        tokens=TokenWatch(access, lister, parts.search.token_wait_s),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
     )

@@ -176,28 +176,30 @@ class Acceptance:
             )
             return self._row(instance)
 
-    def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> None:
+    def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
         with self._failures(), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             if instance.record["locked"] and by == "owner":
-                return
+                return self._row(instance)
             values = {"locked": True, "locked_by": by, "locked_reason": reason}
-            self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
+            return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
-    def unlock(self, uuid: str, *, request: Request) -> None:
+    def unlock(self, uuid: str, *, request: Request) -> InstanceRow:
         with self._failures(), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             values = {"locked": False, "locked_by": None, "locked_reason": None}
-            self._change_at_once(instance, "instance.unlock", values, request, record="unlock", work="api_unlock")
+            return self._change_at_once(
+                instance, "instance.unlock", values, request, record="unlock", work="api_unlock"
+            )
 
-    def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> None:
+    def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> InstanceRow:
         """An administrator says what the state is: "active" or "error". What is under way is given up."""
         with self._failures(), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
             values = {"vm_state": vm_state, "task_state": None}
-            self._change_at_once(instance, INSTANCE_UPDATE, values, request, record="resetState")
+            return self._change_at_once(instance, INSTANCE_UPDATE, values, request, record="resetState")
 
     def _change_at_once(
         self,
@@ -208,7 +210,7 @@ class Acceptance:
         *,
         record: str,
         work: str | None = None,
-    ) -> None:
+    ) -> InstanceRow:
         """A change that needs no worker, with its instance action. work: the event of that, if it has one."""
         now = self._clock()
         instance.change(event_type, values, now, publisher_id=self._publisher(Source.API), request=request)
@@ -216,6 +218,7 @@ class Acceptance:
         if work is not None:
             begin_event(instance.connection, action_id, work, instance.record["host"], now)
             finish_event(instance.connection, action_id, now)
+        return self._row(instance)
 
     def _give_up_jobs(self, instance: LockedInstance, action: Action | None, now: int) -> None:
         connection = instance.connection

@@ -10,6 +10,7 @@ CellError
 ├── InvalidValueError        a value that the field of an instance cannot hold
 ├── InstanceExistsError      an instance with that uuid is there already
 ├── InstanceNotFoundError    no such instance, or it is deleted
+├── ChangeNotFoundError      the instance never had that revision
 ├── HostNotFoundError        no such host, service or node
 ├── HostInUseError           instances use the host, so it cannot be removed
 ├── ResourceNotFoundError    no such flavor, key pair, server group …
@@ -99,6 +100,15 @@ class InstanceExistsError(CellError):
     def __init__(self, uuids: Sequence[str]) -> None:
         super().__init__(f"an instance exists already with uuid {' or '.join(uuids)}")
         self.uuids = tuple(uuids)
+
+
+class ChangeNotFoundError(CellError):
+    """The instance `uuid` has, and had, no `revision` as high as this one."""
+
+    def __init__(self, uuid: str, revision: int) -> None:
+        super().__init__(f"instance {uuid} has no revision {revision}")
+        self.uuid = uuid
+        self.revision = revision
 
 
 class InstanceNotFoundError(CellError):

@@ -158,6 +158,7 @@ changes = Table(
     Column("committed_at", BigInteger, nullable=False),
     Column("sequence", BigInteger, unique=True),
     Column("published_at", BigInteger),
+    Index(None, "instance_uuid", "revision"),
     Index("ix_changes_unnumbered", "id", sqlite_where=_UNNUMBERED, postgresql_where=_UNNUMBERED),
     Index("ix_changes_unpublished", "sequence", sqlite_where=_UNPUBLISHED, postgresql_where=_UNPUBLISHED),
 )

@@ -7,6 +7,7 @@ every answer gets its request id and microversion headers here.
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from uuid import uuid4
 
 import structlog
@@ -18,6 +19,7 @@ from api.compute.links import Links
 from api.compute.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.policy import authorize
 from api.compute.query_string import QueryString
+from api.compute.token import TOKEN_HEADER, Token
 from api.errors import (
     BadRequestError,
     DirectoryUnavailableError,
@@ -29,7 +31,7 @@ from api.errors import (
 )
 from api.identity.caller import Caller, Identity
 from api.identity.faults import unauthorized
-from cells.model import Request
+from cells.model import InstanceRow, Request
 
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
@@ -57,6 +59,10 @@ class ComputeRequest:
     def origin(self) -> Request:
         """This request as what asked for a change."""
         return Request(self.request_id, self.caller.user_id, self.caller.project_id)
+
+    def hand_out_token(self, row: InstanceRow) -> None:
+        """Let the answer name this state of an instance, so that lists can be asked to include it."""
+        self.http.state.token = str(Token.of(row))
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.policy) asks for."""
@@ -106,6 +112,9 @@ class Door:
                 _log_failure(error)
                 response = fault_of(error)
         identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
+        token = getattr(http.state, "token", None)
+        if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
+            response.headers.append(TOKEN_HEADER, token)
         for name, value in version_headers + identifiers:
             response.headers.append(name, value)
         return response

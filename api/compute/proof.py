@@ -1,26 +1,35 @@
 """The headers by which an answer says what it covers (DESIGN, "One merge, many sources")."""
 
 import re
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
+from api.compute.token import Token, parse_tokens
 from api.errors import BadRequestError
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Consistency, Page
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
+AT_LEAST = "at-least"
 CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 
 
-def wanted_consistency(headers: Headers) -> Consistency:
-    """What the request header Fleetlight-Consistency asks for; `bounded` without it. Raises BadRequestError."""
+def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[Token]]:
+    """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
+
+    Raises BadRequestError.
+    """
     value = headers.get(CONSISTENCY_HEADER, Consistency.BOUNDED).strip()
+    word, _, rest = value.partition(" ")
+    if word == AT_LEAST:
+        return Consistency.BOUNDED, parse_tokens(rest)
     try:
-        return Consistency(value)
+        return Consistency(value), ()
     except ValueError:
-        known = ", ".join(Consistency)
+        known = ", ".join([*Consistency, f"{AT_LEAST} TOKEN"])
         raise BadRequestError(f"header {CONSISTENCY_HEADER}: {value!r} is not one of {known}") from None
 
 

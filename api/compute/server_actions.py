@@ -167,7 +167,14 @@ class ServerActionHandlers:
         return keys | _unsupported_keys()
 
     async def _accept(self, request: ComputeRequest, server: FoundServer, order: Order) -> InstanceRow:
-        return await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
+        return await self._act(request, server, partial(server.acceptance.accept, server.uuid, order))
+
+    async def _act(
+        self, request: ComputeRequest, server: FoundServer, change: Callable[[], InstanceRow]
+    ) -> InstanceRow:
+        row = await self._access.act(server.cell, change)
+        request.hand_out_token(row)
+        return row
 
     async def _plain(
         self, name: str, status: int, request: ComputeRequest, server: FoundServer, _content: object
@@ -182,8 +189,9 @@ class ServerActionHandlers:
     async def _lock(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
         reason = content.locked_reason if isinstance(content, bodies.LockBody) else None
         is_owner = server.row.record["project_id"] == request.caller.project_id
-        await self._access.act(
-            server.cell,
+        await self._act(
+            request,
+            server,
             partial(
                 server.acceptance.lock,
                 server.uuid,
@@ -197,7 +205,7 @@ class ServerActionHandlers:
     async def _unlock(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
         if server.row.record["locked_by"] == "admin":
             request.authorize(_rule("os-lock-server:unlock:unlock_override"))
-        await self._access.act(server.cell, partial(server.acceptance.unlock, server.uuid, request=request.origin))
+        await self._act(request, server, partial(server.acceptance.unlock, server.uuid, request=request.origin))
         return empty_answer(202)
 
     async def _rescue(
@@ -228,10 +236,10 @@ class ServerActionHandlers:
         return json_answer({"server": item}, 202, {"Location": request.links.of_server(server.uuid)[0]["href"]})
 
     async def _resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
-        await self._access.act(server.cell, partial(self._accept_resize, request, server, content))
+        await self._act(request, server, partial(self._accept_resize, request, server, content))
         return empty_answer(202)
 
-    def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> None:
+    def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
         """Raises BadRequestError, and QuotaExceededError for a larger flavor than the project may have."""
         fleet, project_id = self._access.fleet, str(server.row.record["project_id"])
         flavor = self._new_flavor(request, server, content.flavor_ref)
@@ -242,7 +250,8 @@ class ServerActionHandlers:
             check_larger_flavor(
                 fleet, self._access.native, project_id, server.row.record["flavor"], flavor, down=self._access.hanging()
             )
-            server.acceptance.accept(server.uuid, _order(request, "resize", values=values, parameters=parameters))
+            order = _order(request, "resize", values=values, parameters=parameters)
+            return server.acceptance.accept(server.uuid, order)
 
     async def _migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
         host = content.host if isinstance(content, bodies.HostBody) else None
@@ -297,7 +306,7 @@ class ServerActionHandlers:
         self, request: ComputeRequest, server: FoundServer, content: bodies.ResetStateBody
     ) -> Response:
         reset = partial(server.acceptance.reset_state, server.uuid, content.state, request=request.origin)
-        await self._access.act(server.cell, reset)
+        await self._act(request, server, reset)
         return empty_answer(202)
 
     async def _add_security_group(
@@ -317,7 +326,7 @@ class ServerActionHandlers:
 
     async def _set_security_groups(self, request: ComputeRequest, server: FoundServer, groups: list[str]) -> Response:
         values = {"security_groups": groups}
-        await self._access.act(server.cell, partial(server.acceptance.update, server.uuid, values, request.origin))
+        await self._act(request, server, partial(server.acceptance.update, server.uuid, values, request.origin))
         return empty_answer(202)
 
     def _check_metadata(self, request: ComputeRequest, metadata: Mapping[str, str]) -> None:

@@ -83,6 +83,8 @@ class ServerCreation:
         rows = await self._access.act_anywhere(
             partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=down)
         )
+        # They were announced together, and the last one last.
+        request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
 
     def _accept(

@@ -46,4 +46,5 @@ async def change_record(
     row = await access.act(
         server.cell, partial(server.acceptance.revise, server.uuid, decide_if_allowed, request.origin)
     )
+    request.hand_out_token(row)
     return row.record

@@ -105,13 +105,15 @@ class ServerChangeHandlers:
             row = await self._access.act(
                 server.cell, partial(server.acceptance.update, server.uuid, values, request.origin)
             )
+        request.hand_out_token(row)
         return json_answer({"server": await changed_item(request, row, self._host_statuses)})
 
     async def delete(self, request: ComputeRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
         order = Order("delete", request=request.origin, is_admin=request.caller.is_admin)
-        await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
+        row = await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
+        request.hand_out_token(row)
         return empty_answer(204)
 
 

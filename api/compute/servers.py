@@ -20,6 +20,7 @@ from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.query_string import QueryString
 from api.compute.sorting import build_order
+from api.compute.token_watch import TokenWatch
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Page, Route
@@ -72,6 +73,7 @@ class ServerHandlers:
         metrics: ApiMetrics,
         host_statuses: HostStatusCache,
         *,
+        tokens: TokenWatch,
         max_limit: int,
         timeout_s: float,
     ) -> None:
@@ -80,6 +82,7 @@ class ServerHandlers:
         self._mappings = mappings
         self._metrics = metrics
         self._host_statuses = host_statuses
+        self._tokens = tokens
         self._max_limit = max_limit
         self._timeout_s = timeout_s
 
@@ -114,6 +117,8 @@ class ServerHandlers:
             return await self._show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
+        if cell.kind is CellKind.NATIVE:
+            request.hand_out_token(row)
         item = show_item(request, row, await self._host_statuses.shown_to(request))
         return _server_response(request, item, cell, Route.LIVE)
 
@@ -138,9 +143,10 @@ class ServerHandlers:
         order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=listing.action)
         limit = self._limit(query)
-        consistency = wanted_consistency(request.http.headers)
+        consistency, tokens = wanted_consistency(request.http.headers)
         cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
         started = time.perf_counter()
+        ask_live = await self._tokens.cells_to_ask(tokens, caller) if tokens else ()
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None
@@ -152,7 +158,7 @@ class ServerHandlers:
         if limit:
             wanted_page = PageRequest(wanted, order, limit, after)
             page = await self._lister.list_page(
-                wanted_page, template, consistency, down=down, cell_timeout_s=cell_timeout_s
+                wanted_page, template, consistency, down=down, cell_timeout_s=cell_timeout_s, ask_live=ask_live
             )
             self._metrics.count_list(page, time.perf_counter() - started)
         items, last_uuid = page.items, page.last_uuid

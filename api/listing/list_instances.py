@@ -1,7 +1,7 @@
 """The decision: which sources answer a request. Everything that lists instances comes through here."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import MappingProxyType
@@ -77,11 +77,13 @@ class InstanceLister:
         *,
         down: Mapping[str, CellFailure] = MappingProxyType({}),
         cell_timeout_s: float | None = None,
+        ask_live: Collection[str] = (),
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
         down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
+        ask_live: uuids of cells that are asked themselves, however fresh the index is.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
@@ -94,6 +96,7 @@ class InstanceLister:
             cells=cells,
             down=dict(down),
             cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
+            ask_live=ask_live,
         )
         if consistency is not Consistency.STRONG:
             try:
@@ -144,6 +147,25 @@ class InstanceLister:
             return None
         return await self._progress.get()
 
+    async def followed(self, max_age_s: float) -> Mapping[str, int]:
+        """By uuid, the watermarks of cells whose rows come from the index (`bounded`); no older than `max_age_s`."""
+        if self._progress is None or self.safe_connect.is_tripped:
+            return {}
+        try:
+            progress = await self._progress.get(max_age_s)
+        except IndexerError as error:
+            self.index_failed(error)
+            return {}
+        return {
+            uuid: cell.watermark
+            for uuid, cell in progress.items()
+            if self._is_answered_by_index(cell, Consistency.BOUNDED)
+        }
+
+    async def cells(self) -> Sequence[Cell]:
+        """Every cell that is listed. Raises FleetUnreachableError."""
+        return await self._reader.cells()
+
     @property
     def uses_index(self) -> bool:
         """Whether lists use the index when it works."""
@@ -173,6 +195,7 @@ class InstanceLister:
         progress: ProgressByCell,
         down: dict[str, CellFailure],
         cell_timeout_s: float,
+        ask_live: Collection[str],
     ) -> Page:
         """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
@@ -184,7 +207,8 @@ class InstanceLister:
         indexed = {
             cell.uuid
             for cell in cells
-            if self._is_answered_by_index(progress.get(cell.uuid), consistency)
+            if cell.uuid not in ask_live
+            and self._is_answered_by_index(progress.get(cell.uuid), consistency)
             and progress[cell.uuid].horizon not in too_short
         }
         deadline = time.monotonic() + cell_timeout_s

@@ -15,7 +15,7 @@ class ProgressCache:
     """The progress by cell uuid; raises IndexerError as the index does.
 
     What is remembered says that the index is further behind than it is, never that it is less. So a request takes it as
-    it is while it is read again beside it, and waits only for what is older than `_MAX_AGE_S`.
+    it is while it is read again beside it, and waits only for what is older than `max_age_s`.
     """
 
     def __init__(self, searcher: IndexSearcher) -> None:
@@ -24,9 +24,9 @@ class ProgressCache:
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
 
-    async def get(self) -> Mapping[str, CellProgress]:
+    async def get(self, max_age_s: float = _MAX_AGE_S) -> Mapping[str, CellProgress]:
         age_s = time.monotonic() - self._read_at
-        if age_s > _MAX_AGE_S:
+        if age_s > max_age_s:
             await self._read()
         elif age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read_beside())

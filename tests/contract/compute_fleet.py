@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
 from api.identity import Identity, NoIdentity
@@ -21,7 +21,7 @@ from api.settings import ApiSettings, SearchSettings
 from cells.adapters import open_adapter
 from cells.adapters.native import NativeAdapter
 from cells.clock import system_clock
-from cells.database import create_database_engine
+from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.fan_out import CellPool
 from cells.fleet import Fleet
@@ -30,12 +30,16 @@ from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from cells.native_cells import NativeCells
 from cells.nodes import Capacity, NewHost
 from cells.operations import InstanceOperations
+from cells.relay import Relay
+from cells.settings import RelaySettings
+from cells.tables import changes
 from cells.worker import Worker
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
 from indexer.liveness import Probes
+from notifications.bus import Message
 from query.fields import Record
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
@@ -142,6 +146,10 @@ class CountingSearcher:
         await self._inner.close()
 
 
+class _Nobody:
+    def publish(self, messages: Sequence[Message]) -> None: ...
+
+
 class ComputeFleet:
     """Three cells and an index, in a folder."""
 
@@ -196,7 +204,21 @@ class ComputeFleet:
         self.index()
         return uuids[::-1]
 
-    def index(self, *cells: str, age_s: float = 0, is_complete: bool = True) -> None:
+    def number_changes(self) -> None:
+        """Let the relays of all cells give out numbers; nobody listens to what they publish."""
+        for name, cell in self.cells.items():
+            relay = Relay(self._engines[name], cell, _Nobody(), RelaySettings())
+            while relay.run_once():
+                pass
+            relay.close()
+
+    def forget_changes(self) -> None:
+        """Let every changelog forget what it has, as relays do when it is old."""
+        for engine in self._engines.values():
+            with writing(engine) as connection:
+                connection.execute(delete(changes))
+
+    def index(self, *cells: str, age_s: float = 0, is_complete: bool = True, watermark: int | None = None) -> None:
         """Bring cells (all unless named) into the index as they are now."""
         everything = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10_000)
         for name in cells or CELLS:
@@ -205,7 +227,8 @@ class ComputeFleet:
             adapter.close()
             self._writer.write([to_document(row.cell_uuid, row.revision, row.record) for row in rows])
             fresh_as_of = system_clock() - round(age_s * 1e6)
-            self._writer.save_progress([CellProgress(self.cells[name].uuid, len(rows), fresh_as_of, is_complete)])
+            reached = len(rows) if watermark is None else watermark
+            self._writer.save_progress([CellProgress(self.cells[name].uuid, reached, fresh_as_of, is_complete)])
         self._writer.make_searchable()
 
     def api(
@@ -215,6 +238,7 @@ class ComputeFleet:
         staleness_limit_s: float = 1000,
         cell_timeout_s: float = 5.0,
         index_patience_s: float = 60.0,
+        token_wait_s: float = 0.0,
         max_limit: int = 1000,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
@@ -233,6 +257,7 @@ class ComputeFleet:
                 staleness_limit_s=staleness_limit_s,
                 cell_timeout_s=cell_timeout_s,
                 index_patience_s=index_patience_s,
+                token_wait_s=token_wait_s,
             ),
             identity=identity or NoIdentity(),
             indexer=indexer,

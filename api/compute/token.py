@@ -1,0 +1,51 @@
+"""A token: what a finished operation hands out, so that lists can be asked to include it (`at-least`).
+
+It names an instance and its revision, which the caller knows anyway: the sequence of the change is not known when the
+operation ends, since the relay gives it out later, and would tell how busy a cell is.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.errors import BadRequestError
+from cells.model import InstanceRow
+
+TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
+_TOKEN = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([1-9][0-9]{0,17})")
+_SEPARATOR = re.compile(r"[\s,]+")
+_MAX_TOKENS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """At least this revision of this instance, and whatever its cell changed before."""
+
+    instance_uuid: str
+    revision: int
+
+    @classmethod
+    def of(cls, row: InstanceRow) -> "Token":
+        return cls(row.uuid, row.revision)
+
+    def __str__(self) -> str:
+        return f"{self.instance_uuid}:{self.revision}"
+
+
+def parse_tokens(text: str) -> Sequence[Token]:
+    """One or more tokens with commas or spaces between them. Raises BadRequestError."""
+    words = dict.fromkeys(filter(None, _SEPARATOR.split(text)))
+    if not 1 <= len(words) <= _MAX_TOKENS:
+        raise BadRequestError(f"at-least needs 1 to {_MAX_TOKENS} tokens, as the header {TOKEN_HEADER} gave them out")
+    tokens = []
+    for word in words:
+        found = _TOKEN.fullmatch(word)
+        if found is None:
+            raise unknown_token(word)
+        tokens.append(Token(found[1], int(found[2])))
+    return tokens
+
+
+def unknown_token(token: str) -> BadRequestError:
+    """The refusal of a token that nobody handed out, or to somebody else: the two look the same."""
+    return BadRequestError(f"no finished operation has given out the token {token!r}")
