@@ -10,6 +10,7 @@ from starlette.responses import Response
 from api.compute.answers import json_answer
 from api.compute.endpoint import ComputeRequest, Handler
 from api.compute.routes import Route
+from api.compute.shapes import NOTHING, page
 from api.errors import BadRequestError, NotFoundError, NotSupportedError
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -19,7 +20,7 @@ def aggregate_routes() -> list[Route]:
     one = "/os-aggregates/{aggregate_id}"
     missing = (400, 403, 404)
     return [
-        Route("GET", "/os-aggregates", _index, errors=(403,)),
+        Route("GET", "/os-aggregates", _index, errors=(403,), answer=page("aggregates", NOTHING)),
         Route("POST", "/os-aggregates", _create, success=(), errors=(403, 501)),
         Route("GET", one, _refuses("show"), success=(), errors=missing),
         Route("PUT", one, _refuses("update"), success=(), errors=missing),

@@ -8,9 +8,17 @@ from api.compute.answers import json_answer
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess, OfCells
 from api.compute.routes import Route
+from api.compute.shapes import BOOL, NOTHING, TEXT, Kind, MapOf, Shape, or_null, page
 from api.compute.times import without_zone
 from cells.model import Cell
 from cells.nodes import ComputeService
+
+_SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
+
+
+def _answer(hosts: Kind) -> Shape:
+    zone = Shape({"zoneName": TEXT, "zoneState": Shape({"available": BOOL}), "hosts": hosts})
+    return page("availabilityZoneInfo", zone)
 
 
 class AvailabilityZoneHandlers:
@@ -19,8 +27,14 @@ class AvailabilityZoneHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/os-availability-zone", self.index),
-            Route("GET", "/os-availability-zone/detail", self.detail, errors=(403,)),
+            Route("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING)),
+            Route(
+                "GET",
+                "/os-availability-zone/detail",
+                self.detail,
+                errors=(403,),
+                answer=_answer(or_null(MapOf(MapOf(_SERVICE)))),
+            ),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

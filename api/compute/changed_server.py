@@ -6,29 +6,17 @@ import msgspec
 
 from api.compute.endpoint import ComputeRequest
 from api.compute.host_status import HostStatusCache
+from api.compute.server_shape import KINDS, SHOWN_SERVER, SOMETIMES
 from api.compute.servers import show_item
+from api.compute.shapes import Key, Shape, Since
 from cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75
-_KEYS = {
-    "id": 1,
-    "name": 1,
-    "status": 1,
-    "user_id": 1,
-    "tenant_id": 1,
-    "hostId": 1,
-    "image": 1,
-    "flavor": 1,
-    "created": 1,
-    "updated": 1,
-    "addresses": 1,
-    "links": 1,
-    "metadata": 1,
-    "accessIPv4": 1,
-    "accessIPv6": 1,
-    "OS-DCF:diskConfig": 1,
-    "progress": 1,
-    "fault": 1,
+# The keys before that, fewer than in show.
+_SINCE = {
+    **dict.fromkeys(("id", "name", "status", "user_id", "tenant_id", "hostId", "image", "flavor"), 1),
+    **dict.fromkeys(("created", "updated", "addresses", "links", "metadata", "accessIPv4", "accessIPv6"), 1),
+    **dict.fromkeys(("OS-DCF:diskConfig", "progress", "fault"), 1),
     "locked": 9,
     "description": 19,
     "tags": 26,
@@ -36,6 +24,8 @@ _KEYS = {
     "server_groups": 71,
     "locked_reason": 73,
 }
+_UNTIL_74 = Shape({name: Key(KINDS[name], since, is_optional=name in SOMETIMES) for name, since in _SINCE.items()})
+CHANGED_SERVER = Since({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
 _ADDRESS_KEYS = ("version", "addr")
 
 
@@ -45,7 +35,7 @@ async def changed_item(request: ComputeRequest, row: InstanceRow, host_statuses:
     shown: dict[str, Any] = msgspec.json.decode(show_item(request, row, statuses))
     if request.minor >= _AS_SHOWN_SINCE:
         return shown
-    item = {name: value for name, value in shown.items() if _KEYS.get(name, _AS_SHOWN_SINCE) <= request.minor}
+    item = _UNTIL_74.of(request.minor, shown)
     item["addresses"] = {
         label: [{name: address[name] for name in _ADDRESS_KEYS} for address in addresses]
         for label, addresses in item["addresses"].items()

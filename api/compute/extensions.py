@@ -5,12 +5,13 @@ from starlette.responses import Response
 from api.compute.answers import json_answer
 from api.compute.endpoint import ComputeRequest
 from api.compute.routes import Route
+from api.compute.shapes import NOTHING, page
 from api.errors import NotFoundError
 
 
 def extension_routes() -> list[Route]:
     return [
-        Route("GET", "/extensions", _index),
+        Route("GET", "/extensions", _index, answer=page("extensions", NOTHING)),
         Route("GET", "/extensions/{alias}", _show, success=(), errors=(404,)),
     ]
 

@@ -11,6 +11,7 @@ from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import TEXT, Shape, page
 from api.errors import BadRequestError, NotFoundError
 
 
@@ -26,6 +27,7 @@ class _Action(RequestModel):
 
 
 _ACTION = Body({1: _Action})
+_ANSWER = page("flavor_access", Shape({"flavor_id": TEXT, "tenant_id": TEXT}))
 
 
 class FlavorAccessHandlers:
@@ -35,8 +37,10 @@ class FlavorAccessHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/flavors/{flavor_id}/os-flavor-access", self.index, errors=(403, 404)),
-            Route("POST", "/flavors/{flavor_id}/action", self.act, body=_ACTION, errors=(403, 404, 409)),
+            Route("GET", "/flavors/{flavor_id}/os-flavor-access", self.index, errors=(403, 404), answer=_ANSWER),
+            Route(
+                "POST", "/flavors/{flavor_id}/action", self.act, body=_ACTION, errors=(403, 404, 409), answer=_ANSWER
+            ),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

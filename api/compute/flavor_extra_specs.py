@@ -11,6 +11,7 @@ from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.request_body import Body, RequestModel, RootRequestModel
 from api.compute.routes import Route
+from api.compute.shapes import TEXT, MapOf, Shape
 from api.errors import BadRequestError, NotFoundError
 from cells.flavors import Flavor
 
@@ -44,6 +45,7 @@ class _OneExtraSpec(RootRequestModel[OneItem]):
 
 _CREATE = Body({1: _ExtraSpecs})
 _UPDATE = Body({1: _OneExtraSpec})
+_ALL = Shape({"extra_specs": MapOf(TEXT)})
 
 
 class ExtraSpecHandlers:
@@ -55,10 +57,10 @@ class ExtraSpecHandlers:
         all_of_them = "/flavors/{flavor_id}/os-extra_specs"
         one = all_of_them + "/{key}"
         return [
-            Route("GET", all_of_them, self.index, errors=(403, 404)),
-            Route("POST", all_of_them, self.create, body=_CREATE, errors=(403, 404)),
-            Route("GET", one, self.show, errors=(403, 404)),
-            Route("PUT", one, self.update, body=_UPDATE, errors=(403, 404)),
+            Route("GET", all_of_them, self.index, errors=(403, 404), answer=_ALL),
+            Route("POST", all_of_them, self.create, body=_CREATE, errors=(403, 404), answer=_ALL),
+            Route("GET", one, self.show, errors=(403, 404), answer=MapOf(TEXT)),
+            Route("PUT", one, self.update, body=_UPDATE, errors=(403, 404), answer=MapOf(TEXT)),
             Route("DELETE", one, self.delete, errors=(403, 404)),
         ]
 

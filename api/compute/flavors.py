@@ -19,6 +19,7 @@ from api.compute.policy import RULES
 from api.compute.query_parameters import list_parameters
 from api.compute.request_body import Body, BodyBool, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import BOOL, INTEGER, LINKS, NUMBER, TEXT, Key, MapOf, OneOf, Shape, Since, or_null, page
 from api.errors import MarkerNotFoundError, ParameterError
 from cells.errors import ResourceNotFoundError
 from cells.flavors import SORT_KEYS, Flavor, FlavorQuery
@@ -57,6 +58,21 @@ _FlavorId = Annotated[
 _Factor = Annotated[
     float, BeforeValidator(_to_factor, json_schema_input_type=float | str), Field(gt=0, le=_LARGEST_FACTOR)
 ]
+_SHORT = Shape({"id": TEXT, "name": TEXT, "links": LINKS, "description": Key(or_null(TEXT), since=_DESCRIPTION_SINCE)})
+_FULL = _SHORT.with_keys(
+    {
+        "ram": INTEGER,
+        "disk": INTEGER,
+        "vcpus": INTEGER,
+        "swap": Since({1: OneOf((INTEGER, TEXT)), _ZERO_SWAP_SINCE: INTEGER}),
+        "OS-FLV-EXT-DATA:ephemeral": INTEGER,
+        "os-flavor-access:is_public": BOOL,
+        "rxtx_factor": Key(NUMBER, until=_WITHOUT_FACTOR_SINCE - 1),
+        "OS-FLV-DISABLED:disabled": Key(BOOL, until=_WITHOUT_FACTOR_SINCE - 1),
+        "extra_specs": Key(MapOf(TEXT), since=_EXTRA_SPECS_SINCE, is_optional=True),
+    }
+)
+_ONE = Shape({"flavor": _FULL})
 _LongText = Annotated[str, Field(max_length=65535)] | None
 
 
@@ -144,11 +160,25 @@ class FlavorHandlers:
     def routes(self) -> list[Route]:
         one = "/flavors/{flavor_id}"
         return [
-            Route("GET", "/flavors", self.index, query=_PARAMETERS, errors=(400,)),
-            Route("GET", "/flavors/detail", self.detail, query=_PARAMETERS, errors=(400,)),
-            Route("GET", one, self.show, errors=(404,)),
-            Route("POST", "/flavors", self.create, body=_CREATE, errors=(403, 409)),
-            Route("PUT", one, self.update, since=_DESCRIPTION_SINCE, body=_UPDATE, errors=(403, 404)),
+            Route(
+                "GET",
+                "/flavors",
+                self.index,
+                query=_PARAMETERS,
+                errors=(400,),
+                answer=page("flavors", _SHORT, "flavors_links"),
+            ),
+            Route(
+                "GET",
+                "/flavors/detail",
+                self.detail,
+                query=_PARAMETERS,
+                errors=(400,),
+                answer=page("flavors", _FULL, "flavors_links"),
+            ),
+            Route("GET", one, self.show, errors=(404,), answer=_ONE),
+            Route("POST", "/flavors", self.create, body=_CREATE, errors=(403, 409), answer=_ONE),
+            Route("PUT", one, self.update, since=_DESCRIPTION_SINCE, body=_UPDATE, errors=(403, 404), answer=_ONE),
             Route("DELETE", one, self.delete, success=(202,), errors=(403, 404)),
         ]
 
@@ -239,30 +269,30 @@ def _name_filter(pattern: str | None) -> Callable[[Flavor], bool] | None:
 
 
 def _short_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
-    item: dict[str, Any] = {
+    return _SHORT.of(request.minor, _short_values(request, flavor))
+
+
+def _short_values(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    return {
         "id": flavor.flavorid,
         "name": flavor.name,
         "links": request.links.to("flavors", flavor.flavorid),
+        "description": flavor.description,
     }
-    if request.minor >= _DESCRIPTION_SINCE:
-        item["description"] = flavor.description
-    return item
 
 
 def flavor_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
     """A flavor with all keys of the request's microversion."""
-    item = _short_item(request, flavor) | {
+    values = _short_values(request, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.root_gb,
         "vcpus": flavor.vcpus,
         "swap": flavor.swap if flavor.swap or request.minor >= _ZERO_SWAP_SINCE else "",
         "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
         "os-flavor-access:is_public": flavor.is_public,
+        "rxtx_factor": flavor.rxtx_factor,
+        "OS-FLV-DISABLED:disabled": flavor.disabled,
     }
-    if request.minor < _WITHOUT_FACTOR_SINCE:
-        item |= {"rxtx_factor": flavor.rxtx_factor, "OS-FLV-DISABLED:disabled": flavor.disabled}
-    if request.minor >= _EXTRA_SPECS_SINCE and request.caller.has_role(
-        RULES["os_compute_api:os-flavor-extra-specs:index"]
-    ):
-        item["extra_specs"] = flavor.extra_specs
-    return item
+    if request.caller.has_role(RULES["os_compute_api:os-flavor-extra-specs:index"]):
+        values["extra_specs"] = flavor.extra_specs
+    return _FULL.of(request.minor, values)

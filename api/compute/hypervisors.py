@@ -9,11 +9,12 @@ from starlette.responses import Response
 from api.compute.answers import json_answer
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess, OfCells
-from api.compute.hypervisor_items import full_item, short_item, statistics
+from api.compute.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
 from api.compute.paging import Paging, next_link, paging_of
 from api.compute.parameters import strict_bool
 from api.compute.query_parameters import QueryParameters
 from api.compute.routes import Route
+from api.compute.shapes import Shape, page
 from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError, NotSupportedError
 from cells.model import Cell
 from cells.nodes import ComputeNode
@@ -54,15 +55,50 @@ class HypervisorHandlers:
         many, one = "/os-hypervisors", "/os-hypervisors/{hypervisor_id}"
         until_52 = _UUIDS_SINCE - 1
         return [
-            Route("GET", many, self.index, query=_LIST, errors=(400, 403, 404)),
-            Route("GET", many + "/detail", self.detail, query=_LIST, errors=(400, 403, 404)),
-            Route("GET", many + "/statistics", self.statistics, until=_STATISTICS_UNTIL, errors=(403,)),
-            Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404)),
+            Route(
+                "GET",
+                many,
+                self.index,
+                query=_LIST,
+                errors=(400, 403, 404),
+                answer=page("hypervisors", SHORT, "hypervisors_links"),
+            ),
+            Route(
+                "GET",
+                many + "/detail",
+                self.detail,
+                query=_LIST,
+                errors=(400, 403, 404),
+                answer=page("hypervisors", FULL, "hypervisors_links"),
+            ),
+            Route(
+                "GET",
+                many + "/statistics",
+                self.statistics,
+                until=_STATISTICS_UNTIL,
+                errors=(403,),
+                answer=Shape({"hypervisor_statistics": STATISTICS}),
+            ),
+            Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
             Route(
                 "GET", one + "/uptime", self.uptime, until=_STATISTICS_UNTIL, success=(), errors=(400, 403, 404, 501)
             ),
-            Route("GET", one + "/search", self.search, until=until_52, errors=(403, 404)),
-            Route("GET", one + "/servers", self.servers, until=until_52, errors=(403, 404)),
+            Route(
+                "GET",
+                one + "/search",
+                self.search,
+                until=until_52,
+                errors=(403, 404),
+                answer=page("hypervisors", SHORT),
+            ),
+            Route(
+                "GET",
+                one + "/servers",
+                self.servers,
+                until=until_52,
+                errors=(403, 404),
+                answer=page("hypervisors", SHORT),
+            ),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

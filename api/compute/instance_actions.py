@@ -14,6 +14,7 @@ from api.compute.paging import next_link, paging_of
 from api.compute.query_parameters import QueryParameters
 from api.compute.routes import Route
 from api.compute.server_lookup import FoundServer, find_server
+from api.compute.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from api.compute.times import time_of, without_zone
 from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError
 from cells.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
@@ -30,6 +31,28 @@ _LIST_PARAMETERS = QueryParameters(
 )
 
 
+_ACTION = Shape(
+    {
+        **dict.fromkeys(("action", "instance_uuid", "request_id", "start_time"), TEXT),
+        **dict.fromkeys(("user_id", "project_id", "message"), or_null(TEXT)),
+        "updated_at": Key(TEXT, since=_PAGES_SINCE),
+    }
+)
+_EVENT = Shape(
+    {
+        "event": TEXT,
+        "start_time": TEXT,
+        "finish_time": or_null(TEXT),
+        "result": or_null(TEXT),
+        "traceback": optional(or_null(TEXT)),
+        "hostId": Key(TEXT, since=_HOSTS_SINCE),
+        "host": Key(or_null(TEXT), since=_HOSTS_SINCE, is_optional=True),
+        "details": Key(or_null(TEXT), since=_DETAILS_SINCE, is_optional=True),
+    }
+)
+_ONE = Shape({"instanceAction": _ACTION.with_keys({"events": optional(ListOf(_EVENT))})})
+
+
 class InstanceActionHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -37,8 +60,15 @@ class InstanceActionHandlers:
     def routes(self) -> list[Route]:
         many = "/servers/{server_id}/os-instance-actions"
         return [
-            Route("GET", many, self.index, query=_LIST_PARAMETERS, errors=(400, 403, 404)),
-            Route("GET", many + "/{action_request_id}", self.show, errors=(403, 404)),
+            Route(
+                "GET",
+                many,
+                self.index,
+                query=_LIST_PARAMETERS,
+                errors=(400, 403, 404),
+                answer=page("instanceActions", _ACTION, "links"),
+            ),
+            Route("GET", many + "/{action_request_id}", self.show, errors=(403, 404), answer=_ONE),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
@@ -103,7 +133,7 @@ def _after_marker(actions: Sequence[InstanceAction], marker: str | None) -> Sequ
 
 
 def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
-    item = {
+    values = {
         "action": action.action,
         "instance_uuid": action.instance_uuid,
         "request_id": action.request_id,
@@ -111,28 +141,21 @@ def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
         "project_id": action.project_id,
         "start_time": without_zone(action.start_time),
         "message": action.message,
+        "updated_at": without_zone(action.updated_at),
     }
-    if request.minor >= _PAGES_SINCE:
-        item["updated_at"] = without_zone(action.updated_at)
-    return item
+    return _ACTION.of(request.minor, values)
 
 
 def _event(request: ComputeRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
-    is_admin = request.caller.is_admin
-    item: dict[str, Any] = {
+    # As for servers: whoever may not know the host sees that two are the same, and no more.
+    text = f"{project_id}{event.host}".encode()
+    values: dict[str, Any] = {
         "event": event.event,
         "start_time": without_zone(event.start_time),
         "finish_time": None if event.finish_time is None else without_zone(event.finish_time),
         "result": event.result,
+        "hostId": hashlib.sha224(text).hexdigest() if event.host else "",
     }
-    if is_admin:
-        item["traceback"] = event.traceback
-    if request.minor >= _HOSTS_SINCE:
-        # As for servers: whoever may not know the host sees that two are the same, and no more.
-        text = f"{project_id}{event.host}".encode()
-        item["hostId"] = hashlib.sha224(text).hexdigest() if event.host else ""
-        if is_admin:
-            item["host"] = event.host
-    if request.minor >= _DETAILS_SINCE and is_admin:
-        item["details"] = event.details
-    return item
+    if request.caller.is_admin:
+        values |= {"traceback": event.traceback, "host": event.host, "details": event.details}
+    return _EVENT.of(request.minor, values)

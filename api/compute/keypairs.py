@@ -13,6 +13,7 @@ from api.compute.paging import Paging, next_link, paging_of
 from api.compute.query_parameters import list_parameters
 from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.times import without_zone
 from api.errors import ForbiddenError, MarkerNotFoundError
 from cells.errors import ResourceNotFoundError
@@ -29,6 +30,19 @@ _PARAMETERS = list_parameters({"user_id": _OTHER_USERS_SINCE, "limit": _PAGES_SI
 _Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_]([a-zA-Z0-9\-_ ]{0,253}[a-zA-Z0-9\-_])?$")]
 _NewestName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_@.]([a-zA-Z0-9\-_@. ]{0,253}[a-zA-Z0-9\-_@.])?$")]
 _UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9\-._]*$")]
+_BRIEF = Shape({"name": TEXT, "public_key": TEXT, "fingerprint": TEXT, "type": Key(TEXT, since=_TYPES_SINCE)})
+_FULL = _BRIEF.with_keys(
+    {
+        "user_id": TEXT,
+        "id": INTEGER,
+        "created_at": TEXT,
+        "updated_at": or_null(TEXT),
+        "deleted": BOOL,
+        "deleted_at": or_null(TEXT),
+    }
+)
+_NEW = Shape({"keypair": _BRIEF.with_keys({"user_id": TEXT, "private_key": optional(TEXT)})})
+_LIST = page("keypairs", Shape({"keypair": _BRIEF}), "keypairs_links")
 _KeyType = Literal["ssh", "x509"]
 
 
@@ -105,10 +119,10 @@ class KeypairHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-keypairs", "/os-keypairs/{name}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403)),
-            Route("GET", one, self.show, query=_PARAMETERS, errors=(403, 404)),
-            Route("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409)),
-            Route("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409)),
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=_LIST),
+            Route("GET", one, self.show, query=_PARAMETERS, errors=(403, 404), answer=Shape({"keypair": _FULL})),
+            Route("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409), answer=_NEW),
+            Route("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409), answer=_NEW),
             Route("DELETE", one, self.delete, until=1, success=(202,), errors=(404,)),
             Route("DELETE", one, self.delete, since=2, query=_PARAMETERS, success=(204,), errors=(403, 404)),
         ]
@@ -185,5 +199,10 @@ def _own_or_permitted(request: ComputeRequest, user_id: str | None, action: str)
 
 
 def _brief(request: ComputeRequest, keypair: Keypair) -> dict[str, Any]:
-    item = {"name": keypair.name, "public_key": keypair.public_key, "fingerprint": keypair.fingerprint}
-    return item if request.minor < _TYPES_SINCE else item | {"type": keypair.type}
+    values = {
+        "name": keypair.name,
+        "public_key": keypair.public_key,
+        "fingerprint": keypair.fingerprint,
+        "type": keypair.type,
+    }
+    return _BRIEF.of(request.minor, values)

@@ -11,6 +11,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.query_parameters import list_parameters
 from api.compute.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
 from api.compute.routes import Route
+from api.compute.shapes import INTEGER, NOTHING, Key, ListOf, Shape
 from cells.quotas import UNLIMITED
 
 _LIMITS = {
@@ -30,6 +31,15 @@ _USED = {
 }
 _NETWORK_LIMITS = ("maxTotalFloatingIps", "maxSecurityGroups", "maxSecurityGroupRules")
 _NETWORK_USED = ("totalFloatingIpsUsed", "totalSecurityGroupsUsed")
+_ABSOLUTE = Shape(
+    {
+        **dict.fromkeys((*_LIMITS, *_USED), INTEGER),
+        **dict.fromkeys((*_NETWORK_LIMITS, *_NETWORK_USED), Key(INTEGER, until=NETWORK_UNTIL)),
+        "maxImageMeta": Key(INTEGER, until=IMAGE_METADATA_UNTIL),
+        **dict.fromkeys(("maxPersonality", "maxPersonalitySize"), Key(INTEGER, until=FILES_UNTIL)),
+    }
+)
+_ANSWER = Shape({"limits": Shape({"rate": ListOf(NOTHING), "absolute": _ABSOLUTE})})
 
 
 class LimitHandlers:
@@ -38,7 +48,14 @@ class LimitHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/limits", self.show, query=list_parameters({"tenant_id": 1, "reserved": 1}), errors=(403,))
+            Route(
+                "GET",
+                "/limits",
+                self.show,
+                query=list_parameters({"tenant_id": 1, "reserved": 1}),
+                errors=(403,),
+                answer=_ANSWER,
+            )
         ]
 
     async def show(self, request: ComputeRequest) -> Response:
@@ -52,15 +69,13 @@ class LimitHandlers:
 
 
 def _absolute(limits: Mapping[str, int], used: Mapping[str, int], minor: int) -> dict[str, int]:
-    shown = {name: limits[resource] for name, resource in _LIMITS.items()}
-    shown |= {name: used[resource] for name, resource in _USED.items()}
-    if minor <= NETWORK_UNTIL:
-        shown |= dict.fromkeys(_NETWORK_LIMITS, UNLIMITED) | dict.fromkeys(_NETWORK_USED, 0)
-    if minor <= IMAGE_METADATA_UNTIL:
-        shown["maxImageMeta"] = limits["metadata_items"]
-    if minor <= FILES_UNTIL:
-        shown |= {
-            "maxPersonality": limits["injected_files"],
-            "maxPersonalitySize": limits["injected_file_content_bytes"],
-        }
-    return shown
+    values = {
+        **{name: limits[resource] for name, resource in _LIMITS.items()},
+        **{name: used[resource] for name, resource in _USED.items()},
+        **dict.fromkeys(_NETWORK_LIMITS, UNLIMITED),
+        **dict.fromkeys(_NETWORK_USED, 0),
+        "maxImageMeta": limits["metadata_items"],
+        "maxPersonality": limits["injected_files"],
+        "maxPersonalitySize": limits["injected_file_content_bytes"],
+    }
+    return _ABSOLUTE.of(minor, values)

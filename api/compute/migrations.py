@@ -16,6 +16,7 @@ from api.compute.paging import next_link, paging_of
 from api.compute.query_parameters import QueryParameters
 from api.compute.routes import Route
 from api.compute.server_lookup import FoundServer, find_server
+from api.compute.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
 from api.compute.times import time_of, without_zone
 from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError
 from cells.instance_migrations import IN_PROGRESS, LIVE, Migration, MigrationLog, MigrationQuery
@@ -40,6 +41,30 @@ _PARAMETERS = QueryParameters(
 _PROGRESS = [f"{what}_{part}_bytes" for what in ("memory", "disk") for part in ("total", "processed", "remaining")]
 
 
+_HOSTS = ("source_compute", "source_node", "dest_compute", "dest_node", "dest_host")
+_COMMON = Shape(
+    {
+        "id": INTEGER,
+        "status": TEXT,
+        **dict.fromkeys(_HOSTS, or_null(TEXT)),
+        "created_at": TEXT,
+        "updated_at": TEXT,
+        "uuid": Key(TEXT, since=_UUIDS_SINCE),
+        **dict.fromkeys(("user_id", "project_id"), Key(or_null(TEXT), since=_OWNERS_SINCE)),
+    }
+)
+_MIGRATION = _COMMON.with_keys(
+    {
+        "instance_uuid": TEXT,
+        "old_instance_type_id": or_null(INTEGER),
+        "new_instance_type_id": or_null(INTEGER),
+        "migration_type": Key(TEXT, since=_TYPES_SINCE),
+        "links": Key(LINKS, since=_TYPES_SINCE, is_optional=True),
+    }
+)
+_LIVE_MIGRATION = _COMMON.with_keys({"server_uuid": TEXT, **dict.fromkeys(_PROGRESS, or_null(INTEGER))})
+
+
 class MigrationHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -48,9 +73,30 @@ class MigrationHandlers:
         of_server = "/servers/{server_id}/migrations"
         one = of_server + "/{migration_id}"
         return [
-            Route("GET", "/os-migrations", self.index, query=_PARAMETERS, errors=(400, 403)),
-            Route("GET", of_server, self.of_server, since=_SERVER_MIGRATIONS_SINCE, errors=(403, 404)),
-            Route("GET", one, self.show, since=_SHOW_SINCE, errors=(403, 404)),
+            Route(
+                "GET",
+                "/os-migrations",
+                self.index,
+                query=_PARAMETERS,
+                errors=(400, 403),
+                answer=page("migrations", _MIGRATION, "migrations_links"),
+            ),
+            Route(
+                "GET",
+                of_server,
+                self.of_server,
+                since=_SERVER_MIGRATIONS_SINCE,
+                errors=(403, 404),
+                answer=page("migrations", _LIVE_MIGRATION),
+            ),
+            Route(
+                "GET",
+                one,
+                self.show,
+                since=_SHOW_SINCE,
+                errors=(403, 404),
+                answer=Shape({"migration": _LIVE_MIGRATION}),
+            ),
             Route(
                 "POST",
                 one + "/action",
@@ -150,55 +196,43 @@ def _query(request: ComputeRequest) -> MigrationQuery:
 
 
 def _item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
-    item: dict[str, Any] = {
-        "id": migration.id,
+    values = {
+        **_common(request, migration),
         "instance_uuid": migration.instance_uuid,
-        "status": migration.status,
-        **_hosts(request, migration),
         "old_instance_type_id": migration.old_instance_type_id,
         "new_instance_type_id": migration.new_instance_type_id,
-        **_times(migration),
+        "migration_type": migration.migration_type,
     }
-    if request.minor >= _TYPES_SINCE:
-        item["migration_type"] = migration.migration_type
-        if migration.migration_type == LIVE and migration.status in IN_PROGRESS:
-            path = f"servers/{migration.instance_uuid}/migrations/{migration.id}"
-            item["links"] = [
-                {"rel": "self", "href": f"{request.links.versioned}/{path}"},
-                {"rel": "bookmark", "href": f"{request.links.plain}/{path}"},
-            ]
-    return item | _identity(request, migration)
+    if migration.migration_type == LIVE and migration.status in IN_PROGRESS:
+        path = f"servers/{migration.instance_uuid}/migrations/{migration.id}"
+        values["links"] = [
+            {"rel": "self", "href": f"{request.links.versioned}/{path}"},
+            {"rel": "bookmark", "href": f"{request.links.plain}/{path}"},
+        ]
+    return _MIGRATION.of(request.minor, values)
 
 
 def _live_item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
     """One that is under way. Nobody measures how far a simulated guest is."""
+    values = {
+        **_common(request, migration),
+        "server_uuid": migration.instance_uuid,
+        **dict.fromkeys(_PROGRESS),
+    }
+    return _LIVE_MIGRATION.of(request.minor, values)
+
+
+def _common(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
     return {
         "id": migration.id,
-        "server_uuid": migration.instance_uuid,
+        "uuid": migration.uuid,
         "status": migration.status,
-        **_hosts(request, migration),
-        **_times(migration),
-        **dict.fromkeys(_PROGRESS),
-        **_identity(request, migration),
+        **{name: getattr(migration, name) if request.caller.is_admin else None for name in _HOSTS},
+        "created_at": without_zone(migration.created_at),
+        "updated_at": without_zone(migration.updated_at),
+        "user_id": migration.user_id,
+        "project_id": migration.project_id,
     }
-
-
-def _hosts(request: ComputeRequest, migration: Migration) -> dict[str, str | None]:
-    names = ("source_compute", "source_node", "dest_compute", "dest_node", "dest_host")
-    return {name: getattr(migration, name) if request.caller.is_admin else None for name in names}
-
-
-def _times(migration: Migration) -> dict[str, str]:
-    return {name: without_zone(getattr(migration, name)) for name in ("created_at", "updated_at")}
-
-
-def _identity(request: ComputeRequest, migration: Migration) -> dict[str, str | None]:
-    identity: dict[str, str | None] = {}
-    if request.minor >= _UUIDS_SINCE:
-        identity["uuid"] = migration.uuid
-    if request.minor >= _OWNERS_SINCE:
-        identity |= {"user_id": migration.user_id, "project_id": migration.project_id}
-    return identity
 
 
 def _not_found(request: ComputeRequest, server: FoundServer) -> NotFoundError:

@@ -21,7 +21,6 @@ _COMPONENTS = "#/components/schemas/{model}"
 # What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
 # media type other than JSON, and what nobody expected.
 _ALWAYS = (400, 401, 406, 415, 500)
-_WITHOUT_BODY = (202, 204)
 _TOO_LARGE = 413
 
 
@@ -80,7 +79,7 @@ def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str,
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "parameters": [*_parameters(route, minor), _microversion_parameter(minor)],
-        "responses": _responses(route),
+        "responses": _responses(route, minor),
     }
     summary = (route.handler.__doc__ or "").strip().partition("\n")[0]
     if summary:
@@ -113,11 +112,11 @@ def _microversion_parameter(minor: int) -> dict[str, Any]:
     return {"name": STANDARD_HEADER, "in": "header", "required": True, "schema": schema}
 
 
-def _responses(route: Route) -> dict[str, Any]:
+def _responses(route: Route, minor: int) -> dict[str, Any]:
     faults = {*_ALWAYS, *route.errors}
     if _PARAMETER.search(route.path):
         faults.add(404)
-    responses: dict[str, Any] = {str(status): _success(route, status) for status in route.success}
+    responses: dict[str, Any] = {str(status): _success(route, status, minor) for status in route.success}
     for status in sorted(faults):
         reference = {"schema": {"$ref": _COMPONENTS.format(model="Fault")}}
         content = {"application/json": reference}
@@ -130,11 +129,12 @@ def _responses(route: Route) -> dict[str, Any]:
     return responses
 
 
-def _success(route: Route, status: int) -> dict[str, Any]:
+def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
+    """A status without a body has no content, one that may come with a body has its schema."""
     description: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-    if status in _WITHOUT_BODY or route.method == "DELETE":
+    if status == HTTPStatus.NO_CONTENT or route.answer is None:
         return description
-    return description | {"content": {"application/json": {"schema": {"type": "object"}}}}
+    return description | {"content": {"application/json": {"schema": route.answer.schema(minor)}}}
 
 
 def _fault_schema() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from api.compute.shapes import Key, Kind, Shape
 from cells.quotas import UNLIMITED
 
 _ALWAYS = ("instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members")
@@ -11,13 +12,18 @@ NETWORK = ("floating_ips", "fixed_ips", "security_groups", "security_group_rules
 NETWORK_UNTIL = 35
 IMAGE_METADATA_UNTIL = 38
 FILES_UNTIL = 56
+_CLASS_GROUPS_SINCE = 50
 
 
-def stored_resources(minor: int) -> tuple[str, ...]:
-    """The resources whose limits are kept."""
-    return _ALWAYS + (_FILES if minor <= FILES_UNTIL else ())
+def shape_of_limits(value: Kind, *, classes: bool = False) -> Shape:
+    """What shows limits, each as a `value`. classes: quota classes got to know of server groups later."""
+    keys: dict[str, Kind | Key] = dict.fromkeys(_ALWAYS, value)
+    if classes:
+        keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASS_GROUPS_SINCE))
+    keys |= dict.fromkeys(_FILES, Key(value, until=FILES_UNTIL))
+    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=NETWORK_UNTIL)))
 
 
-def shown_limits(limits: Mapping[str, int], minor: int) -> dict[str, int]:
-    shown = {resource: limits[resource] for resource in stored_resources(minor)}
-    return shown | (dict.fromkeys(NETWORK, UNLIMITED) if minor <= NETWORK_UNTIL else {})
+def shown_limits(limits: Mapping[str, int]) -> dict[str, int]:
+    """The limits of all resources that any microversion shows."""
+    return {resource: limits[resource] for resource in (*_ALWAYS, *_FILES)} | dict.fromkeys(NETWORK, UNLIMITED)

@@ -11,15 +11,20 @@ from api.compute.answers import empty_answer, json_answer
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.query_parameters import list_parameters
-from api.compute.quota_names import NETWORK, shown_limits
+from api.compute.quota_names import NETWORK, shape_of_limits, shown_limits
 from api.compute.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import INTEGER, TEXT, Shape
 from api.errors import BadRequestError, NotFoundError, NotSupportedError
 from cells.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
 _DEFAULT_CLASS = "default"
-_CLASS_GROUPS_SINCE = 50
+_LIMITS = shape_of_limits(INTEGER)
+_SHOWN = _LIMITS.with_keys({"id": TEXT})
+_USED = shape_of_limits(Shape({"limit": INTEGER, "in_use": INTEGER, "reserved": INTEGER})).with_keys({"id": TEXT})
+_CLASS = shape_of_limits(INTEGER, classes=True)
+_SHOWN_CLASS = _CLASS.with_keys({"id": TEXT})
 _Limit = Annotated[BodyInteger, Field(ge=UNLIMITED, le=MAX_INTEGER)]
 
 
@@ -109,35 +114,57 @@ class QuotaHandlers:
     def routes(self) -> list[Route]:
         one, defaults = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
         return [
-            Route("GET", one, self.show, query=_PARAMETERS, errors=(403,)),
-            Route("GET", one + "/defaults", self.defaults, query=_PARAMETERS),
-            Route("GET", one + "/detail", self.detail, query=_PARAMETERS, errors=(403,)),
-            Route("PUT", one, self.update, body=_UPDATE, query=_PARAMETERS, errors=(403, 501)),
+            Route("GET", one, self.show, query=_PARAMETERS, errors=(403,), answer=Shape({"quota_set": _SHOWN})),
+            Route("GET", one + "/defaults", self.defaults, query=_PARAMETERS, answer=Shape({"quota_set": _SHOWN})),
+            Route(
+                "GET",
+                one + "/detail",
+                self.detail,
+                query=_PARAMETERS,
+                errors=(403,),
+                answer=Shape({"quota_set": _USED}),
+            ),
+            Route(
+                "PUT",
+                one,
+                self.update,
+                body=_UPDATE,
+                query=_PARAMETERS,
+                errors=(403, 501),
+                answer=Shape({"quota_set": _LIMITS}),
+            ),
             Route("DELETE", one, self.delete, query=_PARAMETERS, success=(202,), errors=(403, 501)),
-            Route("GET", defaults, self.show_class, errors=(403, 404)),
-            Route("PUT", defaults, self.update_class, body=_UPDATE_CLASS, errors=(403, 404)),
+            Route("GET", defaults, self.show_class, errors=(403, 404), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
+            Route(
+                "PUT",
+                defaults,
+                self.update_class,
+                body=_UPDATE_CLASS,
+                errors=(403, 404),
+                answer=Shape({"quota_class_set": _CLASS}),
+            ),
         ]
 
     async def show(self, request: ComputeRequest) -> Response:
         project_id = _readable_project(request, "show")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
-        return json_answer({"quota_set": {"id": project_id, **shown_limits(limits, request.minor)}})
+        return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def defaults(self, request: ComputeRequest) -> Response:
         limits = await self._access.ask(self._quotas.defaults)
         project_id = request.http.path_params["quota_project"]
-        return json_answer({"quota_set": {"id": project_id, **shown_limits(limits, request.minor)}})
+        return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def detail(self, request: ComputeRequest) -> Response:
         project_id = _readable_project(request, "detail")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         used = await self._used(project_id)
         quota_set: dict[str, Any] = {"id": project_id}
-        for resource, limit in shown_limits(limits, request.minor).items():
+        for resource, limit in shown_limits(limits).items():
             # As in Nova, key pairs are those of a user and have no number for a project.
             amount = 0 if resource == "key_pairs" else used.get(resource, 0)
             quota_set[resource] = {"limit": limit, "in_use": amount, "reserved": 0}
-        return json_answer({"quota_set": quota_set})
+        return json_answer({"quota_set": _USED.of(request.minor, quota_set)})
 
     async def update(self, request: ComputeRequest) -> Response:
         wanted = (await _UPDATE.read(request)).quota_set
@@ -149,7 +176,7 @@ class QuotaHandlers:
             _refuse_below_use(given, await self._used(project_id))
         await self._access.ask(partial(self._quotas.set_limits, project_id, given))
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
-        return json_answer({"quota_set": shown_limits(limits, request.minor)})
+        return json_answer({"quota_set": _LIMITS.of(request.minor, shown_limits(limits))})
 
     async def delete(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-quota-sets:delete")
@@ -161,7 +188,9 @@ class QuotaHandlers:
         request.authorize("os_compute_api:os-quota-class-sets:show")
         _require_default_class(request)
         limits = await self._access.ask(self._quotas.defaults)
-        return json_answer({"quota_class_set": {"id": _DEFAULT_CLASS, **_class_limits(limits, request.minor)}})
+        return json_answer(
+            {"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": _DEFAULT_CLASS, **shown_limits(limits)})}
+        )
 
     async def update_class(self, request: ComputeRequest) -> Response:
         given = (await _UPDATE_CLASS.read(request)).quota_class_set.given()
@@ -169,7 +198,7 @@ class QuotaHandlers:
         _require_default_class(request)
         await self._access.ask(partial(self._quotas.set_defaults, given))
         limits = await self._access.ask(self._quotas.defaults)
-        return json_answer({"quota_class_set": _class_limits(limits, request.minor)})
+        return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
     async def _used(self, project_id: str) -> dict[str, int]:
         return await self._access.in_use(project_id)
@@ -203,10 +232,3 @@ def _require_default_class(request: ComputeRequest) -> None:
     name = request.http.path_params["class_name"]
     if name != _DEFAULT_CLASS:
         raise NotFoundError(f"Quota class {name} could not be found.")
-
-
-def _class_limits(limits: Mapping[str, int], minor: int) -> dict[str, int]:
-    shown = shown_limits(limits, minor)
-    if minor < _CLASS_GROUPS_SINCE:
-        return {resource: limit for resource, limit in shown.items() if not resource.startswith("server_group")}
-    return shown

@@ -24,10 +24,12 @@ from api.compute.server_create import ServerCreation
 from api.compute.server_groups import ServerGroupHandlers
 from api.compute.server_metadata import ServerMetadataHandlers
 from api.compute.server_parts import ServerPartHandlers
+from api.compute.server_shape import SERVER_DETAILS, SERVER_LIST, SHOWN_SERVER
 from api.compute.server_tags import ServerTagHandlers
 from api.compute.server_update import ServerChangeHandlers
 from api.compute.servers import ServerHandlers
 from api.compute.services import ServiceHandlers
+from api.compute.shapes import Shape
 from api.compute.tenant_usage import TenantUsageHandlers
 
 _LIST_PARAMETERS = QueryParameters(
@@ -37,9 +39,9 @@ _LIST_PARAMETERS = QueryParameters(
 
 def compute_routes(servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache) -> Iterator[Route]:
     """The table, in the order of the documentation."""
-    yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS)
-    yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS)
-    yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,))
+    yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS, answer=SERVER_LIST)
+    yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS, answer=SERVER_DETAILS)
+    yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,), answer=Shape({"server": SHOWN_SERVER}))
     yield from ServerCreation(access).routes()
     yield from ServerChangeHandlers(access, host_statuses).routes()
     yield from ServerActionHandlers(access, host_statuses).routes()

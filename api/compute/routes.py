@@ -20,6 +20,7 @@ from api.compute.faults import no_such_route
 from api.compute.microversion import NEWEST
 from api.compute.query_parameters import NO_PARAMETERS, QueryParameters
 from api.compute.request_body import Body
+from api.compute.shapes import Kind
 from api.errors import GoneError, NotInMicroversionError
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
@@ -37,7 +38,7 @@ class Route:
     body: what the handler reads of the body; None when it reads nothing.
     query: the query parameters that there are; only a GET is held to them.
     success: the statuses of an answer that is no fault. errors: those of its faults, besides the ones that any route
-        can give (401, 406, 500 and the like).
+        can give (401, 406, 500 and the like). answer: what a success holds; None: nothing.
     """
 
     method: str
@@ -49,6 +50,7 @@ class Route:
     query: QueryParameters = NO_PARAMETERS
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
+    answer: Kind | None = None
 
     def is_in(self, minor: int) -> bool:
         return self.since <= minor <= self.until

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.compute import action_bodies as bodies
 from api.compute.answers import empty_answer, json_answer
-from api.compute.changed_server import changed_item
+from api.compute.changed_server import CHANGED_SERVER, changed_item
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.host_status import HostStatusCache
@@ -19,6 +19,8 @@ from api.compute.request_body import Body, RequestModel, read_json
 from api.compute.routes import Route
 from api.compute.server_create import new_password
 from api.compute.server_lookup import FoundServer, find_server
+from api.compute.server_shape import ADMIN_PASSWORD
+from api.compute.shapes import TEXT, Extended, Key, OneOf, Shape, or_null
 from api.errors import (
     BadRequestError,
     ConflictError,
@@ -39,6 +41,16 @@ _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000
 _BODY_OF_REBUILD_HAS_KEY_SINCE, _BODY_OF_REBUILD_HAS_USER_DATA_SINCE = 54, 57
 _EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95
+
+
+_REBUILT_SERVER = Extended(
+    CHANGED_SERVER,
+    {
+        "adminPass": TEXT,
+        "key_name": Key(or_null(TEXT), since=_BODY_OF_REBUILD_HAS_KEY_SINCE),
+        "user_data": Key(or_null(TEXT), since=_BODY_OF_REBUILD_HAS_USER_DATA_SINCE),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,7 @@ class ServerActionHandlers:
                 body=_AnyAction(self._keys),
                 success=(200, 202, 204),
                 errors=(400, 403, 404, 409, 410, 413, 501),
+                answer=OneOf((ADMIN_PASSWORD, Shape({"server": _REBUILT_SERVER}))),
             )
         ]
 

@@ -17,6 +17,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.new_addresses import addresses_of, check_networks
 from api.compute.routes import Route
 from api.compute.server_create_body import CREATE_SERVER, CreateServer, NewServer, decoded
+from api.compute.server_shape import NEW_SERVER
 from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
 from cells.choose_cell import CellNodesNow, choose_cell, wished_cells, zones
 from cells.errors import ResourceNotFoundError
@@ -63,6 +64,7 @@ class ServerCreation:
                 body=CREATE_SERVER,
                 success=(202,),
                 errors=(400, 403, 409, 501),
+                answer=NEW_SERVER,
             )
         ]
 

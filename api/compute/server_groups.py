@@ -14,6 +14,7 @@ from api.compute.paging import whole_number
 from api.compute.query_parameters import list_parameters
 from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from api.errors import BadRequestError, ForbiddenError
 from cells.quotas import check
 from cells.server_groups import ServerGroup
@@ -25,6 +26,20 @@ _ANTI_AFFINITY = "anti-affinity"
 _PARAMETERS = list_parameters({"all_projects": 1, "limit": 1, "offset": 1})
 
 
+_GROUP = Shape(
+    {
+        "id": TEXT,
+        "name": TEXT,
+        "members": ListOf(TEXT),
+        "policies": Key(ListOf(TEXT), until=_ONE_POLICY_SINCE - 1),
+        "metadata": Key(MapOf(TEXT), until=_ONE_POLICY_SINCE - 1),
+        "project_id": Key(TEXT, since=_OWNERS_SINCE),
+        "user_id": Key(TEXT, since=_OWNERS_SINCE),
+        "policy": Key(TEXT, since=_ONE_POLICY_SINCE),
+        "rules": Key(Shape({"max_server_per_host": optional(INTEGER)}), since=_ONE_POLICY_SINCE),
+    }
+)
+_ONE = Shape({"server_group": _GROUP})
 _Policy = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
 
 
@@ -73,9 +88,9 @@ class ServerGroupHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-server-groups", "/os-server-groups/{group_id}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403)),
-            Route("GET", one, self.show, errors=(403, 404)),
-            Route("POST", many, self.create, body=_CREATE, errors=(403,)),
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=page("server_groups", _GROUP)),
+            Route("GET", one, self.show, errors=(403, 404), answer=_ONE),
+            Route("POST", many, self.create, body=_CREATE, errors=(403,), answer=_ONE),
             Route("DELETE", one, self.delete, success=(204,), errors=(403, 404)),
         ]
 
@@ -139,12 +154,16 @@ def _scope(request: ComputeRequest) -> str | None:
 
 
 def _item(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:
-    item: dict[str, Any] = {"id": group.uuid, "name": group.name, "members": list(group.members)}
-    if request.minor >= _ONE_POLICY_SINCE:
-        limit = group.max_server_per_host
-        item |= {"policy": group.policy, "rules": {} if limit is None else {"max_server_per_host": limit}}
-    else:
-        item |= {"policies": [group.policy], "metadata": {}}
-    if request.minor >= _OWNERS_SINCE:
-        item |= {"project_id": group.project_id, "user_id": group.user_id}
-    return item
+    limit = group.max_server_per_host
+    values = {
+        "id": group.uuid,
+        "name": group.name,
+        "members": list(group.members),
+        "policies": [group.policy],
+        "metadata": {},
+        "project_id": group.project_id,
+        "user_id": group.user_id,
+        "policy": group.policy,
+        "rules": {} if limit is None else {"max_server_per_host": limit},
+    }
+    return _GROUP.of(request.minor, values)

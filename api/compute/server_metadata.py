@@ -12,6 +12,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
 from api.compute.server_details import change_record, read_record
+from api.compute.shapes import TEXT, MapOf, Shape
 from api.errors import BadRequestError, NotFoundError
 from cells.quotas import check
 from query.fields import Record
@@ -27,6 +28,8 @@ class _One(RequestModel):
 
 _ALL = Body({1: _All})
 _ONE = Body({1: _One})
+_SHOWN = Shape({"metadata": MapOf(TEXT)})
+_SHOWN_ITEM = Shape({"meta": MapOf(TEXT)})
 
 _Change = Callable[[dict[str, str]], dict[str, str]]
 
@@ -40,11 +43,11 @@ class ServerMetadataHandlers:
         one = many + "/{key}"
         refusals = (403, 404, 409, 501)
         return [
-            Route("GET", many, self.index, errors=(403, 404, 501)),
-            Route("POST", many, self.merge, body=_ALL, errors=refusals),
-            Route("PUT", many, self.replace, body=_ALL, errors=refusals),
-            Route("GET", one, self.show, errors=(403, 404, 501)),
-            Route("PUT", one, self.set_one, body=_ONE, errors=refusals),
+            Route("GET", many, self.index, errors=(403, 404, 501), answer=_SHOWN),
+            Route("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN),
+            Route("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN),
+            Route("GET", one, self.show, errors=(403, 404, 501), answer=_SHOWN_ITEM),
+            Route("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM),
             Route("DELETE", one, self.delete, success=(204,), errors=refusals),
         ]
 

@@ -19,6 +19,7 @@ from api.compute.request_body import Body
 from api.compute.routes import Route
 from api.compute.server_details import read_record
 from api.compute.server_lookup import find_server
+from api.compute.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.errors import NotFoundError, NotSupportedError
 from query.fields import Record
 
@@ -31,6 +32,22 @@ _SHARES_SINCE = 97
 _VOLUME_PARAMETERS = list_parameters({"limit": 1, "offset": 1})
 
 
+_ADDRESS_LIST = ListOf(Shape({"version": INTEGER, "addr": TEXT}))
+_VOLUME = Shape(
+    {
+        "id": Key(TEXT, until=_BDM_UUIDS_SINCE - 1),
+        "volumeId": TEXT,
+        "serverId": TEXT,
+        "device": or_null(TEXT),
+        "tag": Key(or_null(TEXT), since=_ATTACHMENT_TAGS_SINCE),
+        "delete_on_termination": Key(BOOL, since=_DELETION_SINCE),
+        "attachment_id": Key(or_null(TEXT), since=_BDM_UUIDS_SINCE),
+        "bdm_uuid": Key(TEXT, since=_BDM_UUIDS_SINCE),
+    }
+)
+_TOPOLOGY = Shape({"nodes": ListOf(NOTHING), "pagesize_kb": or_null(INTEGER)})
+
+
 class ServerPartHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
@@ -40,14 +57,29 @@ class ServerPartHandlers:
         reading = (403, 404, 501)
         ports, volumes = f"{server}/os-interface", f"{server}/os-volume_attachments"
         return [
-            Route("GET", f"{server}/ips", self.addresses, errors=reading),
-            Route("GET", f"{server}/ips/{{label}}", self.addresses_of_network, errors=reading),
-            Route("GET", f"{server}/os-security-groups", self.security_groups, errors=reading),
+            Route(
+                "GET",
+                f"{server}/ips",
+                self.addresses,
+                errors=reading,
+                answer=Shape({"addresses": MapOf(_ADDRESS_LIST)}),
+            ),
+            Route(
+                "GET", f"{server}/ips/{{label}}", self.addresses_of_network, errors=reading, answer=MapOf(_ADDRESS_LIST)
+            ),
+            Route(
+                "GET",
+                f"{server}/os-security-groups",
+                self.security_groups,
+                errors=reading,
+                answer=page("security_groups", NOTHING),
+            ),
             Route(
                 "GET",
                 f"{server}/os-server-password",
                 self._shows("os-server-password:show", {"password": ""}),
                 errors=reading,
+                answer=Shape({"password": TEXT}),
             ),
             Route("DELETE", f"{server}/os-server-password", self.clear_password, success=(204,), errors=reading),
             Route(
@@ -56,6 +88,7 @@ class ServerPartHandlers:
                 self._shows("server:topology:index", {"nodes": [], "pagesize_kb": None}),
                 since=_TOPOLOGY_SINCE,
                 errors=reading,
+                answer=_TOPOLOGY,
             ),
             Route(
                 "GET",
@@ -63,11 +96,31 @@ class ServerPartHandlers:
                 self._shows("os-server-shares:index", {"shares": []}),
                 since=_SHARES_SINCE,
                 errors=reading,
+                answer=page("shares", NOTHING),
             ),
-            Route("GET", ports, self._shows("os-attach-interfaces:list", {"interfaceAttachments": []}), errors=reading),
+            Route(
+                "GET",
+                ports,
+                self._shows("os-attach-interfaces:list", {"interfaceAttachments": []}),
+                errors=reading,
+                answer=page("interfaceAttachments", NOTHING),
+            ),
             Route("GET", ports + "/{port_id}", self.port, success=(), errors=reading),
-            Route("GET", volumes, self.volumes, query=_VOLUME_PARAMETERS, errors=(400, *reading)),
-            Route("GET", volumes + "/{volume_id}", self.volume, errors=reading),
+            Route(
+                "GET",
+                volumes,
+                self.volumes,
+                query=_VOLUME_PARAMETERS,
+                errors=(400, *reading),
+                answer=page("volumeAttachments", _VOLUME),
+            ),
+            Route(
+                "GET",
+                volumes + "/{volume_id}",
+                self.volume,
+                errors=reading,
+                answer=Shape({"volumeAttachment": _VOLUME}),
+            ),
             *self._unsupported("GET", f"{server}/diagnostics", "os-server-diagnostics"),
             *self._unsupported(
                 "POST", f"{server}/remote-consoles", "os-remote-consoles", NEW_CONSOLE, since=_CONSOLES_SINCE
@@ -150,18 +203,15 @@ def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
 
 
 def _volume(request: ComputeRequest, record: Record, volume: dict[str, Any]) -> dict[str, Any]:
-    item: dict[str, Any] = {
+    values: dict[str, Any] = {
         "id": volume["volume_id"],
         "volumeId": volume["volume_id"],
         "serverId": record["uuid"],
         "device": volume["device_name"],
-    }
-    if request.minor >= _ATTACHMENT_TAGS_SINCE:
-        item["tag"] = volume["tag"]
-    if request.minor >= _DELETION_SINCE:
-        item["delete_on_termination"] = volume["delete_on_termination"]
-    if request.minor >= _BDM_UUIDS_SINCE:
+        "tag": volume["tag"],
+        "delete_on_termination": volume["delete_on_termination"],
+        "attachment_id": None,
         # Rows of block devices have no uuid here; this one is the same each time.
-        del item["id"]
-        item |= {"attachment_id": None, "bdm_uuid": str(uuid5(UUID(record["uuid"]), volume["volume_id"]))}
-    return item
+        "bdm_uuid": str(uuid5(UUID(record["uuid"]), volume["volume_id"])),
+    }
+    return _VOLUME.of(request.minor, values)

@@ -12,6 +12,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.request_body import Body, RequestModel, read_bytes
 from api.compute.routes import Route
 from api.compute.server_details import change_record, read_record
+from api.compute.shapes import TEXT, page
 from api.errors import BadRequestError, NotFoundError
 from query.fields import Record
 
@@ -38,8 +39,8 @@ class ServerTagHandlers:
         one = many + "/{tag}"
         reading, changing = (403, 404, 501), (403, 404, 409, 501)
         return [
-            Route("GET", many, self.index, since=_SINCE, errors=reading),
-            Route("PUT", many, self.replace, since=_SINCE, body=_TAGS, errors=changing),
+            Route("GET", many, self.index, since=_SINCE, errors=reading, answer=page("tags", TEXT)),
+            Route("PUT", many, self.replace, since=_SINCE, body=_TAGS, errors=changing, answer=page("tags", TEXT)),
             Route("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing),
             Route("GET", one, self.show, since=_SINCE, success=(204,), errors=reading),
             Route("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.compute.answers import empty_answer, json_answer
 from api.compute.body_types import Description, Fqdn, Name
-from api.compute.changed_server import changed_item
+from api.compute.changed_server import CHANGED_SERVER, changed_item
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
 from api.compute.host_status import HostStatusCache
@@ -16,6 +16,7 @@ from api.compute.request_body import Body, RequestModel
 from api.compute.routes import Route
 from api.compute.server_create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
 from api.compute.server_lookup import find_server
+from api.compute.shapes import Shape
 from api.errors import ConflictError
 from cells.accepting import Order
 
@@ -90,7 +91,14 @@ class ServerChangeHandlers:
     def routes(self) -> list[Route]:
         one = "/servers/{server_id}"
         return [
-            Route("PUT", one, self.update, body=_UPDATE, errors=(400, 403, 404, 409, 501)),
+            Route(
+                "PUT",
+                one,
+                self.update,
+                body=_UPDATE,
+                errors=(400, 403, 404, 409, 501),
+                answer=Shape({"server": CHANGED_SERVER}),
+            ),
             Route("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501)),
         ]
 

@@ -16,6 +16,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.query_parameters import list_parameters
 from api.compute.request_body import Body, BodyBool, RequestModel
 from api.compute.routes import Route
+from api.compute.shapes import BOOL, INTEGER, TEXT, Key, Shape, Since, optional, or_null, page
 from api.compute.times import without_zone
 from api.errors import BadRequestError, ConflictError, NotFoundError
 from cells.errors import HostInUseError, HostNotFoundError
@@ -27,6 +28,24 @@ _FORCED_DOWN_SINCE = 11
 _UUIDS_SINCE = 53
 _NUMBER = re.compile(r"[0-9]+")
 _PARAMETERS = list_parameters({"host": 1, "binary": 1})
+
+_SERVICE = Shape(
+    {
+        "id": Since({1: INTEGER, _UUIDS_SINCE: TEXT}),
+        **dict.fromkeys(("binary", "host", "zone", "status", "state", "updated_at"), TEXT),
+        "disabled_reason": or_null(TEXT),
+        "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE),
+    }
+)
+_CHANGED_BY_HOST = Shape(
+    {
+        "host": TEXT,
+        "binary": TEXT,
+        "status": optional(TEXT),
+        "disabled_reason": optional(TEXT),
+        "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE, is_optional=True),
+    }
+)
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
 _Binary = Annotated[str, Field(min_length=1, max_length=255)]
@@ -67,9 +86,25 @@ class ServiceHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-services", "/os-services/{service_id}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(403,)),
-            Route("PUT", one, self.update_by_host, until=52, body=_BY_HOST, errors=(403, 404)),
-            Route("PUT", one, self.update, since=_UUIDS_SINCE, body=_CHANGE, errors=(403, 404)),
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(403,), answer=page("services", _SERVICE)),
+            Route(
+                "PUT",
+                one,
+                self.update_by_host,
+                until=52,
+                body=_BY_HOST,
+                errors=(403, 404),
+                answer=Shape({"service": _CHANGED_BY_HOST}),
+            ),
+            Route(
+                "PUT",
+                one,
+                self.update,
+                since=_UUIDS_SINCE,
+                body=_CHANGE,
+                errors=(403, 404),
+                answer=Shape({"service": _SERVICE}),
+            ),
             Route("DELETE", one, self.delete, success=(204,), errors=(400, 403, 404, 409)),
         ]
 
@@ -182,7 +217,7 @@ def _no_service(service_id: str) -> NotFoundError:
 
 
 def _item(request: ComputeRequest, service: ComputeService) -> dict[str, Any]:
-    item: dict[str, Any] = {
+    values = {
         "id": number_of(service.uuid) if request.minor < _UUIDS_SINCE else service.uuid,
         "binary": service.binary,
         "host": service.host,
@@ -191,7 +226,6 @@ def _item(request: ComputeRequest, service: ComputeService) -> dict[str, Any]:
         "state": "up" if service.is_up else "down",
         "updated_at": without_zone(service.updated_at),
         "disabled_reason": service.disabled_reason,
+        "forced_down": service.forced_down,
     }
-    if request.minor >= _FORCED_DOWN_SINCE:
-        item["forced_down"] = service.forced_down
-    return item
+    return _SERVICE.of(request.minor, values)

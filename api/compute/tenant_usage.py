@@ -16,6 +16,7 @@ from api.compute.fleet_access import FleetAccess
 from api.compute.paging import Paging, next_link, paging_of
 from api.compute.query_parameters import list_parameters
 from api.compute.routes import Route
+from api.compute.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from api.compute.times import without_zone
 from api.errors import BadRequestError, MarkerNotFoundError
 from cells.clock import Clock, system_clock
@@ -27,6 +28,26 @@ _PAGES_SINCE = 40
 _PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}
 _FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d %H:%M:%S.%f")
 _HOUR_US = 3_600_000_000
+
+
+_SERVER_USAGE = Shape(
+    {
+        **dict.fromkeys(("instance_id", "name", "tenant_id", "flavor"), TEXT),
+        **dict.fromkeys(("memory_mb", "local_gb", "vcpus", "uptime"), INTEGER),
+        "hours": NUMBER,
+        "started_at": TEXT,
+        "ended_at": or_null(TEXT),
+        "state": or_null(TEXT),
+    }
+)
+_USAGE = Shape(
+    {
+        **dict.fromkeys(("tenant_id", "start", "stop"), TEXT),
+        **dict.fromkeys(("total_hours", "total_memory_mb_usage", "total_local_gb_usage", "total_vcpus_usage"), NUMBER),
+        "server_usages": optional(ListOf(_SERVER_USAGE)),
+    }
+)
+_ONE = Shape({"tenant_usage": OneOf((_USAGE, Shape({}))), "tenant_usage_links": optional(LINKS)})
 
 
 @dataclass(slots=True)
@@ -49,8 +70,15 @@ class TenantUsageHandlers:
         path = "/os-simple-tenant-usage"
         many, one = list_parameters(_PARAMETERS | {"detailed": 1}), list_parameters(_PARAMETERS)
         return [
-            Route("GET", path, self.index, query=many, errors=(400, 403)),
-            Route("GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403)),
+            Route(
+                "GET",
+                path,
+                self.index,
+                query=many,
+                errors=(400, 403),
+                answer=page("tenant_usages", _USAGE, "tenant_usages_links"),
+            ),
+            Route("GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403), answer=_ONE),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
