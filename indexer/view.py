@@ -100,8 +100,12 @@ class ItemTemplate(ABC):
     def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str) -> None:
         self.pieces = tuple(pieces)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
-        self._self_link = b'{"links":[{"rel":"self","href":"%b/servers/' % versioned_base.encode()
-        self._bookmark = b'{"rel":"bookmark","href":"%b/' % plain_base.encode()
+        versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
+        bookmark = b'{"rel":"bookmark","href":"%b/' % plain
+        # Formats. The first takes the uuid twice; the others take an id (the encoded text without its quotes) twice.
+        self._links = b'{"links":[{"rel":"self","href":"%b/servers/%%b"},%bservers/%%b"}]' % (versioned, bookmark)
+        self._image = b'{"id":"%%b","links":[%bimages/%%b"}]' % bookmark
+        self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
 
     @staticmethod
     def brief(*, versioned_base: str, plain_base: str) -> "ItemTemplate":
@@ -133,23 +137,16 @@ class ItemTemplate(ABC):
     def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         """One JSON object out of `self.pieces` as a source delivered them for a row of that cell."""
 
-    def _beginning(self, public: bytes) -> bytes:
-        """The brace and the links. No text of JSON holds the mark behind the uuid: it would need quotes inside."""
-        uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
-        return b'%b%b"},%bservers/%b"}]' % (self._self_link, uuid, self._bookmark, uuid)
-
-    def _linked(self, identifier: bytes, collection: bytes) -> bytes:
-        """An object of an id (the encoded text without its quotes) and a link, without its closing brace."""
-        return b'{"id":"%b","links":[%b%b/%b"}]' % (identifier, self._bookmark, collection, identifier)
-
 
 class _BriefTemplate(ItemTemplate):
     def __init__(self, versioned_base: str, plain_base: str) -> None:
         super().__init__(("public", "ends"), versioned_base, plain_base)
+        self._item = self._links + b",%b}"
 
     def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, ends = pieces
-        return b"%b,%b}" % (self._beginning(public), public[1 : _decode_ends(ends)[0]])
+        uuid = _uuid(public)
+        return self._item % (uuid, uuid, public[1 : _decode_ends(ends)[0]])
 
 
 class _FullTemplate(ItemTemplate):
@@ -164,37 +161,37 @@ class _FullTemplate(ItemTemplate):
         self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
         self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE
         self._has_image_properties = minor >= _IMAGE_PROPERTIES_SINCE
-        # The instances of one answer have few images.
-        self._shown_images: dict[bytes, bytes] = {_EMPTY_TEXT: b'"image":""'}
         pieces = ["public", "image", "fault"]
         if is_admin:
             pieces.append("admin")
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
         super().__init__(pieces, versioned_base, plain_base)
+        self._without_image = self._links + b',"image":"",%b%b'
+        self._with_image = self._links + b',"image":' + self._image + b"%b,%b%b"
 
     def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
         public, image, fault = pieces[0], pieces[1], pieces[2]
-        members = [self._beginning(public), self._shown_images.get(image) or self._image(image)]
-        if not self._is_newest:
-            members.append(self._older_members(pieces))
-        elif self._is_admin:
-            members += (public[1:-1], pieces[3][1:-1])
-        else:
-            members.append(public[1:-1])
-        if fault != _NULL:
-            members.append(b'"fault":' + (fault if self._is_admin else _without_details(fault)))
+        uuid = _uuid(public)
+        end = b"}"
         if self.host_statuses is not None:
-            members.append(b'"host_status":' + _host_status(pieces[3], self.host_statuses.get(cell_uuid)))
-        return b"%b}" % b",".join(members)
-
-    def _image(self, image: bytes) -> bytes:
+            end = b',"host_status":%b}' % _host_status(pieces[3], self.host_statuses.get(cell_uuid))
+        if fault != _NULL:
+            end = b',"fault":%b%b' % (fault if self._is_admin else _without_details(fault), end)
+        if not self._is_newest:
+            members = self._older_members(pieces)
+        else:
+            members = public[1:-1]
+            if self._is_admin:
+                end = b",%b%b" % (pieces[3][1:-1], end)
+        # In one go: what costs is to copy the members.
+        if image == _EMPTY_TEXT:
+            return self._without_image % (uuid, uuid, members, end)
         after_id = image.index(_AFTER_IMAGE_ID)
-        linked = self._linked(image[_BEFORE_ID:after_id], b"images")
-        # The rest of the object goes on behind its id: a comma, the properties, a brace.
-        shown = b'"image":' + linked + (image[after_id + 1 :] if self._has_image_properties else b"}")
-        self._shown_images[image] = shown
-        return shown
+        identifier = image[_BEFORE_ID:after_id]
+        # Behind the id there are a comma, the properties, and the brace.
+        rest = image[after_id + 1 :] if self._has_image_properties else b"}"
+        return self._with_image % (uuid, uuid, identifier, identifier, rest, members, end)
 
     def _older_members(self, pieces: Sequence[bytes]) -> bytes:
         """The members of a microversion that does not know all segments."""
@@ -207,13 +204,18 @@ class _FullTemplate(ItemTemplate):
             members = public[1:begin] + _without_flags(public[begin : ends[_VOLUMES]])
         if self._has_flavor_link:
             flavor_id = pieces[-1]
-            linked = b"{" if flavor_id == _NULL else self._linked(flavor_id[1:-1], b"flavors")
-            members += b',"flavor":%b}' % linked
+            linked = b"{}" if flavor_id == _NULL else self._flavor % (flavor_id[1:-1], flavor_id[1:-1])
+            members += b',"flavor":' + linked
         if self._is_admin:
             members += b"," + pieces[3][1 : ends[len(_PUBLIC) + self._last_for_admins]]
         if self._has_hostname_for_admins:
             members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
         return members
+
+
+def _uuid(public: bytes) -> bytes:
+    """No text of JSON holds the mark behind the uuid: it would need quotes inside."""
+    return public[_BEFORE_ID : public.index(_AFTER_UUID)]
 
 
 def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:

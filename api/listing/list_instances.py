@@ -135,11 +135,11 @@ class InstanceLister:
             return None
         wanted = all_of(Eq("uuid", uuid), Eq("deleted", False))
         try:
-            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, template.pieces)
+            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, template)
         except IndexerError as error:
             self.index_failed(error)
             return None
-        return rows[0].item(template) if rows else None
+        return rows[0].item if rows else None
 
     async def progress(self) -> ProgressByCell | None:
         """How far the index follows the cells; None when the index is not to be used. Raises IndexerError."""
@@ -217,6 +217,7 @@ class InstanceLister:
                 cell.uuid,
                 self._reader,
                 request,
+                template,
                 batch_size=live_batch_size(request.limit, len(cells)),
                 deadline=deadline,
                 stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
@@ -229,7 +230,7 @@ class InstanceLister:
                 live[uuid].fail(error)
         sources: list[Source] = list(live.values())
         if indexed and self._index is not None:
-            sources.append(index_source(self._index, request, indexed, template.pieces))
+            sources.append(index_source(self._index, request, indexed, template))
         rows: list[Row] = []
         try:
             async with aclosing(merge_sorted(sources, request.order)) as runs:
@@ -240,7 +241,7 @@ class InstanceLister:
         finally:
             down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
         answers = [self._answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid)) for cell in cells]
-        return Page([row.item(template) for row in rows], rows[-1].position[-1] if rows else None, answers)
+        return Page([row.item for row in rows], rows[-1].position[-1] if rows else None, answers)
 
     def _is_answered_by_index(self, progress: CellProgress | None, consistency: Consistency) -> bool:
         match progress, consistency:
@@ -264,7 +265,7 @@ class InstanceLister:
         """What opens the index in the place of a cell that cannot be reached."""
         if self._index is None:
             return None
-        return partial(index_source, self._index, cells={cell.uuid}, pieces=template.pieces)
+        return partial(index_source, self._index, cells={cell.uuid}, template=template)
 
     def _answer_of(self, cell: Cell, source: CellSource | None, progress: CellProgress | None) -> CellAnswer:
         if source is not None and source.failure is None:

@@ -5,7 +5,6 @@ import heapq
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
-from indexer.view import ItemTemplate
 from query.sort import SortOrder
 
 
@@ -16,13 +15,11 @@ class Row(Protocol):
     """
 
     @property
-    def cell_uuid(self) -> str: ...
-
-    @property
     def position(self) -> tuple[Any, ...]: ...
 
-    def item(self, template: ItemTemplate) -> bytes:
-        """The instance as an answer shows it; rendered only when asked for."""
+    @property
+    def item(self) -> bytes:
+        """The instance as the answer shows it; asked for once, and only if the page has the row."""
         ...
 
 

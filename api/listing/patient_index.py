@@ -14,6 +14,7 @@ import structlog
 
 from indexer.backends.base import CellProgress, FoundRow, IndexSearcher
 from indexer.errors import IndexerError, IndexUnavailableError
+from indexer.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 
@@ -40,8 +41,8 @@ class PatientIndex:
         self._answered_at = float("-inf")
         self._overdue: dict[asyncio.Future[Any], float] = {}
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
-        return await self._ask(self._searcher.search(request, cells, pieces))
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        return await self._ask(self._searcher.search(request, cells, template))
 
     async def find(self, uuid: str) -> Record | None:
         return await self._ask(self._searcher.find(uuid))

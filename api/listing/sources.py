@@ -42,19 +42,17 @@ class CellReader(Protocol):
 class LiveRow:
     """A row of a cell. It is rendered as the indexer would, and only when the page shows it."""
 
-    __slots__ = ("_row", "position")
+    __slots__ = ("_row", "_template", "position")
 
-    def __init__(self, row: InstanceRow, position: tuple[Any, ...]) -> None:
+    def __init__(self, row: InstanceRow, position: tuple[Any, ...], template: ItemTemplate) -> None:
         self._row = row
+        self._template = template
         self.position = position
 
     @property
-    def cell_uuid(self) -> str:
-        return self._row.cell_uuid
-
-    def item(self, template: ItemTemplate) -> bytes:
+    def item(self) -> bytes:
         document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
-        return template.render(template.pick(document.view), document.cell_uuid)
+        return self._template.render(self._template.pick(document.view), document.cell_uuid)
 
 
 class BatchedSource:
@@ -92,12 +90,12 @@ class BatchedSource:
 
 
 def index_source(
-    searcher: IndexSearcher, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
+    searcher: IndexSearcher, request: PageRequest, cells: Collection[str], template: ItemTemplate
 ) -> BatchedSource:
     """The index, restricted to `cells` (uuids); raises IndexerError and NotExpressibleError when read."""
 
     async def read(request: PageRequest) -> Sequence[Row]:
-        return await searcher.search(request, cells, pieces)
+        return await searcher.search(request, cells, template)
 
     return BatchedSource(read, request, request.limit)
 
@@ -114,6 +112,7 @@ class CellSource:
         cell_uuid: str,
         reader: CellReader,
         request: PageRequest,
+        template: ItemTemplate,
         *,
         batch_size: int,
         deadline: float,
@@ -122,6 +121,7 @@ class CellSource:
         self.cell_uuid = cell_uuid
         self.failure: CellUnreachableError | UnknownCellError | None = None
         self._reader = reader
+        self._template = template
         self._deadline = deadline
         self._live = BatchedSource(self._read, request, batch_size)
         self._open_stand_in = stand_in
@@ -151,7 +151,7 @@ class CellSource:
         if left_s <= 0:
             raise CellUnreachableError(self.cell_uuid, "its time for this request is used up")
         rows = await self._reader.read_page(self.cell_uuid, request, left_s)
-        return [LiveRow(row, request.order.values(row.record)) for row in rows]
+        return [LiveRow(row, request.order.values(row.record), self._template) for row in rows]
 
 
 async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:

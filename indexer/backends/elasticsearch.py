@@ -69,6 +69,7 @@ from indexer.mapping import (
     progress_settings,
     state_mapping,
 )
+from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS
@@ -391,13 +392,13 @@ class ElasticsearchSearcher:
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
         body = _search_body(request, cells)
         # An answer that lacks the rows of a shard must not pass for the whole.
         path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        decode = row_decoder(tuple(key.field for key in request.order.keys), tuple(pieces))
-        return await self._run(lambda: decode(send(self._client, "POST", path, body)))
+        decode = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
+        return await self._run(lambda: decode(send(self._client, "POST", path, body), template))
 
     async def find(self, uuid: str) -> Record | None:
         path = f"/{self._names.read}/_mget"

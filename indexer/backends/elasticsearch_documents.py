@@ -278,45 +278,30 @@ def from_found(answer: bytes) -> Iterator[Document]:
             yield _document(found.source, found.version)
 
 
-class _HitRow(msgspec.Struct, gc=False):
-    """A hit as it was decoded (indexer.backends.base.FoundRow): nothing is taken out of it but what is asked for."""
-
-    source: Any = msgspec.field(name="_source")
-
-    @property
-    def cell_uuid(self) -> str:
-        return str(self.source.cell_uuid)
-
-    @property
-    def position(self) -> tuple[Any, ...]:
-        return _values(self.source)[_KEYS_BEGIN:]
-
-    @property
-    def pieces(self) -> list[bytes]:
-        return [bytes(raw) for raw in _values(self.source.view)]
-
-    def item(self, template: ItemTemplate) -> bytes:
-        return template.render(self.pieces, self.source.cell_uuid)
-
-
 @lru_cache(maxsize=64)
-def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes], Sequence[FoundRow]]:
+def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes, ItemTemplate], Sequence[FoundRow]]:
     """A function that cuts the rows out of the answer of a search, parsing nothing but what it needs.
 
-    keys: names of the sort keys. pieces: names of the pieces of the view.
+    keys: names of the sort keys. pieces: names of the pieces of the view, those of the template that it is called with.
     """
     # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
     define = partial(msgspec.defstruct, gc=False)
     view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
     # What comes before the keys: _KEYS_BEGIN.
     source_type = define("_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)])
-    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))], bases=(_HitRow,))
+    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
     hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
     answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
 
-    def decode(body: bytes) -> Sequence[FoundRow]:
-        rows: Sequence[FoundRow] = _decoded(answer, body).hits.hits
-        return rows
+    def decode(body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
+        render = template.render
+        sources = [hit.source for hit in _decoded(answer, body).hits.hits]
+        return [
+            FoundRow(
+                _values(source)[_KEYS_BEGIN:], render([bytes(raw) for raw in _values(source.view)], source.cell_uuid)
+            )
+            for source in sources
+        ]
 
     return decode
 

@@ -21,7 +21,7 @@ from indexer.backends.base import (
     HORIZONS,
     CellProgress,
     Document,
-    IndexedRow,
+    FoundRow,
     Rejection,
     WriteResult,
     ignore_removed,
@@ -40,6 +40,7 @@ from indexer.backends.sqlite_schema import (
 )
 from indexer.backends.sqlite_search import select_page
 from indexer.errors import IndexOutdatedError, IndexRequestError, IndexUnavailableError
+from indexer.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
@@ -274,9 +275,9 @@ class SqliteSearcher:
         self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
-        def run(connection: sqlite3.Connection) -> Sequence[IndexedRow]:
-            return select_page(connection, request, cells, pieces)
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        def run(connection: sqlite3.Connection) -> Sequence[FoundRow]:
+            return select_page(connection, request, cells, template)
 
         return await self._call(run)
 

@@ -7,8 +7,9 @@ from functools import lru_cache
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
-from indexer.backends.base import IndexedRow
+from indexer.backends.base import FoundRow
 from indexer.backends.sqlite_schema import DOCUMENTS, piece_column
+from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Kind
 from query.filters import leaves
@@ -22,17 +23,18 @@ COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUME
 
 
 def select_page(
-    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
-) -> list[IndexedRow]:
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
+) -> list[FoundRow]:
     """Run one search; `connection` has what query.sqlite_functions registers.
 
-    The rows go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it.
+    The rows go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it. Each is
+    made into its item before the next one is read, so that they all pass through the same few pages of memory.
     """
-    statement, values = _compile(request, tuple(cells), tuple(pieces))
+    statement, values = _compile(request, tuple(cells), template.pieces)
     first_piece = len(request.order.keys) + 1
+    render = template.render
     rows = [
-        IndexedRow(row[0], row[1:first_piece], row[first_piece:])
-        for row in connection.execute(statement, values).fetchall()
+        FoundRow(row[1:first_piece], render(row[first_piece:], row[0])) for row in connection.execute(statement, values)
     ]
     bools = [
         position for position, key in enumerate(request.order.keys) if INSTANCE_FIELDS[key.field].kind is Kind.BOOL
@@ -69,10 +71,10 @@ def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ..
     return compiled.string, [compiled.params[name] for name in names]
 
 
-def _with_bools(row: IndexedRow, positions: Sequence[int]) -> IndexedRow:
+def _with_bools(row: FoundRow, positions: Sequence[int]) -> FoundRow:
     """The row with booleans in its position, which SQLite keeps as 0 and 1."""
     position = list(row.position)
     for index in positions:
         if position[index] is not None:
             position[index] = bool(position[index])
-    return IndexedRow(row.cell_uuid, tuple(position), row.pieces)
+    return FoundRow(tuple(position), row.item)

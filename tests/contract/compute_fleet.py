@@ -39,6 +39,7 @@ from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
 from indexer.liveness import Probes
+from indexer.view import ItemTemplate
 from notifications.bus import Message
 from query.fields import Record
 from query.filters import EVERYTHING
@@ -126,9 +127,9 @@ class CountingSearcher:
         self._inner = open_searcher(settings)
         self.asked = 0
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         self.asked += 1
-        return await self._inner.search(request, cells, pieces)
+        return await self._inner.search(request, cells, template)
 
     async def find(self, uuid: str) -> Record | None:
         self.asked += 1

@@ -30,7 +30,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.mapping import MAPPING_VERSION, instance_mapping
-from indexer.view import PIECE_NAMES
+from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds
@@ -57,11 +57,18 @@ from query.filters import (
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
-from tests.support.documents import CREATED_AT, make_document, make_record, make_uuid
+from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 NOWHERE = "http://127.0.0.1:9"
+BASES: dict[str, Any] = {"versioned_base": "http://api/v2.1", "plain_base": "http://api"}
+TEMPLATES = (
+    ItemTemplate.brief(**BASES),
+    ItemTemplate.full(1, is_admin=False, **BASES),
+    ItemTemplate.full(104, is_admin=False, **BASES),
+    ItemTemplate.full(104, is_admin=True, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES),
+)
 
 
 class Index:
@@ -85,9 +92,9 @@ class Index:
         limit: int = 1000,
         after: tuple[Any, ...] | None = None,
         cells: Sequence[str] = ("c0", "c1", "c2"),
-        pieces: Sequence[str] = (),
+        template: ItemTemplate = TEMPLATE,
     ) -> Sequence[FoundRow]:
-        return self._run(self._searcher.search(PageRequest(node, order, limit, after), cells, pieces))
+        return self._run(self._searcher.search(PageRequest(node, order, limit, after), cells, template))
 
     def uuids(self, node: Filter = EVERYTHING, **arguments: Any) -> list[str]:
         return [row.position[-1] for row in self.search(node, **arguments)]
@@ -173,17 +180,17 @@ def test_late_update_does_not_revive_deleted_instance(index: Index) -> None:
 
 def test_only_asked_cells_are_searched(index: Index) -> None:
     index.write(*(make_document(number, cell_uuid=f"c{number % 3}") for number in range(9)))
-    assert {row.cell_uuid for row in index.search(cells=["c1"])} == {"c1"}
+    assert index.uuids(cells=["c1"]) == [make_uuid(number) for number in (7, 4, 1)]
     assert len(index.search(cells=["c0", "c2"])) == 6
     assert index.search(cells=[]) == []
 
 
-def test_only_asked_pieces_are_returned_in_the_asked_order(index: Index) -> None:
+def test_items_are_those_that_the_template_makes_of_the_view(index: Index) -> None:
     document = make_document(1, display_name='quoted "name" \\u002f é \u2028 \U0001f600', tags=["a"])
     index.write(document)
-    for names in ([], ["public"], ["fault", "ends", "public"], PIECE_NAMES):
-        (row,) = index.search(pieces=names)
-        assert list(row.pieces) == [document.view[PIECE_NAMES.index(name)] for name in names]
+    for template in TEMPLATES:
+        (row,) = index.search(template=template)
+        assert row.item == template.render(template.pick(document.view), "c0")
 
 
 def test_find_returns_the_record_also_of_a_deleted_instance(index: Index) -> None:
@@ -436,7 +443,7 @@ def test_batch_of_several_bulks_is_written_and_counted(index: Index) -> None:
 def test_index_that_does_not_answer_is_unavailable(away: IndexSettings) -> None:
     searcher = open_searcher(away)
     with asyncio.Runner() as runner:
-        for ask in (searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], []), searcher.progress()):
+        for ask in (searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], TEMPLATE), searcher.progress()):
             with pytest.raises(IndexUnavailableError):
                 runner.run(ask)
         with pytest.raises(IndexUnavailableError):
@@ -448,7 +455,7 @@ def test_index_that_was_never_prepared_is_unavailable(settings: IndexSettings) -
     searcher, writer = open_searcher(settings), open_writer(settings)
     with asyncio.Runner() as runner:
         with pytest.raises(IndexUnavailableError):
-            runner.run(searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], []))
+            runner.run(searcher.search(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], TEMPLATE))
         with pytest.raises(IndexUnavailableError):
             runner.run(searcher.progress())
         runner.run(searcher.close())
@@ -553,7 +560,7 @@ def test_what_elasticsearch_cannot_express_exactly_is_refused_before_it_is_asked
     searcher = open_searcher(IndexSettings(backend="elasticsearch", urls=(NOWHERE,)))
     with asyncio.Runner() as runner:
         with pytest.raises(NotExpressibleError):
-            runner.run(searcher.search(request_, ["c0"], []))
+            runner.run(searcher.search(request_, ["c0"], TEMPLATE))
         runner.run(searcher.close())
 
 

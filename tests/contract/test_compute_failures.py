@@ -13,6 +13,7 @@ from cells.model import CellKind, InstanceRow
 from indexer.backends.base import FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.liveness import ALIVE, Probe
+from indexer.view import ItemTemplate
 from query.page import PageRequest
 from tests.contract.compute_fleet import (
     CELLS,
@@ -294,10 +295,10 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
 
     class SlowIndex(CountingSearcher):
         async def search(
-            self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]
+            self, request: PageRequest, cells: Collection[str], template: ItemTemplate
         ) -> Sequence[FoundRow]:
             await gate.wait()
-            return await super().search(request, cells, pieces)
+            return await super().search(request, cells, template)
 
     fleet.searcher = SlowIndex(fleet.index_settings)
     api = fleet.api(index_patience_s=0.1)

@@ -25,7 +25,7 @@ from query.filters import In
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
-from tests.support.documents import make_document
+from tests.support.documents import TEMPLATE, make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment
 from tests.support.outdated_indexes import OUTDATED, OUTDATED_CELL, store_outdated
@@ -106,7 +106,7 @@ def lists_stay_whole(world: World, uuids: set[str], cells: list[str]) -> Iterato
         searcher = open_searcher(world.index)
         lists = 0
         while not stop.is_set():
-            found = await searcher.search(request, cells, [])
+            found = await searcher.search(request, cells, TEMPLATE)
             assert {row.position[-1] for row in found} == uuids
             lists += 1
         await searcher.close()

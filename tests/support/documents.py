@@ -4,10 +4,12 @@ from typing import Any
 from uuid import UUID
 
 from indexer.backends.base import Document
-from indexer.view import render_view
+from indexer.view import ItemTemplate, render_view
 from query.instances import INSTANCE_FIELDS
 
 CREATED_AT = 1_700_000_000_000_000
+TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
+"""The newest item, as administrators see it."""
 
 
 def make_uuid(number: int) -> str:

@@ -26,16 +26,14 @@ from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
-from indexer.view import ItemTemplate
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from tests.support.documents import TEMPLATE
 
 Rows = Mapping[str, Sequence[dict[str, Any]]]
 """Records by cell name."""
-
-TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from api.settings import SearchSettings
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, InstanceRow
-from indexer.backends.base import CellProgress, IndexedRow
+from indexer.backends.base import CellProgress, FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.view import ItemTemplate
 from query.errors import NotExpressibleError
@@ -62,14 +62,14 @@ class Index:
         self._answers_left = answers
         self._stale = stale
 
-    async def search(self, request: PageRequest, cells: Collection[str], pieces: Sequence[str]) -> Sequence[IndexedRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         if self._answers_left == 0:
             raise self._error
         self._answers_left -= 1
         records = sorted((record for uuid in cells for record in ROWS[uuid]), key=lambda record: str(record["uuid"]))
         documents = [make_document(int(record["uuid"].replace("-", ""), 16)) for record in records]
         return [
-            IndexedRow("c0", (document.id,), TEMPLATE.pick(document.view))
+            FoundRow((document.id,), template.render(template.pick(document.view)))
             for document in documents
             if request.after is None or document.id > request.after[-1]
         ][: request.limit]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.listing.merge_sort import Row, merge_sorted
-from indexer.backends.base import IndexedRow
+from indexer.backends.base import FoundRow
 from query.instances import INSTANCE_FIELDS
 from query.sort import Direction, SortKey, SortOrder
 
@@ -27,7 +27,7 @@ class ListSource:
     async def next_batch(self) -> Sequence[Row]:
         self.asked += 1
         batch = self._batches.pop(0) if self._batches else []
-        return [IndexedRow("cell", position, ()) for position in batch]
+        return [FoundRow(position, b"") for position in batch]
 
 
 class HangingSource:

@@ -15,7 +15,7 @@ from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder
-from tests.support.documents import make_record
+from tests.support.documents import TEMPLATE, make_record
 
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 
@@ -76,7 +76,13 @@ def collect(sources: Sequence[CellSource | BatchedSource], limit: int) -> list[s
 
 def cell_source(reader: NumberedCells, number: int, limit: int, batch_size: int) -> CellSource:
     return CellSource(
-        str(number), reader, page_of(limit), batch_size=batch_size, deadline=time.monotonic() + 60, stand_in=None
+        str(number),
+        reader,
+        page_of(limit),
+        TEMPLATE,
+        batch_size=batch_size,
+        deadline=time.monotonic() + 60,
+        stand_in=None,
     )
 
 
@@ -106,12 +112,14 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
 
     async def read(request: PageRequest) -> Sequence[Row]:
         rows = await index.read_page("0", request, 60)
-        return [LiveRow(row, ORDER.values(row.record)) for row in rows]
+        return [LiveRow(row, ORDER.values(row.record), TEMPLATE) for row in rows]
 
     def stand_in(rest: PageRequest) -> BatchedSource:
         return BatchedSource(read, rest, 30)
 
-    source = CellSource("0", reader, page_of(50), batch_size=10, deadline=time.monotonic() + 60, stand_in=stand_in)
+    source = CellSource(
+        "0", reader, page_of(50), TEMPLATE, batch_size=10, deadline=time.monotonic() + 60, stand_in=stand_in
+    )
     uuids = collect([source], limit=50)
     assert uuids == sorted(set(uuids))
     assert len(uuids) == 50
@@ -121,7 +129,7 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
 
 def test_cell_whose_time_is_used_up_is_not_asked() -> None:
     reader = NumberedCells(rows=5)
-    source = CellSource("0", reader, page_of(5), batch_size=5, deadline=time.monotonic(), stand_in=None)
+    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, deadline=time.monotonic(), stand_in=None)
     assert collect([source], limit=5) == []
     assert source.failure is not None
     assert reader.requests == {}

@@ -17,7 +17,7 @@ from indexer.backends.elasticsearch_documents import (
     to_outcome,
 )
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from tests.support.documents import make_document
+from tests.support.documents import TEMPLATE, make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
 
@@ -53,7 +53,11 @@ def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
         sent(ApiError("no", meta(403), b'{"error":{"type":"\xff"}}'))
 
 
-@pytest.mark.parametrize("decode", [row_decoder(("created_at",), ("public",)), from_progress_hits])
+def decode_rows(answer: bytes) -> object:
+    return row_decoder(("created_at",), TEMPLATE.pieces)(answer, TEMPLATE)
+
+
+@pytest.mark.parametrize("decode", [decode_rows, from_progress_hits])
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"<html>", _NOT_UTF_8])
 def test_answer_that_cannot_be_read_is_an_index_that_failed(decode: Any, answer: bytes) -> None:
     with pytest.raises(IndexRequestError, match="another answer"):

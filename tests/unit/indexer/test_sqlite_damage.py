@@ -8,14 +8,12 @@ from pathlib import Path
 
 from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
 from indexer.errors import IndexerError
-from indexer.view import ItemTemplate
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
-from tests.support.documents import make_document
+from tests.support.documents import TEMPLATE, make_document
 
-FULL = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api").pieces
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)
 
 
@@ -30,11 +28,11 @@ def test_file_that_is_cut_off_costs_a_search_and_not_the_process(tmp_path: Path)
 
     async def search_before_and_after() -> None:
         searcher = SqliteSearcher(path)
-        assert len(await searcher.search(EVERY_ROW, ["c0"], FULL)) == 500
+        assert len(await searcher.search(EVERY_ROW, ["c0"], TEMPLATE)) == 500
         os.truncate(path, 0)
         # What was read before may still be remembered; anything but all rows or an error would be wrong.
         with suppress(IndexerError):
-            assert len(await searcher.search(EVERY_ROW, ["c0"], FULL)) == 500
+            assert len(await searcher.search(EVERY_ROW, ["c0"], TEMPLATE)) == 500
         await searcher.close()
 
     asyncio.run(search_before_and_after())

@@ -92,6 +92,18 @@ def test_brief_item() -> None:
     }
 
 
+@pytest.mark.parametrize("base", ["http://[::1]:8774", "http://fleet.example/100%25/%b"])
+def test_address_goes_into_links_as_it_is(base: str) -> None:
+    bases: dict[str, Any] = {"versioned_base": f"{base}/v2.1", "plain_base": base}
+    record = make_record(uuid="abc", image_ref="def", flavor_id="ghi")
+    for template in (ItemTemplate.brief(**bases), ItemTemplate.full(1, is_admin=False, **bases)):
+        item = json.loads(template.render(template.pick(render_view(record))))
+        assert [link["href"] for link in item["links"]] == [f"{base}/v2.1/servers/abc", f"{base}/servers/abc"]
+        if "image" in item:
+            assert item["image"]["links"][0]["href"] == f"{base}/images/def"
+            assert item["flavor"]["links"][0]["href"] == f"{base}/flavors/ghi"
+
+
 def test_every_piece_of_a_view_is_a_json_text() -> None:
     view = dict(zip(PIECE_NAMES, map(json.loads, render_view(make_record())), strict=True))
     assert view["public"]["name"] == "web-1"
