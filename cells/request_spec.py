@@ -1,5 +1,6 @@
 """What the scheduler and the conductor announce: which host was looked for, and that there was none."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from cells.action_steps import Task
@@ -45,13 +46,15 @@ def _request_spec(task: Task) -> RequestSpecPayload:
         instance_group=None,
         requested_destination=None,
         retry=None,
-        scheduler_hints=_as_lists(record["scheduler_hints"]),
+        scheduler_hints=hints_as_lists(record["scheduler_hints"]),
         security_groups=record["security_groups"] or [],
     )
 
 
-def _as_lists(hints: dict[str, Any] | None) -> dict[str, list[str]]:
+def hints_as_lists(hints: Mapping[str, Any] | None) -> dict[str, list[str]]:
+    """Hints as they are kept and shown: each value is a list of texts, also a single one."""
     return {
         name: [str(item) for item in (value if isinstance(value, list) else [value])]
         for name, value in (hints or {}).items()
+        if value is not None
     }

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from cells.nodes import DEFAULT_ZONE
 from query.fields import Record, from_microseconds
 from query.server_status import WITH_FAULT, WITH_PROGRESS, status_of
 
@@ -36,7 +37,7 @@ def common(record: Record) -> Members:
         "key_name": record["key_name"],
         "config_drive": record["config_drive"],
         "OS-DCF:diskConfig": "AUTO" if record["auto_disk_config"] else "MANUAL",
-        "OS-EXT-AZ:availability_zone": record["availability_zone"] or "",
+        "OS-EXT-AZ:availability_zone": record["availability_zone"] or (DEFAULT_ZONE if record["host"] else ""),
         "OS-EXT-STS:task_state": record["task_state"],
         "OS-EXT-STS:vm_state": record["vm_state"],
         "OS-EXT-STS:power_state": record["power_state"],

@@ -6,9 +6,10 @@ Facts: contracts/nova-servers, sections 3 and 4. A new filter is a row of `PARAM
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
+from api.compute.iso_times import parse_iso_time
 from api.compute.query_string import QueryString
 from api.errors import BadRequestError, ParameterError
 from query.errors import RegularExpressionError
@@ -30,8 +31,6 @@ UNKNOWN_IS_AN_ERROR_SINCE = 75
 TRUE_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
 FALSE_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
 _DIGITS = re.compile(r"[0-9]+")
-_YEAR = re.compile(r"[0-9]{4}")
-_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _ADMIN_ONLY = None
 # Four times what a server can have. Each is a condition of its own, and a store that refuses a statement for its size
 # (SQLite does from a thousand conditions on) looks like one that is away.
@@ -228,15 +227,9 @@ def strict_bool(name: str, value: str) -> bool:
 
 def parse_time(name: str, value: str) -> datetime:
     """An ISO 8601 time, UTC unless it names a zone; raises ParameterError."""
-    text = value
-    if _YEAR.fullmatch(value):
-        text = f"{value}-01-01"
-    elif _MONTH.fullmatch(value):
-        text = f"{value}-01"
     try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return parse_iso_time(value)
+    except ValueError:
         raise ParameterError(name, value, "Must be an ISO 8601 time, such as 2026-11-21T10:00:00Z.") from None
 
 

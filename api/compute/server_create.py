@@ -26,6 +26,7 @@ from cells.model import InstanceRow
 from cells.nodes import ComputeNode
 from cells.placement import Wish, demand_of
 from cells.quotas import check
+from cells.request_spec import hints_as_lists
 from cells.server_groups import ServerGroup
 from cells.usage import check_new_instances, project_turn
 
@@ -261,7 +262,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
         "auto_disk_config": server.disk_config == "AUTO",
         "availability_zone": zone,
         "pinned_availability_zone": zone,
-        "scheduler_hints": wanted.scheduler_hints or None,
+        "scheduler_hints": hints_as_lists(wanted.scheduler_hints),
         "trusted_image_certificates": server.later("trusted_image_certificates"),
         "reservation_id": f"r-{secrets.token_hex(4)}",
     }

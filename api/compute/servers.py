@@ -229,7 +229,9 @@ def _full_template(request: ComputeRequest, host_statuses: HostStatuses | None) 
 def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None = None) -> bytes:
     """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
     template = _full_template(request, host_statuses)
-    view = to_document(row.cell_uuid, row.revision, row.record).view
+    # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
+    record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
+    view = to_document(row.cell_uuid, row.revision, record).view
     item = template.render(template.pick(view), row.cell_uuid)
     if request.minor < _SERVER_GROUPS_SINCE:
         return item

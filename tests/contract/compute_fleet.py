@@ -152,9 +152,9 @@ class _Nobody:
 
 
 class ComputeFleet:
-    """Three cells and an index, in a folder."""
+    """Three cells in a folder, and an index: in the folder too, unless `index` names another one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, index: IndexSettings | None = None) -> None:
         self._runner = asyncio.Runner()
         fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
         upgrade_fleet(fleet_engine)
@@ -167,7 +167,7 @@ class ComputeFleet:
             upgrade_cell(self._engines[name])
             self.cells[name] = self.fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
         self._index = folder / "index"
-        self.index_settings = IndexSettings(backend="sqlite", path=self._index / "index.db")
+        self.index_settings = index or IndexSettings(backend="sqlite", path=self._index / "index.db")
         self._writer = open_writer(self.index_settings)
         self._writer.prepare()
         self.searcher = CountingSearcher(self.index_settings)
@@ -290,8 +290,8 @@ class ComputeFleet:
 
 
 @contextmanager
-def compute_fleet(folder: Path) -> Iterator[ComputeFleet]:
-    fleet = ComputeFleet(folder)
+def compute_fleet(folder: Path, index: IndexSettings | None = None) -> Iterator[ComputeFleet]:
+    fleet = ComputeFleet(folder, index)
     try:
         yield fleet
     finally:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
+from tests.contract.answering import WAYS, Asked, asked_by
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 
 pytestmark = pytest.mark.samples
 
@@ -16,17 +17,17 @@ OWNED_BY_USERS = {"metadata", "addresses", "extra_specs", "properties", "schedul
 PROJECT = "6f70656e737461636b20342065766572"
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.create("north", **_VALUES)
-        fleet.index()
-        yield fleet
+def fill(fleet: ComputeFleet) -> None:
+    fleet.create("north", **_VALUES)
 
 
-@pytest.mark.parametrize("route", ["index", "cells"])
-def test_lists_have_the_shape_of_the_samples(fleet: ComputeFleet, samples_dir: Path, route: str) -> None:
-    api = fleet.api()
+@pytest.fixture(scope="module", params=WAYS)
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    with asked_by(request.param, tmp_path_factory.mktemp("fleet"), request, fill) as asked:
+        yield asked
+
+
+def test_lists_have_the_shape_of_the_samples(asked: Asked, samples_dir: Path) -> None:
     samples = sorted(samples_dir.glob("nova/api/servers/**/servers-*-resp.json"))
     assert samples
     for sample in samples:
@@ -35,14 +36,15 @@ def test_lists_have_the_shape_of_the_samples(fleet: ComputeFleet, samples_dir: P
             continue  # of a cell that is down: test_compute_failures
         path = "servers/detail" if "details" in sample.name else "servers"
         path += "?limit=1" if "servers_links" in expected else ""
-        headers = {"X-Project-Id": PROJECT, "Fleetlight-Consistency": "strong" if route == "cells" else "bounded"}
-        actual = api.get(f"/v2.1/{PROJECT}/{path}", _version_of(sample), _audience(expected["servers"][0]), headers)
+        audience = _audience(expected["servers"][0])
+        actual = asked.get(f"/v2.1/{PROJECT}/{path}", _version_of(sample), audience, {"X-Project-Id": PROJECT})
         assert _differences(expected, actual.json(), str(sample.relative_to(samples_dir))) == []
+        is_member = bool(audience)
+        assert actual.headers["Fleetlight-Route"].startswith(asked.summary if is_member else "east=")
 
 
-def test_servers_have_the_shape_of_the_samples(fleet: ComputeFleet, samples_dir: Path) -> None:
-    api = fleet.api()
-    (uuid,) = api.ids("/v2.1/servers", {"X-Project-Id": PROJECT})
+def test_servers_have_the_shape_of_the_samples(asked: Asked, samples_dir: Path) -> None:
+    (uuid,) = asked.api.ids("/v2.1/servers", {"X-Project-Id": PROJECT})
     samples = sorted(samples_dir.glob("nova/api/servers/**/server-get-resp.json"))
     assert samples
     for sample in samples:
@@ -50,7 +52,7 @@ def test_servers_have_the_shape_of_the_samples(fleet: ComputeFleet, samples_dir:
         if expected["server"]["status"] == "UNKNOWN":
             continue
         url = f"/v2.1/{PROJECT}/servers/{uuid}"
-        actual = api.get(url, _version_of(sample), _audience(expected["server"]), {"X-Project-Id": PROJECT})
+        actual = asked.get(url, _version_of(sample), _audience(expected["server"]), {"X-Project-Id": PROJECT})
         assert _differences(expected, actual.json(), str(sample.relative_to(samples_dir))) == []
 
 

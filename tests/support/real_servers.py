@@ -1,7 +1,7 @@
 """A place of its own for each test on the shared real servers, removed when the test ends."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -54,6 +54,13 @@ def postgresql_url() -> str:
 @pytest.fixture
 def elasticsearch_prefix(elasticsearch_url: str) -> Iterator[str]:
     """Start of every index name that the test may use; what begins with it is deleted afterwards."""
+    with own_prefix(elasticsearch_url) as prefix:
+        yield prefix
+
+
+@contextmanager
+def own_prefix(elasticsearch_url: str) -> Iterator[str]:
+    """As the fixture `elasticsearch_prefix`, for fixtures of a wider scope."""
     prefix = f"{_PREFIX}-{uuid4().hex}-"
     yield prefix
     with Elasticsearch(elasticsearch_url, request_timeout=30) as client:

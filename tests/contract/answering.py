@@ -1,0 +1,67 @@
+"""One fleet, asked by every way in which a list can be answered: each index backend, and the cells themselves."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from indexer.backends.settings import IndexSettings
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.support.real_servers import own_prefix
+
+WAYS = ("sqlite index", pytest.param("elasticsearch index", marks=pytest.mark.elasticsearch), "cells")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An API and how its lists are answered. summary: what Fleetlight-Route says of it to members."""
+
+    fleet: ComputeFleet
+    api: Api
+    summary: str
+
+    def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
+        return self.api.get(url, self._consistency, *headers)
+
+    def page(self, query: str, *headers: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The servers of a page of details, which must be a success."""
+        response = self.get(f"/v2.1/servers/detail?{query}", *headers)
+        assert response.status_code == 200, response.text
+        servers: list[dict[str, Any]] = response.json()["servers"]
+        return servers
+
+    def names(self, query: str, *headers: Mapping[str, str]) -> list[str]:
+        """The names on such a page, in its order."""
+        return [server["name"] for server in self.page(query, *headers)]
+
+    @property
+    def _consistency(self) -> Mapping[str, str]:
+        return {"Fleetlight-Consistency": "any" if self.summary == "index" else "strong"}
+
+
+@contextmanager
+def asked_by(
+    way: str, folder: Path, request: pytest.FixtureRequest, fill: Callable[[ComputeFleet], object], **settings: Any
+) -> Iterator[Asked]:
+    """A fleet that `fill` has filled, indexed, and asked by `way`. settings: of `ComputeFleet.api`."""
+    if way == "elasticsearch index":
+        url = request.getfixturevalue("elasticsearch_url")
+        with own_prefix(url) as prefix:
+            index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"))
+            with compute_fleet(folder, index) as fleet:
+                yield _filled(fleet, fill, "index", settings)
+        return
+    with compute_fleet(folder) as fleet:
+        yield _filled(fleet, fill, "cells" if way == "cells" else "index", settings)
+
+
+def _filled(
+    fleet: ComputeFleet, fill: Callable[[ComputeFleet], object], summary: str, settings: dict[str, Any]
+) -> Asked:
+    fill(fleet)
+    fleet.index()
+    return Asked(fleet, fleet.api(**settings), summary)

@@ -1,0 +1,281 @@
+"""Query parameters of the server lists: values, unknown names, who may use what (contracts/nova-servers, section 3)."""
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+
+import pytest
+
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+NEVER = 1000
+FIRST, LAST = 1, 104
+
+# Section 3.1. The microversion is 2.1 unless the name came later.
+TEXTS = (
+    "user_id project_id tenant_id launch_index image image_ref vm_state task_state host uuid soft_deleted deleted"
+).split()
+PATTERNS = (
+    "kernel_id ramdisk_id hostname key_name power_state node flavor reservation_id launched_at terminated_at"
+    " availability_zone name display_name description display_description locked_by root_device_name config_drive"
+    " access_ip_v4 access_ip_v6 auto_disk_config progress ip ip6 created_at"
+).split()
+TAG_PATTERNS = "tags tags-any not-tags not-tags-any".split()
+JOINED = "block_device_mapping services metadata system_metadata info_cache security_groups pci_devices".split()
+UNKNOWN_NAMES = "foo page_size offset hidden metadata:a updated_at id fixed_ip cell instance_uuid é".split()
+
+# Section 3.2: each filter with a value that finds none of the servers, the microversion that brought it, and the one
+# that gave it to everybody.
+FILTERS = {
+    "reservation_id": ("nowhere", 1, 1),
+    "name": ("nowhere", 1, 1),
+    "status": ("paused", 1, 1),
+    "image": ("nowhere", 1, 1),
+    "flavor": ("nowhere", 1, 1),
+    "ip": ("nowhere", 1, 1),
+    "changes-since": ("2999-01-01T00:00:00Z", 1, 1),
+    "ip6": ("nowhere", 1, 5),
+    "tags": ("nowhere", 26, 26),
+    "tags-any": ("nowhere", 26, 26),
+    "not-tags": ("everywhere", 26, 26),
+    "not-tags-any": ("everywhere", 26, 26),
+    "changes-before": ("1999-01-01T00:00:00Z", 66, 66),
+    "locked": ("true", 73, 73),
+    "availability_zone": ("nowhere", 1, 83),
+    "config_drive": ("nowhere", 1, 83),
+    "key_name": ("nowhere", 1, 83),
+    "created_at": ("1999", 1, 83),
+    "launched_at": ("1999", 1, 83),
+    "terminated_at": ("1999", 1, 83),
+    "power_state": ("9", 1, 83),
+    "task_state": ("nowhere", 1, 83),
+    "vm_state": ("nowhere", 1, 83),
+    "progress": ("9", 1, 83),
+    "user_id": ("nobody", 1, 83),
+    "hostname": ("nowhere", 1, 90),
+    "host": ("nowhere", 1, NEVER),
+    "node": ("nowhere", 1, NEVER),
+    "deleted": ("true", 1, NEVER),
+    "uuid": (UNKNOWN, 1, NEVER),
+    "launch_index": ("9", 1, NEVER),
+    "image_ref": ("nowhere", 1, NEVER),
+    "kernel_id": ("nowhere", 1, NEVER),
+    "ramdisk_id": ("nowhere", 1, NEVER),
+    "display_name": ("nowhere", 1, NEVER),
+    "display_description": ("nowhere", 1, NEVER),
+    "locked_by": ("nowhere", 1, NEVER),
+    "root_device_name": ("nowhere", 1, NEVER),
+    "access_ip_v4": ("nowhere", 1, NEVER),
+    "access_ip_v6": ("nowhere", 1, NEVER),
+    "auto_disk_config": ("nowhere", 1, NEVER),
+}
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.create("north", tags=["everywhere"], updated_at=1_700_000_000_000_000)
+        fleet.create("east", project_id="other", user_id="grace", tags=["everywhere"])
+        fleet.index()
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+def status(api: Api, query: str, minor: int, headers: Mapping[str, str]) -> int:
+    """The status of both lists, which never differ."""
+    short, full = (
+        api.get(f"/v2.1/servers{path}?{query}", microversion(f"2.{minor}"), headers) for path in ("", "/detail")
+    )
+    assert short.status_code == full.status_code
+    if short.status_code != 200:
+        assert short.json() == full.json()
+        assert short.json()["badRequest"]["code"] == 400
+    return short.status_code
+
+
+def is_applied(api: Api, query: str, minor: int, headers: Mapping[str, str]) -> bool:
+    """Whether a parameter that no server satisfies keeps the only server of the project from being listed."""
+    found = api.ids(f"/v2.1/servers?{query}", microversion(f"2.{minor}"), headers)
+    assert len(found) <= 1
+    return not found
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+@pytest.mark.parametrize("minor", [FIRST, LAST])
+@pytest.mark.parametrize("name", [*PATTERNS, *TAG_PATTERNS])
+def test_pattern_must_be_a_regular_expression_that_is_not_empty(
+    api: Api, name: str, minor: int, headers: dict[str, str]
+) -> None:
+    minor = max(minor, 26) if name in TAG_PATTERNS else minor
+    for value in ("", "[", "(", "*a", "a{2,1}", "(?P<n>", "\\"):
+        assert status(api, f"{name}={quote(value)}", minor, headers) == 400, value
+    assert status(api, f"{name}=[&{name}=fine", minor, headers) == 400, "every value is checked, not the last alone"
+    assert status(api, f"{name}=%5Efine%24", minor, headers) == 200
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_may_be_anything(api: Api, name: str, headers: dict[str, str]) -> None:
+    values = ["", "x", "-1", "é😀", "a,b", "%", "'", '"', "a" * 40_000]
+    if name != "launch_index":  # its value is a pattern, which is seen when it is used
+        values += ["[", "\\"]
+    for value in values:
+        assert status(api, f"{name}={quote(value)}", FIRST, headers) == 200, value
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+@pytest.mark.parametrize(("name", "minor"), [("changes-since", 1), ("changes-before", 66)])
+def test_time_must_be_one_of_iso_8601(api: Api, name: str, minor: int, headers: dict[str, str]) -> None:
+    for bad in ("", "x", "yesterday", "1", "12:00", "2026-13", "2026-02-30", "2026-01-01T25:00", "1763719200", "null"):
+        assert status(api, f"{name}={quote(bad)}", minor, headers) == 400, bad
+    for good in (
+        "2026",
+        "2026-01",
+        "2026-1-2",
+        "20260102",
+        "2026-01-02 03:04",
+        "2026-01-02T03",
+        "2026-01-02T03:04:05Z",
+        "2026-01-02T03:04:05.123456789Z",
+        "2026-01-02T03:04:05,5+01:00",
+        "20260102T030405-0130",
+        "2026-01-02T03:04:05+02",
+    ):
+        assert status(api, f"{name}={quote(good)}", minor, headers) == 200, good
+    assert status(api, f"{name}=x&{name}=2026", minor, headers) == 400
+
+
+def test_limit_must_be_digits(api: Api) -> None:
+    for bad in ("", "-1", "-0", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "x", "٣", "１", "1_0"):
+        assert status(api, f"limit={quote(bad)}", FIRST, MEMBER) == 400, bad
+    for good in ("0", "1", "0001", "9" * 50, "0" * 5000 + "1"):
+        assert status(api, f"limit={good}", FIRST, MEMBER) == 200, good
+    assert status(api, "limit=x&limit=1", FIRST, MEMBER) == 400
+
+
+@pytest.mark.parametrize("name", ["all_tenants", "locked"])
+def test_strict_truths(api: Api, name: str) -> None:
+    for good in ("1", "t", "TRUE", "on", "Y", "yes", "0", "F", "false", "off", "n", "NO", " true ", "\ttrue\n"):
+        assert status(api, f"{name}={quote(good)}", LAST, {}) == 200, good
+    for bad in ("2", "maybe", "tru", "truefalse", "None", "-1", "é"):
+        assert status(api, f"{name}={quote(bad)}", LAST, {}) == 400, bad
+    assert status(api, f"{name}=maybe&{name}=1", LAST, {}) == 200, "the last one counts, and is read"
+    assert status(api, f"{name}=1&{name}=maybe", LAST, {}) == 400
+    for empty in ("", "%20"):
+        assert status(api, f"{name}={empty}", LAST, {}) == (200 if name == "all_tenants" else 400)
+
+
+@pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
+@pytest.mark.parametrize("name", UNKNOWN_NAMES)
+def test_unknown_name_is_ignored_until_2_74_and_refused_from_2_75(
+    api: Api, name: str, headers: dict[str, str]
+) -> None:
+    for value in ("", "1", "["):
+        for minor in (1, 74):
+            assert status(api, f"{quote(name)}={quote(value)}", minor, headers) == 200
+        for minor in (75, 101, 102, 104):
+            assert status(api, f"{quote(name)}={quote(value)}", minor, headers) == 400
+
+
+@pytest.mark.parametrize("name", [*JOINED, "_", "_x", "__class__"])
+def test_forbidden_name_is_an_error_for_administrators_and_ignored_of_others(api: Api, name: str) -> None:
+    for minor in (1, 74, 75, 104):
+        assert status(api, f"{name}=1", minor, {}) == 400
+        assert status(api, f"{name}=1", minor, MEMBER) == 200
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filter_counts_from_its_microversion_on_and_for_whom_it_is(api: Api, name: str) -> None:
+    value, since, public_since = FILTERS[name]
+    query = f"{name}={value}"
+    for minor in {1, since - 1, since, public_since - 1, public_since, 74, LAST} & set(range(FIRST, LAST + 1)):
+        if minor < since and minor >= 75:
+            continue
+        assert is_applied(api, query, minor, {}) == (minor >= since), f"administrators, 2.{minor}"
+        assert is_applied(api, query, minor, MEMBER) == (minor >= public_since), f"members, 2.{minor}"
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_of_a_repeated_parameter_the_last_value_counts(api: Api, fleet: ComputeFleet, name: str) -> None:
+    if name == "status":
+        assert is_applied(api, "status=paused", LAST, {})
+        assert not is_applied(api, "status=active&status=paused", LAST, {}), "statuses are united"
+        return
+    (server,) = api.get("/v2.1/servers/detail", microversion("2.104")).json()["servers"]
+    found_by = {
+        "tags": "everywhere",
+        "tags-any": "everywhere",
+        "not-tags": "nowhere",
+        "not-tags-any": "nowhere",
+        "changes-since": "1999-01-01",
+        "changes-before": "2999-01-01",
+        "locked": "false",
+        "deleted": "false",
+        "uuid": server["id"],
+        "power_state": "1",
+        "progress": "0",
+        "launch_index": "0",
+        "vm_state": "active",
+        "user_id": "ada",
+    }
+    nothing = FILTERS[name][0]
+    if name in found_by:
+        assert is_applied(api, f"{name}={found_by[name]}&{name}={nothing}", LAST, {})
+        assert not is_applied(api, f"{name}={nothing}&{name}={found_by[name]}", LAST, {})
+    else:
+        assert is_applied(api, f"{name}=0&{name}={nothing}", LAST, {})
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "projects"),
+    [
+        ("", {}, ["demo"]),
+        ("all_tenants=1", {}, ["demo", "other"]),
+        ("all_tenants", {}, ["demo", "other"]),
+        ("all_tenants=0", {}, ["demo"]),
+        ("all_tenants=1&all_tenants=0", {}, ["demo"]),
+        ("project_id=other", {}, ["demo"]),
+        ("tenant_id=other", {}, ["demo"]),
+        ("all_tenants=1&project_id=other", {}, ["other"]),
+        ("all_tenants=1&tenant_id=other", {}, ["other"]),
+        ("all_tenants=1&tenant_id=demo&project_id=other", {}, ["other"]),
+        ("all_tenants=1&project_id=other&tenant_id=demo", {}, ["demo"]),
+        ("all_tenants=1&project_id=", {}, []),
+        ("all_tenants=1&user_id=grace", {}, ["other"]),
+        ("user_id=grace", {}, []),
+        ("user_id=grace", MEMBER, []),
+        ("project_id=other", MEMBER, ["demo"]),
+        ("tenant_id=other", MEMBER, ["demo"]),
+        ("all_tenants=0", MEMBER, ["demo"]),
+        ("all_tenants=no&project_id=other", {"X-Roles": "reader"}, ["demo"]),
+        ("", {"X-Project-Id": "other"}, ["other"]),
+    ],
+)
+def test_whose_servers_are_listed(api: Api, query: str, headers: dict[str, str], projects: list[str]) -> None:
+    servers = api.get(f"/v2.1/servers/detail?{query}", headers, microversion("2.104")).json()["servers"]
+    assert sorted(server["tenant_id"] for server in servers) == projects
+
+
+@pytest.mark.parametrize("role", ["member", "reader", "manager"])
+@pytest.mark.parametrize("query", ["all_tenants=1", "all_tenants=", "status=deleted", "sort_key=host", "sort_key=node"])
+def test_what_is_for_administrators_is_refused_to_others(api: Api, role: str, query: str) -> None:
+    for path in ("servers", "servers/detail"):
+        for version in ("2.1", "2.104"):
+            response = api.get(f"/v2.1/{path}?{query}", {"X-Roles": role}, microversion(version))
+            assert response.status_code == 403
+            assert response.json()["forbidden"]["code"] == 403
+
+
+@pytest.mark.parametrize("query", ["all_tenants=1&name=[", "sort_key=host&limit=x", "status=deleted&sort_key=name"])
+def test_what_is_malformed_is_said_before_what_is_forbidden(api: Api, query: str) -> None:
+    assert status(api, query, LAST, MEMBER) == 400
+
+
+@pytest.mark.parametrize("raw", ["name=%ff", "%ff=1", "name=%ed%a0%80", "name=%00", "na%00me=1", "name=%c3"])
+def test_query_must_be_utf_8_without_nul(api: Api, raw: str) -> None:
+    for headers in ({}, MEMBER):
+        assert status(api, raw, FIRST, headers) == 400
