@@ -114,6 +114,7 @@ def _add_compute_routes(
         tokens=TokenWatch(access, lister, parts.search.token_wait_s),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
+        skips_down_cells=parts.api.list_records_by_skipping_down_cells,
     )
     app.add_route("/", versions.all, methods=["GET"])
     for path in ("/v2.1", "/v2.1/"):

@@ -16,6 +16,8 @@ class ApiSettings(BaseModel):
     """How the faces are served.
 
     max_limit: the largest page; also the page when a request names no limit.
+    list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
+        the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
     auth: who says who is calling (api.identity): `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
@@ -26,6 +28,7 @@ class ApiSettings(BaseModel):
     host: str = "127.0.0.1"
     port: int = Field(default=8774, ge=0, le=65535)
     max_limit: int = Field(default=1000, ge=1, le=10_000)
+    list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 

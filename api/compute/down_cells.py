@@ -1,6 +1,6 @@
 """What is said of servers whose cell cannot be reached and which the index does not know (section 12)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,6 @@ from cells.fleet import InstanceMapping
 from query.fields import from_microseconds
 
 UNKNOWN = "UNKNOWN"
-_SERVER_GROUPS_SINCE = 71
 
 
 def brief_item(mapping: InstanceMapping, links: Links) -> bytes:
@@ -24,10 +23,13 @@ def full_item(mapping: InstanceMapping, links: Links) -> bytes:
     return msgspec.json.encode(_common(mapping, links))
 
 
-def shown_item(mapping: InstanceMapping, links: Links, minor: int, indexed: bytes | None) -> bytes:
+def shown_item(
+    mapping: InstanceMapping, links: Links, indexed: bytes | None, server_groups: Sequence[str] | None
+) -> bytes:
     """The server of `GET /servers/{id}`.
 
     indexed: its full item as the index has it; without it nobody but the cell knows flavor, image and zone.
+    server_groups: None for a microversion that does not show them.
     """
     known: dict[str, Any] = {} if indexed is None else msgspec.json.decode(indexed)
     item = {
@@ -38,8 +40,8 @@ def shown_item(mapping: InstanceMapping, links: Links, minor: int, indexed: byte
         "OS-EXT-AZ:availability_zone": known.get("OS-EXT-AZ:availability_zone") or UNKNOWN,
         "OS-EXT-STS:power_state": 0,
     }
-    if minor >= _SERVER_GROUPS_SINCE:
-        item["server_groups"] = []
+    if server_groups is not None:
+        item["server_groups"] = server_groups
     return msgspec.json.encode(item)
 
 

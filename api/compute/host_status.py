@@ -1,7 +1,7 @@
 """What `host_status` says of the hosts of servers (contracts/nova-servers, section 7.3), remembered for a moment.
 
 A list would otherwise ask every cell for its services. What is remembered is used while it is read again beside the
-requests; only the first one waits.
+requests; a request waits only when there is nothing, or nothing but what is old.
 """
 
 import asyncio
@@ -20,8 +20,10 @@ from cells.nodes import COMPUTE, ComputeService
 from indexer.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
-_READ_AGAIN_AFTER_S = 2.0
 _SINCE = 16
+_READ_AGAIN_AFTER_S = 2.0
+# What is older counts for nothing. Reading takes one timeout while a cell hangs, so requests that keep coming go on.
+_OLD_AFTER_TIMEOUTS = 3
 
 
 class HostStatusCache:
@@ -34,26 +36,35 @@ class HostStatusCache:
         self._reading: asyncio.Task[HostStatuses] | None = None
 
     async def shown_to(self, request: ComputeRequest) -> HostStatuses | None:
-        """None when `request` does not show them."""
+        """What `request` is shown; None when its microversion or its caller is shown none."""
         if request.minor < _SINCE or not request.caller.is_admin:
             return None
-        return await self.get()
+        return await self._get()
 
-    async def get(self) -> HostStatuses:
+    def forget(self) -> None:
+        """Read everything again before the next answer, because this process has changed a service."""
+        self._statuses = None
+        self._read_at = float("-inf")
+        self._reading = None
+
+    async def _get(self) -> HostStatuses:
         """Cells that did not answer are left out: nothing is known of their hosts."""
-        if time.monotonic() - self._read_at > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
+        age_s = time.monotonic() - self._read_at
+        if age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read())
-        if self._statuses is None and self._reading is not None:
+        if self._reading is not None and (self._statuses is None or age_s > _OLD_AFTER_TIMEOUTS * self._access.timeout_s):
             return await asyncio.shield(self._reading)
         return self._statuses or {}
 
     async def _read(self) -> HostStatuses:
+        """What the cells say now. It is remembered, unless `forget` was called while they were asked."""
+        this = asyncio.current_task()
         try:
             cells = await self._access.ask(self._access.native.cells)
         except FleetUnreachableError:
-            return self._statuses or {}
+            return {}
         answers = await asyncio.gather(*map(self._services_of, cells))
-        self._statuses = {
+        statuses = {
             cell.uuid: {
                 msgspec.json.encode(service.host): msgspec.json.encode(_status(service))
                 for service in services
@@ -62,8 +73,9 @@ class HostStatusCache:
             for cell, services in zip(cells, answers, strict=True)
             if services is not None
         }
-        self._read_at = time.monotonic()
-        return self._statuses
+        if self._reading is this:
+            self._statuses, self._read_at = statuses, time.monotonic()
+        return statuses
 
     async def _services_of(self, cell: Cell) -> Sequence[ComputeService] | None:
         try:

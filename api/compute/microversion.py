@@ -33,7 +33,9 @@ def negotiate(headers: Headers) -> Microversion:
 
     Raises MicroversionSyntaxError, UnsupportedMicroversionError.
     """
-    text = _standard(headers.getlist(STANDARD_HEADER)) or _legacy(headers.getlist(LEGACY_HEADER))
+    text = _standard(headers.getlist(STANDARD_HEADER))
+    if text is None:
+        text = _legacy(headers.getlist(LEGACY_HEADER))
     return Microversion(*OLDEST) if text is None else parse_version(text)
 
 
@@ -66,11 +68,12 @@ def response_headers(version: str) -> list[tuple[str, str]]:
 def _standard(values: Sequence[str]) -> str | None:
     """The last entry for our service, of entries for several services."""
     for entry in reversed(",".join(values).split(",")):
-        service, _, version = entry.strip().partition(" ")
-        if service.lower() == _SERVICE and version.strip():
-            return version.strip()
+        words = entry.split(None, 1)
+        if len(words) == 2 and words[0].lower() == _SERVICE:
+            return words[1].strip()
     return None
 
 
 def _legacy(values: Sequence[str]) -> str | None:
-    return ",".join(values).split(",")[-1].strip() or None
+    """The last entry, also an empty one, which is no version."""
+    return ",".join(values).split(",")[-1].strip() if values else None

@@ -58,7 +58,7 @@ def compute_routes(servers: ServerHandlers, access: FleetAccess, host_statuses: 
     yield from QuotaHandlers(access).routes()
     yield from ServerGroupHandlers(access).routes()
     yield from AvailabilityZoneHandlers(access).routes()
-    yield from ServiceHandlers(access).routes()
+    yield from ServiceHandlers(access, host_statuses).routes()
     yield from HypervisorHandlers(access).routes()
     yield from aggregate_routes()
     yield from TenantUsageHandlers(access).routes()

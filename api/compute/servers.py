@@ -30,6 +30,7 @@ from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fleet import InstanceMapping
 from cells.model import Cell, CellKind, InstanceRow
+from cells.server_groups import ServerGroups
 from indexer.documents import to_document
 from indexer.view import HostStatuses, ItemTemplate
 from query.page import PageRequest
@@ -43,6 +44,13 @@ _JSON = "application/json"
 _MAX_LIMIT_DIGITS = 18
 
 
+class _Identity(msgspec.Struct):
+    id: str
+
+
+_decode_identity = msgspec.json.Decoder(_Identity).decode
+
+
 class Mappings(Protocol):
     """What is needed of `cells.fleet.Fleet`. Calls block."""
 
@@ -51,6 +59,9 @@ class Mappings(Protocol):
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int
     ) -> tuple[InstanceMapping, ...]: ...
+
+    @property
+    def server_groups(self) -> ServerGroups: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,10 @@ class _Listing:
 
 
 class ServerHandlers:
-    """max_limit: the largest page. timeout_s: what the cell of one server, or the fleet database, may cost."""
+    """max_limit: the largest page. timeout_s: what the cell of one server, or the fleet database, may cost.
+
+    skips_down_cells: whether a list may lack the servers of a cell that nobody can answer for.
+    """
 
     def __init__(
         self,
@@ -76,6 +90,7 @@ class ServerHandlers:
         tokens: TokenWatch,
         max_limit: int,
         timeout_s: float,
+        skips_down_cells: bool,
     ) -> None:
         self._lister = lister
         self._reader = reader
@@ -85,6 +100,7 @@ class ServerHandlers:
         self._tokens = tokens
         self._max_limit = max_limit
         self._timeout_s = timeout_s
+        self._skips_down_cells = skips_down_cells
 
     async def index(self, request: ComputeRequest) -> Response:
         """`GET /servers`"""
@@ -132,8 +148,12 @@ class ServerHandlers:
         versioned, plain = request.links.as_json
         # Keys that came later do not appear, nor do those of administrators.
         template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
-        known = await self._lister.known_item(mapping.instance_uuid, mapping.cell_uuid, template)
-        item = down_cells.shown_item(mapping, request.links, request.minor, known)
+        uuid = mapping.instance_uuid
+        known = await self._lister.known_item(uuid, mapping.cell_uuid, template)
+        groups: Sequence[str] | None = None
+        if request.minor >= _SERVER_GROUPS_SINCE:
+            groups = await ask_fleet(partial(self._mappings.server_groups.of_instance, uuid), self._timeout_s)
+        item = down_cells.shown_item(mapping, request.links, known, groups)
         return _server_response(request, item, cell, Route.SKIPPED)
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
@@ -153,7 +173,9 @@ class ServerHandlers:
         if marker is not None:
             if not _is_uuid_like(marker):
                 raise MarkerNotFoundError(marker)
-            after = await self._lister.position_of(marker, order, consistency, down=down, cell_timeout_s=cell_timeout_s)
+            after = await self._lister.position_of(
+                marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
+            )
         page = Page((), None, ())
         if limit:
             wanted_page = PageRequest(wanted, order, limit, after)
@@ -162,10 +184,13 @@ class ServerHandlers:
             )
             self._metrics.count_list(page, time.perf_counter() - started)
         items, last_uuid = page.items, page.last_uuid
-        if minor >= _MINIMAL_ITEMS_SINCE and page.skipped_cells and not _is_narrowed(request.query, query):
-            mappings = await self._mappings_of(page.skipped_cells, request.caller, query, limit - len(items))
-            items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
-            last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
+        if page.skipped_cells:
+            if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
+                mappings = await self._unlisted_mappings(page, caller, query, limit)
+                items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
+                last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
+            elif not self._skips_down_cells:
+                raise CellDownError(page.skipped_cells[0].uuid)
         end = b"]}"
         if len(items) == limit and last_uuid is not None:
             repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)
@@ -183,6 +208,15 @@ class ServerHandlers:
 
     async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
         return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)
+
+    async def _unlisted_mappings(
+        self, page: Page, caller: Caller, query: QueryString, limit: int
+    ) -> list[InstanceMapping]:
+        """The instances of cells that could not be asked which fill the rest of the page."""
+        # A cell that failed in the middle has given some of its servers.
+        listed = {_decode_identity(item).id for item in page.items}
+        mappings = await self._mappings_of(page.skipped_cells, caller, query, limit)
+        return [mapping for mapping in mappings if mapping.instance_uuid not in listed][: limit - len(listed)]
 
     async def _mappings_of(
         self, cells: Sequence[Cell], caller: Caller, query: QueryString, limit: int
@@ -226,7 +260,7 @@ def _full_template(request: ComputeRequest, host_statuses: HostStatuses | None) 
     )
 
 
-def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None = None) -> bytes:
+def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
     """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
     template = _full_template(request, host_statuses)
     # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.

@@ -13,6 +13,7 @@ from api.compute.answers import empty_answer, json_answer
 from api.compute.body_types import Fqdn
 from api.compute.endpoint import ComputeRequest
 from api.compute.fleet_access import FleetAccess
+from api.compute.host_status import HostStatusCache
 from api.compute.query_parameters import list_parameters
 from api.compute.request_body import Body, BodyBool, RequestModel
 from api.compute.routes import Route
@@ -80,8 +81,9 @@ class _Found:
 
 
 class ServiceHandlers:
-    def __init__(self, access: FleetAccess) -> None:
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
         self._access = access
+        self._host_statuses = host_statuses
 
     def routes(self) -> list[Route]:
         many, one = "/os-services", "/os-services/{service_id}"
@@ -151,6 +153,7 @@ class ServiceHandlers:
             raise _no_service(found.service.uuid) from error
         except HostInUseError as error:
             raise ConflictError("Unable to delete compute service that is hosting instances.") from error
+        self._host_statuses.forget()
         return empty_answer(204)
 
     def _services(self, cell: Cell) -> list[ComputeService]:
@@ -186,9 +189,11 @@ class ServiceHandlers:
             nodes.update_service, service.uuid, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down
         )
         try:
-            return await self._access.act(found.cell, update)
+            changed = await self._access.act(found.cell, update)
         except HostNotFoundError as error:
             raise _no_service(service.uuid) from error
+        self._host_statuses.forget()
+        return changed
 
 
 def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:

@@ -34,6 +34,8 @@ from query.sort import SortOrder
 
 _log = structlog.get_logger(__name__)
 
+MaySee = Callable[[str | None, str | None], bool]
+"""Whether who is asking may see what belongs to a project and a user."""
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 CellFailure = CellUnreachableError | UnknownCellError
 ProgressByCell = Mapping[str, CellProgress]
@@ -114,17 +116,19 @@ class InstanceLister:
         order: SortOrder,
         consistency: Consistency,
         *,
+        may_see: MaySee,
         down: dict[str, CellFailure] | None = None,
         cell_timeout_s: float | None = None,
     ) -> tuple[Any, ...]:
         """The values of the order's keys at the instance `marker`, deleted or not.
 
+        may_see: an instance that it denies is looked for in the same places as one that nobody has.
         down: gets the cell that was asked, by its uuid, when it failed.
         They come from where the rows of its cell come from, since an index that lags may know other values.
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-        record = await self._find(marker, consistency, {} if down is None else down, timeout_s)
+        record = await self._find(marker, consistency, may_see, {} if down is None else down, timeout_s)
         if record is None:
             raise MarkerNotFoundError(marker)
         return order.values(record)
@@ -279,27 +283,27 @@ class InstanceLister:
         return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
 
     async def _find(
-        self, uuid: str, consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
+        self, uuid: str, consistency: Consistency, may_see: MaySee, down: dict[str, CellFailure], timeout_s: float
     ) -> Record | None:
         progress = {} if consistency is Consistency.STRONG else await self._usable_progress()
         cells = await self._reader.cells()
         indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
-        if len(indexed) == len(cells) and (record := await self._find_in_index(uuid)) is not None:
+        if len(indexed) == len(cells) and (record := await self._find_in_index(uuid, may_see)) is not None:
             return record
         mapping = await ask_fleet(partial(self._find_mapping, uuid), self._settings.cell_timeout_s)
-        if mapping is None:
+        if mapping is None or not may_see(mapping.project_id, mapping.user_id):
             # The mapping may have been purged with the instance, while the index still knows the deleted row.
-            return await self._find_in_index(uuid)
-        if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid)) is not None:
+            return await self._find_in_index(uuid, may_see)
+        if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid, may_see)) is not None:
             return record
         try:
             row = await self._reader.find(mapping.cell_uuid, uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             down[mapping.cell_uuid] = error
-            if (record := await self._find_in_index(uuid)) is not None:
+            if (record := await self._find_in_index(uuid, may_see)) is not None:
                 return record
             raise CellDownError(mapping.cell_uuid) from error
-        return await self._find_in_index(uuid) if row is None else row.record
+        return await self._find_in_index(uuid, may_see) if row is None else row.record
 
     async def _usable_progress(self) -> ProgressByCell:
         try:
@@ -308,14 +312,15 @@ class InstanceLister:
             self.index_failed(error)
             return {}
 
-    async def _find_in_index(self, uuid: str) -> Record | None:
+    async def _find_in_index(self, uuid: str, may_see: MaySee) -> Record | None:
         if self._index is None or self.safe_connect.is_tripped:
             return None
         try:
-            return await self._index.find(uuid)
+            record = await self._index.find(uuid)
         except IndexerError as error:
             self.index_failed(error)
             return None
+        return record if record is not None and may_see(record["project_id"], record["user_id"]) else None
 
     async def _probe(self) -> None:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""

@@ -16,6 +16,11 @@ from tests.support.real_servers import own_prefix
 WAYS = ("sqlite index", pytest.param("elasticsearch index", marks=pytest.mark.elasticsearch), "cells")
 
 
+def words(text: str) -> list[str]:
+    """The names in a table of them."""
+    return text.split()
+
+
 @dataclass(frozen=True)
 class Asked:
     """An API and how its lists are answered. summary: what Fleetlight-Route says of it to members."""

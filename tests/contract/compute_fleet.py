@@ -243,6 +243,7 @@ class ComputeFleet:
         max_limit: int = 1000,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
+        skips_down_cells: bool = True,
         identity: Identity | None = None,
         indexer: Probes | None = None,
     ) -> Api:
@@ -252,7 +253,11 @@ class ComputeFleet:
             fleet=self.fleet,
             native=self.native,
             searcher=self.searcher,
-            api=ApiSettings(max_limit=max_limit, compute_link_prefix=compute_link_prefix),
+            api=ApiSettings(
+                max_limit=max_limit,
+                compute_link_prefix=compute_link_prefix,
+                list_records_by_skipping_down_cells=skips_down_cells,
+            ),
             search=SearchSettings(
                 enabled=enabled,
                 staleness_limit_s=staleness_limit_s,

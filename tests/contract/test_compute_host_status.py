@@ -1,6 +1,7 @@
 """`host_status` shows administrators what the service of a server's host is like (contracts/nova-servers, 7.3)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,3 +48,33 @@ def test_nobody_else_sees_it_and_nobody_before_2_16(api: Api) -> None:
     for headers in ([microversion("2.16"), MEMBER], [microversion("2.15")]):
         for server in api.get("/v2.1/servers/detail", *headers).json()["servers"]:
             assert "host_status" not in server
+
+
+def test_change_of_a_service_shows_at_once(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.native.nodes(fleet.cells["north"]).add_hosts([NewHost("h", Capacity(1, 1, 1))])
+        uuid = fleet.create("north", host="h")
+        api = fleet.api()
+
+        def status(method: str, path: str, version: str = "2.104", **content: Any) -> Any:
+            response = api.request(method, f"/v2.1/{path}", microversion(version), **content)
+            assert response.status_code in {200, 202}, response.text
+            server = response.json().get("server") or response.json()["servers"][0]
+            return server.get("host_status")
+
+        renamed = {"server": {"name": "new"}}
+        service = api.get("/v2.1/os-services", microversion("2.53")).json()["services"][0]["id"]
+        changes: dict[str, dict[str, Any]] = {
+            "MAINTENANCE": {"status": "disabled"},
+            "DOWN": {"forced_down": True},
+            "UP": {"forced_down": False, "status": "enabled"},
+        }
+        for expected, change in changes.items():
+            changed = api.request("PUT", f"/v2.1/os-services/{service}", microversion("2.53"), json=change)
+            assert changed.status_code == 200, changed.text
+            assert status("GET", "servers/detail") == status("GET", f"servers/{uuid}") == expected
+            assert status("PUT", f"servers/{uuid}", json=renamed) == expected
+        assert status("PUT", f"servers/{uuid}", "2.74", json=renamed) is None
+        assert status("POST", f"servers/{uuid}/action", "2.75", json={"rebuild": {"imageRef": uuid}}) == "UP"
+        member = api.request("PUT", f"/v2.1/servers/{uuid}", MEMBER | microversion("2.75"), json=renamed)
+        assert "host_status" not in member.json()["server"]

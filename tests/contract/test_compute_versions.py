@@ -35,6 +35,14 @@ def api(fleet: ComputeFleet) -> Api:
         ({STANDARD: "identity 3.1", LEGACY: "2.4"}, "2.4"),
         ({STANDARD: "compute 2.5", LEGACY: "2.4"}, "2.5"),
         ({LEGACY: "2.4, latest"}, "2.104"),
+        ({STANDARD: "compute\t2.53"}, "2.53"),
+        ({STANDARD: "COMPUTE 2.53,"}, "2.53"),
+        ({STANDARD: "compute 2.5, compute", LEGACY: "2.4"}, "2.5"),
+        ({STANDARD: "compute", LEGACY: "2.4"}, "2.4"),
+        ({STANDARD: "nova 2.5"}, "2.1"),
+        ({STANDARD: "2.5"}, "2.1"),
+        ({STANDARD: ""}, "2.1"),
+        ({LEGACY: "nonsense, 2.5"}, "2.5"),
     ],
 )
 def test_microversion_that_is_asked_for_is_given(api: Api, headers: dict[str, str], version: str) -> None:
@@ -55,7 +63,7 @@ def test_microversion_that_there_is_not_gives_406_and_is_echoed(api: Api, versio
     assert response.headers[LEGACY] == version
 
 
-@pytest.mark.parametrize("version", ["2", "2.01", "v2.1", "Latest", "2.1.1", "02.1", "2." + "9" * 5000])
+@pytest.mark.parametrize("version", ["2", "2.01", "v2.1", "Latest", "2.1.1", "02.1", "2." + "9" * 5000, "", "2.5,"])
 def test_malformed_microversion_gives_400_without_version_headers(api: Api, version: str) -> None:
     response = api.get("/v2.1/servers", {LEGACY: version})
     assert response.status_code == 400

@@ -52,7 +52,11 @@ SERVERS: dict[str, dict[str, Any]] = {
         "ip_addresses": addresses("10.0.0.15", "fd00::15"),
     },
     "Beta": {"tags": ["a"], "updated_at": 20 * SECOND, "ip_addresses": addresses("10.0.1.5")},
-    "gamma.x": {"task_state": "rebooting", "tags": ["a b", "c"], "ip_addresses": addresses("10.9.9.9", kind="floating")},
+    "gamma.x": {
+        "task_state": "rebooting",
+        "tags": ["a b", "c"],
+        "ip_addresses": addresses("10.9.9.9", kind="floating"),
+    },
     "délta": {"vm_state": "stopped", "updated_at": 30 * SECOND},
     "soft": {"vm_state": "soft-delete", "updated_at": 15 * SECOND},
     "stateless": {"vm_state": None, "power_state": None},

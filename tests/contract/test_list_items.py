@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cells.nodes import Capacity, NewHost
-from tests.contract.answering import WAYS, Asked, asked_by
+from tests.contract.answering import WAYS, Asked, asked_by, words
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 
 LATEST = microversion("2.104")
@@ -18,10 +18,12 @@ GROUP = "f3d86fe6-4246-4be8-b87c-eb894626c741"
 # Section 7.3: each key with the first microversion that shows it to administrators and to others.
 KEYS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
-        "id name status tenant_id user_id created updated hostId links metadata accessIPv4 accessIPv6 addresses image"
-        " flavor key_name config_drive OS-DCF:diskConfig OS-EXT-AZ:availability_zone OS-EXT-STS:task_state"
-        " OS-EXT-STS:vm_state OS-EXT-STS:power_state OS-SRV-USG:launched_at OS-SRV-USG:terminated_at"
-        " os-extended-volumes:volumes_attached security_groups".split(),
+        words(
+            "id name status tenant_id user_id created updated hostId links metadata accessIPv4 accessIPv6 addresses"
+            " image flavor key_name config_drive OS-DCF:diskConfig OS-EXT-AZ:availability_zone OS-EXT-STS:task_state"
+            " OS-EXT-STS:vm_state OS-EXT-STS:power_state OS-SRV-USG:launched_at OS-SRV-USG:terminated_at"
+            " os-extended-volumes:volumes_attached security_groups"
+        ),
         (EVERYBODY, EVERYBODY),
     ),
     **dict.fromkeys(
@@ -30,7 +32,7 @@ KEYS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
         (
             f"OS-EXT-SRV-ATTR:{name}"
-            for name in "kernel_id ramdisk_id launch_index reservation_id root_device_name user_data".split()
+            for name in words("kernel_id ramdisk_id launch_index reservation_id root_device_name user_data")
         ),
         (3, ADMINS),
     ),
@@ -131,7 +133,9 @@ def shown(asked: Asked, name: str | None, minor: int = 104, headers: dict[str, s
 def test_item_has_exactly_the_keys_of_its_microversion(asked: Asked, role: str) -> None:
     headers = {"X-Roles": role}
     column = 0 if role == "admin" else 1
-    boundaries = {since + step for keys in (KEYS, ALONE) for pair in keys.values() for since in pair for step in (-1, 0)}
+    boundaries = {
+        since + step for keys in (KEYS, ALONE) for pair in keys.values() for since in pair for step in (-1, 0)
+    }
     for minor in sorted({*boundaries, 46, 47, 69, 97, 98, 102, 104} & set(range(1, 105))):
         expected = {key for key, since in (KEYS | WITH_PROGRESS).items() if since[column] <= minor}
         assert set(listed(asked, "full", minor, headers)) == expected, f"list at 2.{minor}"

@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
-from tests.contract.answering import WAYS, Asked, asked_by
-from tests.contract.compute_fleet import CELLS, MEMBER, ComputeFleet, microversion
+from tests.contract.answering import WAYS, Asked, asked_by, words
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, microversion
 
 LATEST = microversion("2.104")
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -45,11 +45,11 @@ ALWAYS = {
     "vm_state": ("active", "stopped"),
 }
 LOCKED = {"locked": (False, True)}
-IGNORED = (
+IGNORED = words(
     "architecture cell_name cleaned default_ephemeral_device default_swap_device deleted deleted_at disable_terminate"
     " ephemeral_gb ephemeral_key_uuid id key_data launched_on memory_mb os_type reservation_id root_gb"
     " shutdown_terminate user_data vcpus vm_mode"
-).split()
+)
 NEVER = ["name", "status", "created", "updated", "flavor", "image", "tenant_id", "", "HOST", "host ", "uuid,host", "é"]
 # They have a value in every row; the first server has that of the second one.
 NOT_NULL = {"auto_disk_config", "locked", "project_id"}
@@ -59,9 +59,7 @@ def fill(fleet: ComputeFleet) -> None:
     """Three servers for each key: lowest, middle, highest, so that each key alone orders them."""
     columns: dict[str, tuple[Any, Any]] = {**ALWAYS, **LOCKED}
     for place, cell in enumerate(("south", "east", "north")):
-        values = {
-            key: pair[max(place - 1, 0)] if place or key in NOT_NULL else None for key, pair in columns.items()
-        }
+        values = {key: pair[max(place - 1, 0)] if place or key in NOT_NULL else None for key, pair in columns.items()}
         created_at = (4 + place) * SECOND
         fleet.create(cell, **{**values, "reservation_id": f"place-{place}", "created_at": created_at})
 
@@ -228,9 +226,7 @@ def test_page_is_never_larger_than_asked_for_and_links_on_exactly_when_full(aske
     assert set(asked.get("/v2.1/servers?limit=0").json()) == {"servers"}
 
 
-def test_largest_page_is_max_limit_and_so_is_the_page_of_no_limit(
-    request: pytest.FixtureRequest, asked: Asked
-) -> None:
+def test_largest_page_is_max_limit_and_so_is_the_page_of_no_limit(request: pytest.FixtureRequest, asked: Asked) -> None:
     api = asked.fleet.api(max_limit=2)
     for query in ("", "limit=3", "limit=2", "limit=99999999999999999999"):
         page = api.get(f"/v2.1/servers?all_tenants=1&{query}").json()
@@ -250,3 +246,16 @@ def test_marker_need_not_match_the_filters(asked: Asked) -> None:
     newest, *others = [server["id"] for server in asked.page("all_tenants=1", LATEST)]
     found = asked.page(f"all_tenants=1&marker={newest}&reservation_id=place-[01]", LATEST)
     assert [server["id"] for server in found] == others
+
+
+def test_marker_of_another_project_is_for_others_than_administrators_no_marker_at_all(asked: Asked) -> None:
+    """A page behind it would tell where it sorts, and so, with enough pages, what it is called."""
+    theirs = next(server for server in asked.page("all_tenants=1", LATEST) if server["tenant_id"] == "other")["id"]
+    for query in ("", "&sort_key=display_name", "&changes-since=1970", "&limit=0"):
+        for path in ("servers", "servers/detail"):
+            known, unknown = (
+                asked.get(f"/v2.1/{path}?marker={uuid}{query}", LATEST, MEMBER) for uuid in (theirs, UNKNOWN)
+            )
+            assert known.status_code == unknown.status_code == 400
+            assert known.text.replace(theirs, UNKNOWN) == unknown.text
+            assert asked.get(f"/v2.1/{path}?marker={theirs}{query}", LATEST).status_code == 200

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.contract.answering import words
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -12,17 +13,17 @@ NEVER = 1000
 FIRST, LAST = 1, 104
 
 # Section 3.1. The microversion is 2.1 unless the name came later.
-TEXTS = (
+TEXTS = words(
     "user_id project_id tenant_id launch_index image image_ref vm_state task_state host uuid soft_deleted deleted"
-).split()
-PATTERNS = (
+)
+PATTERNS = words(
     "kernel_id ramdisk_id hostname key_name power_state node flavor reservation_id launched_at terminated_at"
     " availability_zone name display_name description display_description locked_by root_device_name config_drive"
     " access_ip_v4 access_ip_v6 auto_disk_config progress ip ip6 created_at"
-).split()
-TAG_PATTERNS = "tags tags-any not-tags not-tags-any".split()
-JOINED = "block_device_mapping services metadata system_metadata info_cache security_groups pci_devices".split()
-UNKNOWN_NAMES = "foo page_size offset hidden metadata:a updated_at id fixed_ip cell instance_uuid é".split()
+)
+TAG_PATTERNS = words("tags tags-any not-tags not-tags-any")
+JOINED = words("block_device_mapping services metadata system_metadata info_cache security_groups pci_devices")
+UNKNOWN_NAMES = words("foo page_size offset hidden metadata:a updated_at id fixed_ip cell instance_uuid é")
 
 # Section 3.2: each filter with a value that finds none of the servers, the microversion that brought it, and the one
 # that gave it to everybody.
@@ -171,9 +172,7 @@ def test_strict_truths(api: Api, name: str) -> None:
 
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
 @pytest.mark.parametrize("name", UNKNOWN_NAMES)
-def test_unknown_name_is_ignored_until_2_74_and_refused_from_2_75(
-    api: Api, name: str, headers: dict[str, str]
-) -> None:
+def test_unknown_name_is_ignored_until_2_74_and_refused_from_2_75(api: Api, name: str, headers: dict[str, str]) -> None:
     for value in ("", "1", "["):
         for minor in (1, 74):
             assert status(api, f"{quote(name)}={quote(value)}", minor, headers) == 200

@@ -13,7 +13,7 @@ RESIZES = ("resize_prep", "resize_migrating", "resize_migrated", "resize_finish"
 REBUILDS = ("rebuilding", "rebuild_block_device_mapping", "rebuild_spawning")
 
 # Section 8.1: the status of each state without a task, and those of tasks that show.
-STATUSES = {
+STATUSES: dict[tuple[str | None, str | None], str] = {
     ("active", None): "ACTIVE",
     ("building", None): "BUILD",
     ("stopped", None): "SHUTOFF",

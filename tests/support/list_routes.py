@@ -114,7 +114,9 @@ class ListedFleet:
 
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:
         """The request for the page that follows `listed`, found through its marker."""
-        position = self._runner.run(self.lister.position_of(listed.uuids[-1], request.order, consistency))
+        position = self._runner.run(
+            self.lister.position_of(listed.uuids[-1], request.order, consistency, may_see=lambda _project, _user: True)
+        )
         return replace(request, after=position)
 
     def close(self) -> None:
