@@ -52,7 +52,8 @@ class HostStatusCache:
         age_s = time.monotonic() - self._read_at
         if age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
             self._reading = asyncio.create_task(self._read())
-        if self._reading is not None and (self._statuses is None or age_s > _OLD_AFTER_TIMEOUTS * self._access.timeout_s):
+        is_old = age_s > _OLD_AFTER_TIMEOUTS * self._access.timeout_s
+        if self._reading is not None and (self._statuses is None or is_old):
             return await asyncio.shield(self._reading)
         return self._statuses or {}
 
