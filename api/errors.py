@@ -7,6 +7,7 @@ ApiError
 │   ├── MarkerNotFoundError       no instance has the uuid of the marker
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             nobody, or nobody known, is calling
+├── TooManyLoginsError            one name was logged in with too often with a wrong password
 ├── ForbiddenError                the caller may not do this
 ├── NotFoundError                 there is no such thing, or none that the caller may see
 │   ├── NotInMicroversionError    the method exists, in another microversion
@@ -94,6 +95,18 @@ class UnauthorizedError(ApiError):
     def __init__(self, reason: str, challenge: str = 'Keystone uri="{root}/identity"') -> None:
         super().__init__(reason)
         self.challenge = challenge
+
+
+class TooManyLoginsError(ApiError):
+    """One name was logged in with too often with a wrong password; in `retry_after_s` seconds it may be tried again."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"Too many failed logins. Try again in {retry_after_s} seconds.")
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Retry-After": str(self.retry_after_s)}
 
 
 class ForbiddenError(ApiError):
@@ -230,6 +243,7 @@ STATUS: dict[type[Exception], int] = {
     GoneError: 410,
     BodyTooLargeError: 413,
     UnsupportedMediaTypeError: 415,
+    TooManyLoginsError: 429,
     CellDownError: 500,
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,

@@ -1,9 +1,11 @@
 """Error bodies of the compute API (contracts/nova-servers, section 10)."""
 
+from collections.abc import Mapping
+
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, status_of
+from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TooManyLoginsError, status_of
 
 
 def fault_of(error: Exception) -> Response:
@@ -17,13 +19,13 @@ def fault_of(error: Exception) -> Response:
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if status >= 500 and not isinstance(error, ApiError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
-    return fault(status, message)
+    return fault(status, message, error.headers if isinstance(error, TooManyLoginsError) else None)
 
 
-def fault(status: int, message: str) -> Response:
+def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     key = FAULT_KEYS.get(status, OTHER_FAULT_KEY)
     body = msgspec.json.encode({key: {"code": status, "message": message}})
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, headers, media_type="application/json")
 
 
 def no_such_route() -> Response:

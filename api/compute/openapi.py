@@ -19,8 +19,8 @@ _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _COMPONENTS = "#/components/schemas/{model}"
 # What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
-# media type other than JSON, and what nobody expected.
-_ALWAYS = (400, 401, 406, 415, 500)
+# media type other than JSON, too many wrong passwords (of the strategy `basic`), and what nobody expected.
+_ALWAYS = (400, 401, 406, 415, 429, 500)
 _TOO_LARGE = 413
 
 

@@ -19,6 +19,7 @@ import structlog
 
 from api.errors import DirectoryUnavailableError, UnauthorizedError
 from api.identity.caller import ROLES, Caller
+from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks, is_known_hash
 
 _log = structlog.get_logger(__name__)
@@ -52,6 +53,7 @@ class BasicIdentity:
         self._path = path
         self._key = secrets.token_bytes(32)
         self._passwords = PasswordChecks()
+        self._limit = LoginLimit()
         self._known: _Users | None = None
 
     async def authenticate(self, headers: Mapping[str, str]) -> Caller:
@@ -61,10 +63,11 @@ class BasicIdentity:
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         if user is not None and digest in users.right:
             return user.caller
-        is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
-        if user is None or not is_right:
-            _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)
-            raise UnauthorizedError("wrong user or password", _CHALLENGE)
+        async with self._limit.attempt(name):
+            is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
+            if user is None or not is_right:
+                _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)
+                raise UnauthorizedError("wrong user or password", _CHALLENGE)
         if len(users.right) < _MAX_REMEMBERED:
             users.right.add(digest)
         return user.caller

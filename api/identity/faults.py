@@ -1,25 +1,24 @@
 """Error bodies in Keystone's form (contracts/nova-rest, 5.5); the compute API answers 401 in it too."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import msgspec
 from starlette.responses import Response
 
-from api.errors import ApiError, UnauthorizedError, status_of
+from api.errors import ApiError, TooManyLoginsError, UnauthorizedError, status_of
 
 _UNAUTHORIZED = "The request you have made requires authentication."
 
 
-def identity_fault(status: int, message: str, challenge: str | None = None) -> Response:
-    """challenge: the value of WWW-Authenticate, which every 401 has."""
+def identity_fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     error = {"code": status, "message": message, "title": HTTPStatus(status).phrase}
-    headers = {} if challenge is None else {"WWW-Authenticate": challenge}
     return Response(msgspec.json.encode({"error": error}), status, headers, media_type="application/json")
 
 
 def unauthorized(error: UnauthorizedError, root: str) -> Response:
     """One answer for everybody who is not let in, whatever the reason. root: address of the application."""
-    return identity_fault(401, _UNAUTHORIZED, error.challenge.replace("{root}", root))
+    return identity_fault(401, _UNAUTHORIZED, {"WWW-Authenticate": error.challenge.replace("{root}", root)})
 
 
 def identity_fault_of(error: Exception, root: str) -> Response:
@@ -27,6 +26,8 @@ def identity_fault_of(error: Exception, root: str) -> Response:
     status = status_of(error) or 500
     if isinstance(error, UnauthorizedError):
         return unauthorized(error, root)
+    if isinstance(error, TooManyLoginsError):
+        return identity_fault(status, str(error), error.headers)
     if isinstance(error, ApiError):
         return identity_fault(status, str(error))
     return identity_fault(500, "What happened is in the log under the request id.")

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.identity.basic import BasicIdentity
+from api.identity.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.support.identity import weak_hash
 
@@ -48,6 +49,17 @@ def test_users_are_let_in_with_their_project_and_roles(api: Api) -> None:
     assert [server["name"] for server in get(api, "bob", "bob: his").json()["servers"]] == ["mine"]
     assert get(api, "bob", "bob: his", SERVERS + "?all_tenants=1").status_code == 403
     assert len(get(api, "ada", "ada's", SERVERS + "?all_tenants=1").json()["servers"]) == 2
+
+
+def test_after_ten_wrong_passwords_a_name_has_to_wait(api: Api) -> None:
+    """Whoever is known to this process goes on meanwhile, and so do the others."""
+    assert get(api, "ada", "ada's").status_code == 200
+    answers = [get(api, name, "guess") for name in ["ada"] * 12 + ["nobody"] * 12]
+    assert [answer.status_code for answer in answers] == ([401] * MOST_FAILURES + [429] * 2) * 2
+    assert 0 < int(answers[-1].headers["Retry-After"]) <= WINDOW_S
+    assert answers[-1].json()["overLimit"]["code"] == 429
+    assert get(api, "ada", "ada's").status_code == 200
+    assert get(api, "bob", "bob: his").status_code == 200
 
 
 @pytest.mark.parametrize(

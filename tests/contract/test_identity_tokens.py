@@ -304,3 +304,15 @@ def test_unknown_addresses_get_404_in_the_form_of_the_service(site: Site) -> Non
         response = site.api.request(method, path)
         assert response.status_code == 404
         assert response.json()["error"]["title"] == "Not Found"
+
+
+def test_after_ten_wrong_passwords_a_name_has_to_wait(site: Site, time: Time) -> None:
+    """A token that is there already goes on."""
+    token = site.log_in("mia")
+    answers = [site.post_login(password_login("mia", "guess", project_scope())) for _ in range(11)]
+    assert [answer.status_code for answer in answers] == [401] * 10 + [429]
+    assert (answers[-1].headers["Retry-After"], answers[-1].json()["error"]["code"]) == ("60", 429)
+    assert site.post_login(password_login("mia", scope=project_scope())).status_code == 429
+    assert site.get("/v2.1/servers", token).status_code == 200
+    time.now += 60_000_000
+    assert site.post_login(password_login("mia", scope=project_scope())).status_code == 201

@@ -7,6 +7,7 @@ import structlog
 
 from api.errors import BadRequestError, UnauthorizedError
 from api.identity.caller import Caller, with_implied
+from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Credential, Directory, Project, User
 from api.identity.tokens.requests import (
@@ -35,17 +36,20 @@ class Logins:
         self._lifetime_s = lifetime_s
         self._clock = clock
         self._passwords = PasswordChecks()
+        self._limit = LoginLimit(clock)
 
     async def log_in(self, directory: Directory, asked: Authentication) -> Token:
-        """Raises UnauthorizedError, BadRequestError."""
+        """Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
         login = asked.identity
         match login.methods[0]:
             case "password" if login.password is not None:
-                return await self._with_password(directory, login.password, asked.scope)
+                async with self._limit.attempt(_name_of(login.password.user)):
+                    return await self._with_password(directory, login.password, asked.scope)
             case "token" if login.token is not None:
                 return self._with_token(directory, login.token, asked.scope)
             case "application_credential" if login.application_credential is not None:
-                return await self._with_credential(directory, login.application_credential, asked.scope)
+                async with self._limit.attempt(_name_of(login.application_credential)):
+                    return await self._with_credential(directory, login.application_credential, asked.scope)
             case "password" | "token" | "application_credential" as method:
                 raise BadRequestError(f"Expecting to find auth.identity.{method}.")
             case _:
@@ -165,6 +169,14 @@ def roles_of(directory: Directory, token: Token) -> frozenset[str]:
         return roles
     credential = directory.credentials.get(token.credential_id)
     return frozenset() if credential is None else roles & with_implied(frozenset(credential.roles))
+
+
+def _name_of(reference: UserReference | CredentialMethod) -> str:
+    """What wrong logins are counted by. A user has a name and an id, and a name of a credential is one of its user."""
+    name = f"{type(reference).__name__} {reference.id or reference.name}"
+    if isinstance(reference, CredentialMethod) and reference.user is not None:
+        return f"{name} of {reference.user.id or reference.user.name}"
+    return name
 
 
 def _user(directory: Directory, reference: UserReference) -> User | None:
