@@ -20,6 +20,7 @@ from api.compute.routes import METHODS, RouteTable
 from api.compute.servers import ServerHandlers
 from api.compute.token_watch import TokenWatch
 from api.compute.versions import VersionDocuments
+from api.explain import Explainer
 from api.health import HealthEndpoints
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
@@ -125,6 +126,7 @@ def _add_compute_routes(
     app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
+    app.add_route("/fleetlight/explain", door.endpoint(Explainer(servers, lister).explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

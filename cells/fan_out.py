@@ -6,15 +6,15 @@ Adapters block, so each cell has a few threads of its own, and one that hangs is
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from cells.errors import FleetUnreachableError, UnknownCellError
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.guarded_cell import GuardedCell
-from cells.model import NOBODY, Cell, CellAdapter, InstanceRow
+from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow
 from query.page import PageRequest
 
 T = TypeVar("T")
@@ -77,6 +77,17 @@ class CellPool:
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         """One instance of one cell (see CellAdapter.find); raises as `read_page` does."""
         return await self._ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
+
+    async def describe(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Mapping[str, Any] | None:
+        """The statement that a page of one cell takes, as its adapter compiles it; None where that cannot be told."""
+
+        def describe(adapter: CellAdapter) -> Mapping[str, Any] | None:
+            return adapter.describe(request) if isinstance(adapter, DescribingAdapter) else None
+
+        try:
+            return await self._ask(cell_uuid, describe, timeout_s)
+        except (CellUnreachableError, UnknownCellError):
+            return None
 
     def hanging(self) -> frozenset[str]:
         """The uuids of cells that are treated as down, without being asked, until a probe was answered."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from cells.digests import RangeDigest
 from cells.lineage import Lineage
@@ -109,6 +109,15 @@ class CellAdapter(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DescribingAdapter(Protocol):
+    """A cell that can tell how it would be asked."""
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        """The first statement of a page, compiled (`sql`, `values`), and whether rows are filtered afterwards too."""
+        ...
 
 
 class ChangelogAdapter(CellAdapter, Protocol):

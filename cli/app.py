@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
 from cells.errors import CellError
-from cli import accounts, cell, database, host, identity, index, notifications, processes, up
+from cli import accounts, cell, database, explain, host, identity, index, notifications, processes, up
 from cli.errors import CommandError, ConfigurationError
 from cli.options import examples
 from cli.output import print_error
@@ -69,6 +69,7 @@ app = typer.Typer(
 )
 up.register(app)
 processes.register(app)
+explain.register(app)
 app.add_typer(index.app, name="index")
 app.add_typer(notifications.app, name="notifications")
 app.add_typer(cell.app, name="cell")

@@ -3,8 +3,10 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import uvloop
@@ -22,6 +24,9 @@ from cli.errors import CommandError
 from cli.settings import Settings
 from indexer.backends import open_searcher
 from indexer.liveness import Probes
+
+if TYPE_CHECKING:
+    from api.app import ApiParts
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +75,7 @@ async def _serve(
     indexer: Probes | None,
 ) -> None:
     # Only here, for every command imports this module, and those that serve nothing would start a quarter later.
-    from api.app import ApiParts, create_app  # noqa: PLC0415
+    from api.app import create_app  # noqa: PLC0415
     from api.server import serve  # noqa: PLC0415
 
     loop = asyncio.get_running_loop()
@@ -81,6 +86,22 @@ async def _serve(
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)
 
+    async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
+        await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    fleet: Fleet,
+    identity: Identity,
+    *,
+    other_metrics: Sequence[CollectorRegistry] = (),
+    indexer: Probes | None = None,
+) -> "AsyncIterator[ApiParts]":
+    """What the application is made of, as the settings say; closed at the end."""
+    from api.app import ApiParts  # noqa: PLC0415
+
     pool = CellPool(
         fleet.cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
@@ -89,19 +110,18 @@ async def _serve(
     )
     native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
     searcher = open_searcher(settings.index) if settings.search.enabled else None
-    parts = ApiParts(
-        cells=pool,
-        fleet=fleet,
-        native=native,
-        identity=identity,
-        searcher=searcher,
-        api=settings.api,
-        search=settings.search,
-        other_metrics=other_metrics,
-        indexer=indexer,
-    )
     try:
-        await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
+        yield ApiParts(
+            cells=pool,
+            fleet=fleet,
+            native=native,
+            identity=identity,
+            searcher=searcher,
+            api=settings.api,
+            search=settings.search,
+            other_metrics=other_metrics,
+            indexer=indexer,
+        )
     finally:
         await pool.close()
         native.close()

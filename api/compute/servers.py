@@ -24,6 +24,7 @@ from api.compute.token_watch import TokenWatch
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Page, Route
+from api.listing.explanation import Observer
 from api.listing.list_instances import CellFailure, InstanceLister
 from api.listing.sources import CellReader, ask_fleet
 from api.metrics import ApiMetrics
@@ -71,6 +72,15 @@ class _Listing:
     action: str
     path: str
     minimal_item: Callable[[InstanceMapping, Links], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The page of a list. query: what counts of the request's. limit: how many rows it may have."""
+
+    page: Page
+    query: QueryString
+    limit: int
 
 
 class ServerHandlers:
@@ -156,12 +166,15 @@ class ServerHandlers:
         item = down_cells.shown_item(mapping, request.links, known, groups)
         return _server_response(request, item, cell, Route.SKIPPED)
 
-    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+    async def _listed(
+        self, request: ComputeRequest, template: ItemTemplate, action: str, observer: Observer | None = None
+    ) -> _Listed:
+        """The page that the request asks for. action: the name of the list in policies."""
         caller, minor = request.caller, request.minor
         query = accept(request.query, minor, is_admin=caller.is_admin)
-        request.authorize(f"os_compute_api:servers:{listing.action}")
+        request.authorize(f"os_compute_api:servers:{action}")
         order = build_order(query, minor, is_admin=caller.is_admin)
-        wanted = build_filter(query, minor, caller, action=listing.action)
+        wanted = build_filter(query, minor, caller, action=action)
         limit = self._limit(query)
         consistency, tokens = wanted_consistency(request.http.headers)
         cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
@@ -178,11 +191,27 @@ class ServerHandlers:
             )
         page = Page((), None, ())
         if limit:
-            wanted_page = PageRequest(wanted, order, limit, after)
             page = await self._lister.list_page(
-                wanted_page, template, consistency, down=down, cell_timeout_s=cell_timeout_s, ask_live=ask_live
+                PageRequest(wanted, order, limit, after),
+                template,
+                consistency,
+                down=down,
+                cell_timeout_s=cell_timeout_s,
+                ask_live=ask_live,
+                observer=observer,
             )
             self._metrics.count_list(page, time.perf_counter() - started)
+        return _Listed(page, query, limit)
+
+    async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
+        """The page of a list, of which `observer` is told how it comes about."""
+        template = _full_template(request, None)
+        return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
+
+    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+        caller, minor = request.caller, request.minor
+        listed = await self._listed(request, template, listing.action)
+        page, query, limit = listed.page, listed.query, listed.limit
         items, last_uuid = page.items, page.last_uuid
         if page.skipped_cells:
             if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):

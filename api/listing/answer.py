@@ -29,6 +29,7 @@ class CellAnswer:
     """What one cell contributed.
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
+    failure: what kept the cell from answering itself, when it was asked; may name servers, so it is not for everybody.
     is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
         more than `search.staleness_limit_s`.
     """
@@ -38,6 +39,7 @@ class CellAnswer:
     is_complete: bool
     watermark: int | None = None
     age_s: float | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import structlog
 
 from api.errors import CellDownError, MarkerNotFoundError
 from api.listing.answer import CellAnswer, Consistency, Page, Route
+from api.listing.explanation import DescribesPages, DescribesSearches, Observer, Query, Reasons
 from api.listing.merge_sort import Row, Source, merge_sorted
 from api.listing.patient_index import IndexSlowError, PatientIndex
 from api.listing.progress import ProgressCache
@@ -80,12 +81,14 @@ class InstanceLister:
         down: Mapping[str, CellFailure] = MappingProxyType({}),
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
+        observer: Observer | None = None,
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
 
         down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         ask_live: uuids of cells that are asked themselves, however fresh the index is.
+        observer: told how the page comes about.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
@@ -99,6 +102,7 @@ class InstanceLister:
             down=dict(down),
             cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
             ask_live=ask_live,
+            observer=observer,
         )
         if consistency is not Consistency.STRONG:
             try:
@@ -106,8 +110,12 @@ class InstanceLister:
                     return await collect(progress=progress)
             except IndexerError as error:
                 self.index_failed(error)
+                if observer is not None:
+                    observer.give_up(f"the index failed: {error}")
             except NotExpressibleError as error:
                 _log.debug("index_cannot_express", what=error.what)
+                if observer is not None:
+                    observer.give_up(f"the index cannot express {error.what}")
         return await collect(progress={})
 
     async def position_of(
@@ -200,6 +208,7 @@ class InstanceLister:
         down: dict[str, CellFailure],
         cell_timeout_s: float,
         ask_live: Collection[str],
+        observer: Observer | None,
     ) -> Page:
         """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
@@ -232,9 +241,17 @@ class InstanceLister:
         for uuid, error in down.items():
             if uuid in live:
                 live[uuid].fail(error)
-        sources: list[Source] = list(live.values())
+        by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed and self._index is not None:
-            sources.append(index_source(self._index, request, indexed, template))
+            by_cell.append((None, index_source(self._index, request, indexed, template)))
+        sources = [source for _, source in by_cell]
+        if observer is not None:
+            why = Reasons(consistency, self._settings.staleness_limit_s, self._why_no_index(), ask_live, too_short)
+            sources = observer.begin(
+                request,
+                {cell.uuid: why.of(progress.get(cell.uuid), self._behind_s(progress.get(cell.uuid))) for cell in cells},
+                by_cell,
+            )
         rows: list[Row] = []
         try:
             async with aclosing(merge_sorted(sources, request.order)) as runs:
@@ -262,8 +279,30 @@ class InstanceLister:
 
         A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
         """
-        behind_s = (self._clock() - progress.fresh_as_of) / 1e6
-        return abs(behind_s) <= self._settings.staleness_limit_s
+        return abs(self._behind_s(progress)) <= self._settings.staleness_limit_s
+
+    def _behind_s(self, progress: CellProgress | None) -> float:
+        return 0.0 if progress is None else (self._clock() - progress.fresh_as_of) / 1e6
+
+    def _why_no_index(self) -> str | None:
+        if self._index is None:
+            return "lists do not use the index (search.enabled)"
+        if self.safe_connect.is_tripped:
+            return f"the index failed and is not asked any more: {self.safe_connect.reason}"
+        return None
+
+    async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
+        """The compiled query of one source; None when it cannot tell. cell_uuid: None for the index of `indexed`."""
+        if cell_uuid is not None:
+            if not isinstance(self._reader, DescribesPages):
+                return None
+            return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
+        if not isinstance(self._searcher, DescribesSearches):
+            return None
+        try:
+            return self._searcher.describe(request, indexed)
+        except NotExpressibleError:
+            return None
 
     def _stand_in(self, cell: Cell, template: ItemTemplate) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
@@ -274,13 +313,14 @@ class InstanceLister:
     def _answer_of(self, cell: Cell, source: CellSource | None, progress: CellProgress | None) -> CellAnswer:
         if source is not None and source.failure is None:
             return CellAnswer(cell, Route.LIVE, is_complete=True)
+        failure = None if source is None else str(source.failure)
         if progress is None or (source is not None and not source.has_stand_in):
-            return CellAnswer(cell, Route.SKIPPED, is_complete=False)
+            return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
         age_s = self.age_s(progress)
         if source is None:
             is_complete = progress.is_complete and self._is_fresh(progress)
             return CellAnswer(cell, Route.INDEX, is_complete, progress.watermark, age_s)
-        return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s)
+        return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s, failure)
 
     async def _find(
         self, uuid: str, consistency: Consistency, may_see: MaySee, down: dict[str, CellFailure], timeout_s: float

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
 from cells.database import create_database_engine, translated_failures
 from cells.digests import RangeDigest, select_digests, to_digests, within
@@ -61,6 +61,13 @@ class NativeAdapter:
                 if len(found) >= request.limit or len(rows) < batch.limit:
                     return found[: request.limit]
                 batch = replace(batch, after=request.order.values(rows[-1].record))
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
+        compiled = self._statement(replace(request, filter=expressible)).compile(
+            self._engine, compile_kwargs={"render_postcompile": True}
+        )
+        return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
 
     def find(self, uuid: str) -> InstanceRow | None:
         with self._reading() as connection:
@@ -131,6 +138,10 @@ class NativeAdapter:
         return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
     def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        # All at once: asking the driver for one row after the other takes a fifth longer.
+        return [self._row(row) for row in connection.execute(self._statement(request)).all()]
+
+    def _statement(self, request: PageRequest) -> Select[Any]:
         statement = (
             select(instances)
             .where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
@@ -139,8 +150,7 @@ class NativeAdapter:
         )
         if request.after is not None:
             statement = statement.where(after(request.order, request.after, _COLUMNS, self._dialect))
-        # All at once: asking the driver for one row after the other takes a fifth longer.
-        return [self._row(row) for row in connection.execute(statement).all()]
+        return statement
 
     def _row(self, row: Row[Any]) -> InstanceRow:
         return InstanceRow(self._cell.uuid, row[_REVISION], dict(zip(_NAMES, row, strict=False)))

@@ -400,6 +400,10 @@ class ElasticsearchSearcher:
         decode = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
         return await self._run(lambda: decode(send(self._client, "POST", path, body), template))
 
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        """The body of a search. Raises NotExpressibleError."""
+        return {"dsl": _search_body(request, cells)}
+
     async def find(self, uuid: str) -> Record | None:
         path = f"/{self._names.read}/_mget"
         found = await self._run(lambda: list(from_found(send(self._client, "POST", path, {"ids": [uuid]}))))

@@ -38,7 +38,7 @@ from indexer.backends.sqlite_schema import (
     row_of,
     upsert_statement,
 )
-from indexer.backends.sqlite_search import select_page
+from indexer.backends.sqlite_search import describe_page, select_page
 from indexer.errors import IndexOutdatedError, IndexRequestError, IndexUnavailableError
 from indexer.view import ItemTemplate
 from query.fields import Record
@@ -280,6 +280,10 @@ class SqliteSearcher:
             return select_page(connection, request, cells, template)
 
         return await self._call(run)
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        """The statement of a search. Raises NotExpressibleError."""
+        return describe_page(request, cells)
 
     async def find(self, uuid: str) -> Record | None:
         def run(connection: sqlite3.Connection) -> Record | None:

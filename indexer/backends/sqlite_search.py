@@ -1,8 +1,9 @@
 """A page of the SQLite index: from the request to one statement, and from its rows to ours."""
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
@@ -40,6 +41,12 @@ def select_page(
         position for position, key in enumerate(request.order.keys) if INSTANCE_FIELDS[key.field].kind is Kind.BOOL
     ]
     return [_with_bools(row, bools) for row in rows] if bools else rows
+
+
+def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+    """The statement of a search without the pieces, and its values. Raises NotExpressibleError."""
+    statement, values = _compile(request, tuple(cells), ())
+    return {"sql": statement, "values": list(values)}
 
 
 @lru_cache(maxsize=256)

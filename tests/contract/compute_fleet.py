@@ -15,6 +15,7 @@ from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
 from api.identity import Identity, NoIdentity
+from api.listing.explanation import DescribesSearches
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
@@ -138,6 +139,10 @@ class CountingSearcher:
     async def progress(self) -> Mapping[str, CellProgress]:
         self.asked += 1
         return await self._inner.progress()
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        assert isinstance(self._inner, DescribesSearches)
+        return self._inner.describe(request, cells)
 
     async def reconnect(self) -> None:
         await self._inner.close()

@@ -37,6 +37,7 @@ def test_the_commands_are_known() -> None:
         "index fields",
         "index find",
         "index status",
+        "explain",
         "index verify",
         "index purge",
         "index failures list",

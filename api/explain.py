@@ -1,0 +1,91 @@
+"""`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: how a list of the compute API comes about, for administrators.
+
+The list is made as for anybody, with the headers of this request, and thrown away: what is told is what happened.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.answers import json_answer
+from api.compute.endpoint import ComputeRequest
+from api.compute.query_string import QueryString
+from api.compute.servers import ServerHandlers
+from api.errors import BadRequestError, ForbiddenError
+from api.listing.answer import CellAnswer, Page
+from api.listing.explanation import Attempt, ObservedSource, Observer, Query
+from api.listing.list_instances import InstanceLister
+
+_ADDRESSES = ("/v2.1/servers", "/v2.1/servers/detail")
+
+
+class Explainer:
+    def __init__(self, servers: ServerHandlers, lister: InstanceLister) -> None:
+        self._servers = servers
+        self._lister = lister
+
+    async def explain(self, request: ComputeRequest) -> Response:
+        """The explanation as JSON. Errors are those of the list itself."""
+        if not request.caller.is_admin:
+            raise ForbiddenError("fleetlight:explain")
+        asked = request.query.last("request") or ""
+        method, _, address = asked.partition(" ")
+        path, _, query = address.strip().partition("?")
+        if method != "GET" or path not in _ADDRESSES:
+            known = " or ".join(f"GET {known}" for known in _ADDRESSES)
+            raise BadRequestError(f"only {known} can be explained, with any query, and not {asked!r}")
+        observer = Observer()
+        inner = replace(request, query=QueryString.parse(query.encode()))
+        began = time.perf_counter()
+        page = await self._servers.explained_page(inner, observer, is_detailed=path.endswith("detail"))
+        duration_s = time.perf_counter() - began
+        return json_answer(
+            {
+                "request": asked,
+                "rows": len(page.items),
+                "complete": page.is_complete,
+                "duration_ms": _ms(duration_s),
+                "remarks": observer.remarks,
+                "cells": [_cell(answer, observer) for answer in page.cells],
+                "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
+            }
+        )
+
+    async def _attempt(self, attempt: Attempt, page: Page) -> Mapping[str, Any]:
+        names = {answer.cell.uuid: answer.cell.name for answer in page.cells}
+        indexed = set(names) - {source.cell_uuid for source in attempt.sources}
+        sources = [
+            _source(source, names, await self._lister.describe(attempt.request, source.cell_uuid, indexed))
+            for source in attempt.sources
+        ]
+        return {"failure": attempt.failure, "sources": sources}
+
+
+def _cell(answer: CellAnswer, observer: Observer) -> Mapping[str, Any]:
+    why = observer.attempts[-1].why if observer.attempts else {}
+    return {
+        "cell": answer.cell.name,
+        "uuid": answer.cell.uuid,
+        "route": answer.route.value,
+        "complete": answer.is_complete,
+        "watermark": answer.watermark,
+        "age_s": None if answer.age_s is None else round(answer.age_s, 3),
+        "why": why.get(answer.cell.uuid) if answer.failure is None else f"it is down: {answer.failure}",
+    }
+
+
+def _source(source: ObservedSource, names: Mapping[str, str], query: Query | None) -> Mapping[str, Any]:
+    return {
+        "source": "index" if source.cell_uuid is None else f"cell {names.get(source.cell_uuid, source.cell_uuid)}",
+        "batches": source.batches,
+        "rows": source.rows,
+        "duration_ms": _ms(source.duration_s),
+        "query": query,
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,152 @@
+"""`fleetlight explain`: how a list comes about, from the same parts that the API is made of."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+import typer
+
+from api.identity import NoIdentity
+from cells.fleet import Fleet
+from cli.errors import CommandError
+from cli.fleet import open_fleet
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.serving import open_parts
+from cli.settings import Settings, load_settings
+
+_NEWEST = "latest"
+_OK = 200
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command(
+        epilog=examples(
+            "fleetlight explain 'GET /v2.1/servers?all_tenants=1&status=ERROR'",
+            "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --json",
+        )
+    )(explain)
+
+
+def explain(
+    request: Annotated[
+        str,
+        typer.Argument(metavar="REQUEST", help="The list: GET, and an address with its query.", show_default=False),
+    ],
+    *,
+    consistency: Annotated[
+        str, typer.Option(metavar="WORD", help="any, bounded, strong, or 'at-least TOKEN'.")
+    ] = "bounded",
+    microversion: Annotated[str, typer.Option(metavar="2.N", help="The microversion of the request.")] = _NEWEST,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say which sources answer a list, why, what they are asked, and how long they take.
+
+    The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
+    knows of cells that hang, or of an index that failed, its /readyz tells.
+    """
+    settings = load_settings(config, data_dir)
+    headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
+    with open_fleet(settings.fleet) as fleet:
+        found = asyncio.run(_explain(settings, fleet, request, headers))
+    if json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
+    """Raises CommandError for what the list would refuse."""
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+        status, body = await _get(app, "/fleetlight/explain", urlencode({"request": request}), headers)
+        app.state.lister.close()
+    document = msgspec.json.decode(body)
+    if status != _OK:
+        [fault] = document.values()
+        raise CommandError(fault["message"])
+    return document
+
+
+async def _get(app: Any, path: str, query: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Status and body of a request to an ASGI application in this process."""
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "server": ("127.0.0.1", 80),
+        "client": ("127.0.0.1", 1),
+        "root_path": "",
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def _print(found: Any) -> None:
+    whole = "complete" if found["complete"] else "NOT complete"
+    print_result(f"{found['request']}: {found['rows']} rows, {whole}, {found['duration_ms']:.1f} ms")
+    for remark in found["remarks"]:
+        print_result(remark)
+    print_result("")
+    print_table(
+        ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "WHY"),
+        [
+            [
+                cell["cell"],
+                cell["route"],
+                "yes" if cell["complete"] else "no",
+                "-" if cell["watermark"] is None else str(cell["watermark"]),
+                cell["why"] or "-",
+            ]
+            for cell in found["cells"]
+        ],
+        right_aligned=("WATERMARK",),
+    )
+    for number, attempt in enumerate(found["attempts"], 1):
+        print_result("")
+        if attempt["failure"] is not None:
+            print_result(f"attempt {number}, given up: {attempt['failure']}")
+        print_table(
+            ("SOURCE", "BATCHES", "ROWS READ", "MS"),
+            [
+                [source["source"], str(source["batches"]), str(source["rows"]), f"{source['duration_ms']:.1f}"]
+                for source in attempt["sources"]
+            ],
+            right_aligned=("BATCHES", "ROWS READ", "MS"),
+        )
+        for source in attempt["sources"]:
+            _print_query(source["source"], source["query"])
+
+
+def _print_query(source: str, query: Any) -> None:
+    print_result("")
+    if query is None:
+        print_result(f"{source}: it cannot tell what it is asked")
+    elif "sql" in query:
+        print_result(f"{source}:")
+        print_result(query["sql"])
+        print_result(f"with {msgspec.json.encode(query['values']).decode()}")
+        if query.get("filtered_in_python"):
+            print_result("and the rest of the filter in Python")
+    else:
+        print_result(f"{source}: {msgspec.json.encode(query['dsl']).decode()}")

@@ -1,0 +1,34 @@
+"""`fleetlight explain` from the files of a fleet, without a running API."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture(autouse=True)
+def one_cell(empty_place: Path, run: Run) -> None:
+    file = empty_place / "fleetlight.toml"
+    file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleet.db"\n')
+    assert run("database", "upgrade").exit_code == 0
+    url = f"sqlite:///{empty_place}/one.db"
+    assert run("cell", "add", "one", "--database-url", url, "--transport-url", "amqp://127.0.0.1:9//").exit_code == 0
+
+
+def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
+    shown = run("explain", "GET /v2.1/servers?name=web")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.startswith("GET /v2.1/servers?name=web: 0 rows, complete, ")
+    assert "lists do not use the index" in shown.stdout
+    assert "FROM instances" in shown.stdout
+    told = json.loads(run("explain", "GET /v2.1/servers?name=web", "--json", "--consistency", "strong").stdout)
+    assert [cell["cell"] for cell in told["cells"]] == ["one"]
+
+
+def test_request_that_cannot_be_explained_is_one_sentence(run: Run) -> None:
+    for arguments in (("GET /v2.1/flavors",), ("GET /v2.1/servers", "--consistency", "eventual")):
+        refused = run("explain", *arguments)
+        assert refused.exit_code == 1
+        assert refused.stderr.startswith("error: ")
