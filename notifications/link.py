@@ -6,6 +6,7 @@ A link that failed is done for: throw it away and open another one.
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 
 from notifications import topology
+from notifications.amqp_transport import AmqpTransport
 from notifications.binding import Binding, split_address
 from notifications.errors import BusError, BusUnavailableError
 from notifications.memory_transport import MemoryTransport
@@ -29,6 +31,7 @@ CONFIRM_WINDOW = 500
 # The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
+_ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
 _MEMORY = "memory"
 _SCHEMES = ("amqp", "amqps", _MEMORY)
 
@@ -265,7 +268,11 @@ def _tls(settings: BusSettings) -> dict[str, object]:
 
 def _address(connection: Any, *, is_memory: bool) -> str:
     """For error texts, without the password."""
-    return "memory://" if is_memory else str(connection.as_uri())
+    if is_memory:
+        return "memory://"
+    # kombu itself would show the class of the transport.
+    scheme = "amqps" if connection.ssl else "amqp"
+    return str(connection.as_uri(getfields=lambda info: (*_ADDRESS(info), scheme)))
 
 
 def _scheme(transport_url: str) -> str:
@@ -287,7 +294,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
             userid=settings.username,
             password=settings.password and settings.password.get_secret_value(),
             ssl=_tls(settings) if scheme == "amqps" else False,
-            transport=MemoryTransport if is_memory else None,
+            transport=MemoryTransport if is_memory else AmqpTransport,
             connect_timeout=settings.connect_timeout_s,
             heartbeat=heartbeat_s,
             transport_options=options,
