@@ -9,12 +9,12 @@ import sqlite3
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from elasticsearch import Elasticsearch
+from msgspec.structs import replace
 
 from bench import bus, following
 from bench import fleet as made_up

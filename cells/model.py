@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from cells.digests import RangeDigest
 from cells.lineage import Lineage
 from query.fields import Record
@@ -48,8 +50,7 @@ class Cell:
         return f"Cell({self.name!r}, {self.uuid}, {self.kind})"
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceRow:
+class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     """One instance as its cell has it.
 
     revision: +1 with each change, assigned under the row lock: the version that the index compares.

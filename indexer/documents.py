@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, OutdatedDocument
 from indexer.extra_fields import Extra, merged
 from indexer.view import render_view
@@ -20,8 +22,7 @@ _NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
 _UNKNOWN: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class NativeChange:
+class NativeChange(msgspec.Struct, frozen=True, gc=False):
     """One revision of an instance, with its complete record."""
 
     revision: int

@@ -6,6 +6,7 @@ in which order they are kept, is in `indexer.view`.
 
 import hashlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -159,7 +160,9 @@ def _status(record: Record) -> str:
 def _addresses(addresses: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Addresses by network label, fixed ones first (section 7.4)."""
     networks: dict[str, list[dict[str, Any]]] = {}
-    for address in sorted(addresses, key=lambda address: address.get("type", "fixed") != "fixed"):
+    if any("type" in address and address["type"] != "fixed" for address in addresses):
+        addresses = sorted(addresses, key=lambda address: address.get("type", "fixed") != "fixed")
+    for address in addresses:
         networks.setdefault(address["label"], []).append(
             {
                 "addr": address["address"],
@@ -176,20 +179,19 @@ def _host_id(project_id: str, host: str) -> str:
     return hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
-def _seconds(value: int | None) -> str | None:
-    """Text as most members have it: to the second, with a zone."""
-    return None if value is None else _to_the_second(value // _MICROSECONDS) + "Z"
+def _seconds(value: int | None) -> datetime | None:
+    """A time as most members have it: to the second, with a zone. The encoder makes the text."""
+    return None if value is None else datetime.fromtimestamp(value // _MICROSECONDS, UTC)
 
 
 def _microseconds(value: int | None) -> str | None:
     """Text as the two members of a usage have it: to the microsecond, without a zone (section 7.3)."""
-    return None if value is None else f"{_to_the_second(value // _MICROSECONDS)}.{value % _MICROSECONDS:06}"
-
-
-def _to_the_second(seconds: int) -> str:
-    # By hand, since strftime takes twice as long, and every item has four times.
+    if value is None:
+        return None
+    # By hand, since `isoformat` takes twice as long.
+    seconds, fraction = divmod(value, _MICROSECONDS)
     days, second = divmod(seconds, _DAY)
-    return f"{_date(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"{_date(days)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}.{fraction:06}"
 
 
 @lru_cache(maxsize=4096)

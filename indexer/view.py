@@ -41,7 +41,7 @@ _PUBLIC: tuple[tuple[Callable[[Record], Members], int], ...] = (
 )
 # Segments that only admins see; they see `hostname` from 2.3 on.
 _ADMIN: tuple[tuple[Callable[[Record], Members], int], ...] = ((members.placement, 1), (members.guest, 3))
-_SEGMENTS = [segment for segment, _ in _PUBLIC]
+_SEGMENTS = [segment for segment, _ in (*_PUBLIC, *_ADMIN)]
 _VOLUMES = _SEGMENTS.index(members.volumes)
 _HOSTNAME = _SEGMENTS.index(members.hostname)
 _VOLUME_FLAGS_SINCE = 3
@@ -64,6 +64,7 @@ _EMPTY_TEXT = b'""'
 _NULL = b"null"
 _SERVER_ERROR = 500
 _encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _decode_ends = msgspec.json.Decoder(list[int]).decode
 _decode_fault = msgspec.json.Decoder(dict[str, int | str | None]).decode
 
@@ -73,22 +74,20 @@ def render_view(record: Record) -> View:
 
     record: every field of INSTANCE_FIELDS (a stored value each).
     """
-    public, public_ends = _joined([_encode(segment(record))[1:-1] for segment, _ in _PUBLIC])
-    admin, admin_ends = _joined([_encode(segment(record))[1:-1] for segment, _ in _ADMIN])
-    return (
-        public,
-        admin,
-        _encode(public_ends + admin_ends),
-        _encode(members.image(record)),
-        _encode(record["flavor_id"] or None),
-        _encode(members.fault(record)),
-    )
+    parts: list[object] = [segment(record) for segment in _SEGMENTS]
+    parts += (members.image(record), record["flavor_id"] or None, members.fault(record))
+    # All in one call, which costs half as much as one for each; no text of JSON has a line break inside.
+    *segments, image, flavor_id, fault, _ = _encode_lines(parts).split(b"\n")
+    public, public_ends = _joined(segments[: len(_PUBLIC)])
+    admin, admin_ends = _joined(segments[len(_PUBLIC) :])
+    return public, admin, _encode(public_ends + admin_ends), image, flavor_id, fault
 
 
 def _joined(segments: Sequence[bytes]) -> tuple[bytes, list[int]]:
     """One object of all segments, and for each the position of what ends it: a comma or the last brace."""
-    ends = [number + end for number, end in enumerate(accumulate(map(len, segments)), start=1)]
-    return b"{" + b",".join(segments) + b"}", ends
+    # Each loses its braces, and the comma or brace that ends it is one byte more.
+    ends = [end - number for number, end in enumerate(accumulate(map(len, segments)), start=1)]
+    return b"{%b}" % b",".join([segment[1:-1] for segment in segments]), ends
 
 
 class ItemTemplate(ABC):

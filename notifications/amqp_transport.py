@@ -1,23 +1,34 @@
-"""py-amqp that reads what has arrived in one go, and hands out all of it at once.
+"""py-amqp that reads all that has arrived in one go, and hands out all messages of it at once.
 
 By itself it asks the system for each part of a frame: nine times for a message, and a dozen times more for time limits.
-With each of them a thread gives up its turn, and behind a thread that encodes documents it gets the next one
-milliseconds later. Measured: see docs/decisions/0033.
+With each of them a thread gives up its turn, and behind a thread that encodes documents it waits milliseconds for the
+next one. Measured: docs/decisions/0033.
 """
 
 from ssl import SSLWantReadError
 from struct import Struct
 from typing import Any
 
-from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # as kombu, which it belongs to
+from amqp.basic_message import Message  # type: ignore[import-untyped]  # as kombu, which it belongs to
+from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]
+from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]
 from amqp.transport import SSLTransport, TCPTransport  # type: ignore[import-untyped]
 from kombu.transport import pyamqp
 
 Frame = tuple[int, int, bytes]
+"""Type, channel, payload."""
 
-_HEADER = Struct(">BHI")  # type, channel, size of what follows; and then one octet more
-_FRAME_END = 0xCE
 _READ_BYTES = 65_536
+# A frame: type, channel, size of the payload; the payload; one octet.
+_FRAME = Struct(">BHI")
+_FRAME_END = 0xCE
+_HEADER, _BODY = 2, 3
+# The payload of basic.deliver: class and method; the consumer's tag behind its length; _DELIVERY, which ends with the
+# length of the exchange's name; that name; the routing key behind its length.
+_DELIVER = bytes((0, 60, 0, 60))
+_DELIVERY = Struct(">Q?B")
+# The payload of a header: four octets, the size of the body, the properties.
+_HEADER_BEGIN = Struct(">4xQ")
 
 
 class _ReadsAhead:
@@ -39,10 +50,10 @@ class _ReadsAhead:
 
     def arrived_frame(self) -> Frame | None:
         """The next frame, if all of it has been read."""
-        arrived, begin = self._arrived, self._position + _HEADER.size
+        arrived, begin = self._arrived, self._position + _FRAME.size
         if begin > len(arrived):
             return None
-        frame_type, channel, size = _HEADER.unpack_from(arrived, self._position)
+        frame_type, channel, size = _FRAME.unpack_from(arrived, self._position)
         end = begin + size
         if end >= len(arrived):
             return None
@@ -50,6 +61,18 @@ class _ReadsAhead:
             raise UnexpectedFrame(f"a frame ends with {arrived[end]:#04x} instead of {_FRAME_END:#04x}")
         self._position = end + 1
         return frame_type, channel, arrived[begin:end]
+
+    def arrived_content(self, channel: int) -> tuple[bytes, bytes] | None:
+        """Payload of the header, and body: what comes next, if it is that, in one frame each, and has been read."""
+        position = self._position
+        header = self.arrived_frame()
+        if header is not None and header[:2] == (_HEADER, channel):
+            body = self.arrived_frame()
+            (size,) = _HEADER_BEGIN.unpack_from(header[2])
+            if body is not None and body[:2] == (_BODY, channel) and len(body[2]) == size:
+                return header[2], body[2]
+        self._position = position
+        return None
 
     def _receive(self) -> None:
         try:
@@ -66,19 +89,19 @@ class _ReadsAhead:
         self._position = 0
 
 
-class _TcpTransport(_ReadsAhead, TCPTransport):  # type: ignore[misc]
-    pass
+class TcpTransport(_ReadsAhead, TCPTransport):  # type: ignore[misc]
+    """Without TLS."""
 
 
-class _TlsTransport(_ReadsAhead, SSLTransport):  # type: ignore[misc]
-    pass
+class TlsTransport(_ReadsAhead, SSLTransport):  # type: ignore[misc]
+    """With TLS."""
 
 
 class _Connection(pyamqp.Connection):  # type: ignore[misc]
     def Transport(  # noqa: N802  # py-amqp calls it so
         self, host: str, connect_timeout: float, ssl: Any, read_timeout: Any, write_timeout: Any, **options: Any
     ) -> _ReadsAhead:
-        kind = _TlsTransport if ssl else _TcpTransport
+        kind = TlsTransport if ssl else TcpTransport
         return kind(host, connect_timeout, ssl=ssl, read_timeout=read_timeout, write_timeout=write_timeout, **options)
 
     def handle_arrived(self) -> None:
@@ -86,7 +109,31 @@ class _Connection(pyamqp.Connection):  # type: ignore[misc]
         transport = self._transport
         # What is handled may close the connection.
         while transport is not None and transport is self._transport and (frame := transport.arrived_frame()):
-            self.on_inbound_frame(frame)
+            if not (frame[2].startswith(_DELIVER) and self._deliver(transport, frame)):
+                self.on_inbound_frame(frame)
+
+    def _deliver(self, transport: _ReadsAhead, frame: Frame) -> bool:
+        """What py-amqp does with a message, in half the time; False if it is not a usual one, which is left to it."""
+        _, channel_id, method = frame
+        begin = len(_DELIVER) + 1
+        end = begin + method[len(_DELIVER)]
+        tag, redelivered, exchange_length = _DELIVERY.unpack_from(method, end)
+        channel = self.channels.get(channel_id)
+        callback = channel and channel.callbacks.get(method[begin:end].decode())
+        content = callback and transport.arrived_content(channel_id)
+        if not content:
+            return False
+        header, body = content
+        self.bytes_recv += 1  # which shows that the broker lives
+        message = Message(body, channel=channel)
+        message.properties, _ = decode_properties_basic(header, _HEADER_BEGIN.size)
+        message.delivery_info = {
+            "delivery_tag": tag,
+            "redelivered": redelivered,
+            "routing_key": method[end + _DELIVERY.size + exchange_length + 1 :].decode(errors="replace"),
+        }
+        callback(message)
+        return True
 
 
 class AmqpTransport(pyamqp.Transport):  # type: ignore[misc]

@@ -11,6 +11,8 @@ from itertools import takewhile
 from time import monotonic
 from typing import Any
 
+import msgspec
+
 from notifications import topology
 from notifications.binding import Binding
 from notifications.errors import BusUnavailableError
@@ -32,8 +34,7 @@ class Message:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message that was received and waits for its acknowledgement.
 
     redelivered: it may have been received before. tag, link: what the broker knows it by.

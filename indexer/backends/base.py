@@ -22,9 +22,9 @@ from query.page import PageRequest
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
 
-_NOT_KEPT: Record = {
-    field.name: None for field in INSTANCE_FIELDS.values() if field.kind is Kind.OTHER and not field.is_list
-}
+KEPT_FIELDS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is not Kind.OTHER or field.is_list)
+"""What is kept of the record of an instance with a revision (Document.kept_record)."""
+_NOT_KEPT: Record = {name: None for name in INSTANCE_FIELDS if name not in KEPT_FIELDS}
 
 
 def is_time(version: int) -> bool:
@@ -32,8 +32,7 @@ def is_time(version: int) -> bool:
     return version >= OLDEST_TIME_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, gc=False):
     """What the index keeps of one instance.
 
     version: the revision of the instance; an older one never overwrites a newer one.
@@ -60,9 +59,12 @@ class Document:
         revision is known whole by its cell, so of what can only be read nothing is kept but the view: a page has half
         as many bytes to carry.
         """
-        if self.version >= OLDEST_TIME_VERSION:
-            return self.record
-        return {**self.record, **_NOT_KEPT}
+        return self.record if self.keeps_all else {**self.record, **_NOT_KEPT}
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether `kept_record` is the whole one."""
+        return is_time(self.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,19 @@ the view: each piece a value of its own, so that it can be cut out of an answer 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import CellProgress, Document, FoundRow, Rejection
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, FoundRow, Rejection
 from indexer.backends.elasticsearch_client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
 from indexer.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.view import PIECE_NAMES, ItemTemplate
+from query.fields import Record
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
 
@@ -29,7 +31,6 @@ _CREATED_OR_UPDATED = (200, 201)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
-_UUID_HIGH, _UUID_LOW = UUID_PARTS
 _BULK_LINE = (
     b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%%b,"view":{%b}}\n'
     % ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
@@ -138,6 +139,18 @@ _Source = msgspec.defstruct(
         *((name, Any, None) for name in INSTANCE_FIELDS),
     ],
 )
+
+
+def _values_of(names: Sequence[str]) -> tuple[Callable[[Record], tuple[Any, ...]], Callable[..., msgspec.Struct]]:
+    """What takes these values out of a record, and what writes them, before those that are no field, without nulls."""
+    others = ("cell_uuid", *UUID_PARTS, VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
+    fields = [(name, Any, None) for name in (*names, *others)]
+    return itemgetter(*names), msgspec.defstruct("_Values", fields, omit_defaults=True, gc=False)
+
+
+# A structure is encoded in half the time that a dict needs to be made and encoded.
+_ALL = _values_of(tuple(INSTANCE_FIELDS))
+_KEPT = _values_of(KEPT_FIELDS)
 
 
 class _Found(msgspec.Struct):
@@ -316,14 +329,15 @@ def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
 
 def _bulk_line(document: Document) -> bytes:
     """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
-    values = {name: value for name, value in document.kept_record.items() if value is not None}
-    values["cell_uuid"] = document.cell_uuid
-    values[_UUID_HIGH], values[_UUID_LOW] = uuid_parts(document.id)
-    values[VERSION] = document.version
-    values[DIGEST_HIGH], values[DIGEST_LOW] = row_digest(document.id, document.version)
-    if document.extra is not None:
-        values["extra"] = document.extra
-        values[EXTRA_TERMS], values[EXTRA_FIELDS] = document.extra.terms, document.extra.fields
+    kept_of, values_type = _ALL if document.keeps_all else _KEPT
+    values = values_type(
+        *kept_of(document.record),
+        document.cell_uuid,
+        *uuid_parts(document.id),
+        document.version,
+        *row_digest(document.id, document.version),
+        *((document.extra, document.extra.terms, document.extra.fields) if document.extra is not None else ()),
+    )
     return _BULK_LINE % (document.id.encode(), document.version, _encode(values)[:-1], *document.view)
 
 

@@ -1,8 +1,9 @@
 """What all backends do with fields that this program does not know."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from indexer.backends.base import Document
 from indexer.extra_fields import described

@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from elasticsearch import Elasticsearch
+from msgspec.structs import replace
 
 from cells.digests import digests_of
 from indexer.backends import open_generations, open_searcher, open_writer

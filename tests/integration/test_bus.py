@@ -129,6 +129,18 @@ def test_single_message_larger_than_the_batch_is_received(bus: Bus) -> None:
     assert len(bus.receiver().receive(10, 100, 5)) == 1
 
 
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_messages_of_any_size_arrive_whole_and_in_order(bus: Bus, size: int) -> None:
+    bodies = [b"first", b"x" * size, b"last"]
+    bus.publisher().publish([Message(body, ROUTING_KEY, {}) for body in bodies])
+    assert [delivery.body for delivery in _drain(bus.receiver(), 3)] == bodies
+
+
+def test_message_that_claims_to_be_compressed_is_received_as_it_is(bus: Bus) -> None:
+    bus.publisher().publish([Message(b"{}", ROUTING_KEY, {"compression": "application/x-nothing"}), *_messages(1)])
+    assert [delivery.body for delivery in _drain(bus.receiver(), 2)] == [b"{}", b"1"]
+
+
 def test_nothing_to_receive_is_an_empty_batch_after_the_wait(bus: Bus) -> None:
     receiver = bus.receiver()
     receiver.receive(1, LARGE, 0.01)

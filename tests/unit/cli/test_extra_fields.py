@@ -2,10 +2,10 @@
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cli.data_folder import DataFolder
 from cli.embedded import set_up_fleet

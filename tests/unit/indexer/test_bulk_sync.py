@@ -1,8 +1,8 @@
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 
 from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult

@@ -1,10 +1,10 @@
 """Deleted instances leave the index after a while, and come back by no way."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 
 from cells.errors import FleetUnreachableError
 from cells.model import Cell

@@ -1,9 +1,9 @@
 """What verify makes of a cell and an index that change while it looks."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
