@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from struct import pack
 
 import pytest
-from amqp.exceptions import UnexpectedFrame
+from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # as kombu, which it belongs to
 
 from notifications.amqp_transport import Frame, TcpTransport
 
