@@ -359,9 +359,7 @@ def test_unknown_kind_of_bus_is_refused_with_what_there_is() -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["amqp://me:sec/ret@host:5672//", "amqp://me:secret@host:99999//", "amqp://me:secret@host:5672//?secret=1"]
-)
+@pytest.mark.parametrize("url", ["amqp://me:sec/ret@host:5672//", "amqp://me:secret@host:99999//"])
 def test_address_that_cannot_be_read_is_refused_without_a_part_of_its_password(url: str) -> None:
     with pytest.raises(BusError, match="amqp://user:password@host:5672/vhost") as refused:
         Receiver(url, str(uuid4()), 1).receive(1, 1, 0.1)
