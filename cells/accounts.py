@@ -3,52 +3,111 @@
 Tables are made by `fleetlight database upgrade`, and belong to whoever runs that; the same account makes these.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Table
 
+from cells import fleet_tables, tables
 from cells.database import translated_failures, writing
 
-Writes = Callable[[Collection[str]], Collection[str]]
-"""Which of the tables that there are a process changes; it can read them all."""
+_SEQUENCES = """
+    SELECT sequence.relname
+    FROM pg_class AS sequence
+    JOIN pg_depend AS belongs ON belongs.objid = sequence.oid AND belongs.deptype IN ('a', 'i')
+    JOIN pg_class AS owner ON owner.oid = belongs.refobjid
+    WHERE sequence.relkind = 'S' AND owner.relname = ANY(%s) AND owner.relnamespace = current_schema()::regnamespace
+    ORDER BY sequence.relname
+"""
+"""Those that number the rows of some tables."""
+_ALL: Sequence[LiteralString] = ("INSERT", "UPDATE", "DELETE")
 
 
-def only(*names: str) -> Writes:
-    return set(names).intersection
+@dataclass(frozen=True, slots=True)
+class May:
+    """What an account may do to the rows of a table. A row that is locked for a while takes the right to update it.
+
+    but: columns that it must not set in a new row.
+    """
+
+    table: Table
+    verbs: Sequence[LiteralString] = _ALL
+    but: Collection[str] = ()
 
 
-def all_but(*names: str) -> Writes:
-    return lambda tables: set(tables).difference(names, {"alembic_version"})
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What an account may do in one database: change some tables, and read all of them except `unread`."""
+
+    changes: Sequence[May] = ()
+    unread: Collection[Table] = ()
 
 
-# Nobody but the owner of the databases says which cells there are.
-_SERVING = (all_but("cells", "failures"), all_but())
+# Messages of anybody, whole: for those who put them there.
+_MESSAGES = (tables.failures, tables.dropped_failures)
+# Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
+_ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
+_ACT = (
+    May(tables.instances, ("INSERT", "UPDATE")),
+    _ANNOUNCE,
+    May(tables.allocations),
+    May(tables.jobs),
+    May(tables.compute_nodes, ("UPDATE", "DELETE")),
+    May(tables.services, ("UPDATE", "DELETE")),
+    May(tables.instance_actions, ("INSERT", "UPDATE")),
+    May(tables.instance_action_events, ("INSERT", "UPDATE")),
+    May(tables.migrations, ("INSERT", "UPDATE")),
+)
 
-ACCOUNTS: Mapping[str, tuple[Writes, Writes]] = {
+ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
     # It takes orders, and puts them into a cell together with what they change at once.
-    "api": _SERVING,
-    "indexer": (only("failures"), only()),
-    "relay": (only(), only("changes", "cell_state", "incarnations")),
-    "worker": _SERVING,
+    "api": (
+        Rights(
+            (
+                May(tables.instance_mappings, ("INSERT", "UPDATE")),
+                May(fleet_tables.flavors),
+                May(fleet_tables.flavor_access),
+                May(fleet_tables.keypairs),
+                May(fleet_tables.quota_limits),
+                May(fleet_tables.quota_defaults),
+                May(fleet_tables.server_groups),
+                May(fleet_tables.server_group_members),
+            ),
+            unread=_MESSAGES,
+        ),
+        Rights(_ACT),
+    ),
+    "indexer": (Rights(tuple(map(May, _MESSAGES))), Rights()),
+    "relay": (
+        Rights(unread=_MESSAGES),
+        Rights(
+            (
+                May(tables.changes, ("UPDATE", "DELETE")),
+                May(tables.cell_state, ("UPDATE",)),
+                May(tables.incarnations, ("INSERT", "DELETE")),
+            )
+        ),
+    ),
+    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=_MESSAGES), Rights(_ACT)),
 }
-"""Per process what it writes of the fleet database, and of the databases of the cells."""
+"""Per process its rights in the fleet database, and in the databases of the cells."""
 
 
-def grant(engine: Engine, role: str, password: str, writes: Writes, unreachable: Callable[[str], Exception]) -> None:
+def grant(engine: Engine, role: str, password: str, rights: Rights, unreachable: Callable[[str], Exception]) -> None:
     """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
 
-    It has this password afterwards, can read all tables that there are, and change those that `writes` names; what it
-    could do before is taken away. Can be repeated, and has to be when there are new tables.
+    It has this password afterwards, and these rights to the tables that there are; what it could do before is taken
+    away. Can be repeated, and has to be when there are new tables.
     unreachable: makes the error that is raised when the server fails or refuses something, from its words.
     """
     with translated_failures(unreachable), writing(engine) as transaction:
         connection: Any = transaction.connection.driver_connection
         try:
             _make(connection, role, password)
-            for statement in _grants(connection, role, writes):
+            for statement in _grants(connection, role, rights):
                 connection.execute(statement)
         except psycopg.Error as error:
             raise unreachable(str(error).strip().splitlines()[0]) from error
@@ -64,18 +123,30 @@ def _make(connection: psycopg.Connection, role: str, password: str) -> None:
     )
 
 
-def _grants(connection: psycopg.Connection, role: str, writes: Writes) -> Iterator[sql.Composed]:
+def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterator[sql.Composed]:
     [(database, schema)] = connection.execute("SELECT current_database(), current_schema()").fetchall()
     names = {"role": sql.Identifier(role), "database": sql.Identifier(database), "schema": sql.Identifier(schema)}
     yield sql.SQL("GRANT CONNECT ON DATABASE {database} TO {role}").format(**names)
     yield sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**names)
+    # Rights to single columns go with those to the table.
     for kind in ("TABLES", "SEQUENCES"):
         revoke = sql.SQL("REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {role}")
         yield revoke.format(kind=sql.SQL(kind), **names)
     yield sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names)
-    found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
-    written = sorted(writes([table for (table,) in found]))
-    if written:
-        tables = sql.SQL(", ").join(map(sql.Identifier, written))
-        yield sql.SQL("GRANT INSERT, UPDATE, DELETE ON {tables} TO {role}").format(tables=tables, **names)
-        yield sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}").format(**names)
+    for table in rights.unread:
+        yield sql.SQL("REVOKE SELECT ON {table} FROM {role}").format(table=sql.Identifier(table.name), **names)
+    for may in rights.changes:
+        for verb in may.verbs:
+            yield sql.SQL("GRANT {verb} ON {table} TO {role}").format(
+                verb=_verb(may, verb), table=sql.Identifier(may.table.name), **names
+            )
+    inserted = [may.table.name for may in rights.changes if "INSERT" in may.verbs]
+    for (sequence,) in connection.execute(_SEQUENCES, (inserted,)).fetchall():
+        yield sql.SQL("GRANT USAGE ON SEQUENCE {sequence} TO {role}").format(sequence=sql.Identifier(sequence), **names)
+
+
+def _verb(may: May, verb: LiteralString) -> sql.Composable:
+    if verb != "INSERT" or not may.but:
+        return sql.SQL(verb)
+    columns = [sql.Identifier(column.name) for column in may.table.columns if column.name not in may.but]
+    return sql.SQL("INSERT ({columns})").format(columns=sql.SQL(", ").join(columns))

@@ -1,7 +1,9 @@
 """Messages that could not be indexed, in the fleet database, from any bus, until somebody has solved or dropped them.
 
-What became of a message is not judged here; see indexer.dead_letters for how it gets here, and indexer.retrying for how
-it goes. Text is stored as a database can hold it: PostgreSQL takes neither a zero character nor half a surrogate pair.
+No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
+counted. What became of a message is not judged here; see indexer.dead_letters for how it gets here, and
+indexer.retrying for how it goes. Text is stored as a database can hold it: PostgreSQL takes neither a zero character
+nor half a surrogate pair.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,12 +12,16 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, delete, func, or_, select, update
+import structlog
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import tuple_
 
 from cells.fleet_database import FleetDatabase
-from cells.tables import failures
+from cells.settings import FailureLimits
+from cells.tables import dropped_failures, failures
+
+_log = structlog.get_logger(__name__)
 
 # Of a reason, a sentence or a trace: enough for a person, whatever the message held.
 _MAX_TEXT = 10_000
@@ -81,12 +87,16 @@ def storable(text: str) -> str:
 class FailureStore:
     """The failures of all cells. Every call raises FleetUnreachableError."""
 
-    def __init__(self, database: FleetDatabase) -> None:
+    def __init__(self, database: FleetDatabase, limits: FailureLimits) -> None:
         self._database = database
+        self._limits = limits
         self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def add(self, found: Sequence[Failure]) -> None:
-        """Keep failures; of one that is there already, the reason and the time are brought up to date."""
+        """Keep failures; of one that is there already, the reason and the time are brought up to date.
+
+        Those that failed last the longest ago go when there are more than the limits allow.
+        """
         if not found:
             return
         new = self._dialect.insert(failures)
@@ -100,6 +110,8 @@ class FailureStore:
         )
         with self._database.writing() as connection:
             connection.execute(statement, [_values(failure) for failure in found])
+            for cell_uuid in sorted({failure.summary.cell_uuid for failure in found}):
+                self._make_room(connection, cell_uuid)
 
     def summaries(self, cell_uuids: Collection[str]) -> Iterator[FailureSummary]:
         """The failures of some cells, the oldest of each cell first; read in batches."""
@@ -131,6 +143,16 @@ class FailureStore:
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(statement)}
 
+    def dropped(self) -> Mapping[str, int]:
+        """How many failures of each cell had to go because there were too many, by its uuid, since `forget_dropped`."""
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(select(dropped_failures))}
+
+    def forget_dropped(self, cell_uuids: Collection[str]) -> None:
+        """Somebody has taken notice that failures of these cells are gone."""
+        with self._database.writing() as connection:
+            connection.execute(delete(dropped_failures).where(dropped_failures.c.cell_uuid.in_(sorted(cell_uuids))))
+
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
         """These instances were read from their cell and are in the index as they were there at the moment `at`."""
         columns = failures.c
@@ -147,8 +169,38 @@ class FailureStore:
         with self._database.writing() as connection:
             return connection.execute(delete(failures).where(failures.c.id.in_(sorted(ids)))).rowcount
 
+    def _make_room(self, connection: Connection, cell_uuid: str) -> None:
+        columns, of_cell = failures.c, failures.c.cell_uuid == cell_uuid
+        count, size = connection.execute(select(func.count(), func.sum(columns.size)).where(of_cell)).one()
+        if count <= self._limits.count and size <= self._limits.size:
+            return
+        newest_first = (columns.last_at.desc(), columns.id)
+        placed = (
+            select(
+                columns.id,
+                func.row_number().over(order_by=newest_first).label("place"),
+                func.sum(columns.size).over(order_by=newest_first).label("size"),
+            )
+            .where(of_cell)
+            .subquery()
+        )
+        is_too_many = or_(placed.c.place > self._limits.count, placed.c.size > self._limits.size)
+        gone = select(placed.c.id).where(placed.c.place > 1, is_too_many)
+        dropped = connection.execute(delete(failures).where(columns.id.in_(gone))).rowcount
+        _log.warning("failures.dropped", cell=cell_uuid, count=dropped, reason="there are too many")
+        new = self._dialect.insert(dropped_failures)
+        count = dropped_failures.c.count + new.excluded.count
+        statement = new.on_conflict_do_update(index_elements=[dropped_failures.c.cell_uuid], set_={"count": count})
+        connection.execute(statement, {"cell_uuid": cell_uuid, "count": dropped})
+
 
 def _values(failure: Failure) -> dict[str, Any]:
+    values = _plain_values(failure)
+    texts = (*values["headers"], *values["headers"].values(), values["detail"], values["trace"] or "")
+    return values | {"size": len(failure.body) + sum(len(str(text)) for text in texts)}
+
+
+def _plain_values(failure: Failure) -> dict[str, Any]:
     summary = failure.summary
     return {
         "id": summary.id,

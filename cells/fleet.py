@@ -18,8 +18,9 @@ from cells.leases import Leases, open_leases
 from cells.model import Cell, CellKind, InstanceRow
 from cells.quotas import Quotas
 from cells.server_groups import ServerGroups
+from cells.settings import FailureLimits
 from cells.tables import cells as cells_table
-from cells.tables import failures, instance_mappings
+from cells.tables import dropped_failures, failures, instance_mappings
 from cells.turns import Turns
 
 
@@ -58,14 +59,14 @@ class Fleet:
     failures: messages that could not be indexed.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
         self._engine = engine
         self.database = database = FleetDatabase(engine)
         self.flavors = Flavors(database)
         self.keypairs = Keypairs(database)
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
-        self.failures = FailureStore(database)
+        self.failures = FailureStore(database, failure_limits or FailureLimits())
         self._turns = Turns(engine)
 
     def add_cell(
@@ -132,7 +133,8 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            connection.execute(delete(failures).where(failures.c.cell_uuid == cell.uuid))
+            for table in (failures, dropped_failures):
+                connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
             return mappings.rowcount
 

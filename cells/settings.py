@@ -1,6 +1,18 @@
 """The `fleet` and `relay` sections of the configuration."""
 
+from dataclasses import dataclass
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+_MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLimits:
+    """How many failures of a cell are kept, and how many bytes all of them may have; the newest stays in any case."""
+
+    count: int = 10_000
+    size: int = 256 * _MEBIBYTE
 
 
 class FleetSettings(BaseModel):
@@ -8,12 +20,20 @@ class FleetSettings(BaseModel):
 
     database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password.
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
+    failures_max_count, failures_max_mib: messages that could not be indexed are kept here, of each cell the newest ones
+        up to so many, and so many MiB.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: SecretStr = SecretStr("sqlite:///fleetlight-data/fleet.db")
     cells_refresh_interval_s: float = Field(default=10.0, gt=0)
+    failures_max_count: int = Field(default=10_000, ge=1)
+    failures_max_mib: int = Field(default=256, ge=1)
+
+    @property
+    def failure_limits(self) -> FailureLimits:
+        return FailureLimits(self.failures_max_count, self.failures_max_mib * _MEBIBYTE)
 
 
 class RelaySettings(BaseModel):

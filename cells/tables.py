@@ -100,8 +100,17 @@ failures = Table(
     Column("headers", JSON_VALUE, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("trace", Text),
+    Column("size", BigInteger, nullable=False, server_default="0"),
     Index("ix_failures_of_cell", "cell_uuid", "first_at", "id"),
     Index("ix_failures_of_instance", "cell_uuid", "instance_uuid"),
+)
+
+# How many of a cell had to make room for newer ones.
+dropped_failures = Table(
+    "dropped_failures",
+    fleet_metadata,
+    Column("cell_uuid", _UUID, primary_key=True),
+    Column("count", BigInteger, nullable=False),
 )
 
 

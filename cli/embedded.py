@@ -18,6 +18,7 @@ from cells.model import Cell, CellKind
 from cells.nodes import CellNodes
 from cells.operations import InstanceOperations
 from cells.quotas import UNLIMITED
+from cells.settings import FailureLimits
 from cells.simulated_instances import HOSTS_PER_CELL, new_hosts
 from cells.simulator import SimulatedCell
 from cli.data_folder import DataFolder, sqlite_url
@@ -38,12 +39,12 @@ class EmbeddedCell:
         return SimulatedCell(self.cell, self.engine, operations, acceptance, self.host_count)
 
 
-def set_up_fleet(folder: DataFolder) -> Fleet:
+def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fleet:
     """The fleet database of the folder, with the newest schema. Raises FleetUnreachableError."""
     engine = create_database_engine(sqlite_url(folder.fleet_database))
     with translated_failures(FleetUnreachableError):
         upgrade_fleet(engine)
-    return Fleet(engine)
+    return Fleet(engine, limits)
 
 
 def set_up_cells(

@@ -15,7 +15,7 @@ from cells.fleet import Fleet
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import is_terminal, print_error, print_json, print_notice, print_result, print_table
+from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from cli.settings import Settings, load_settings
 from indexer.backends import open_writer
 from indexer.retrying import Retried, retry
@@ -43,6 +43,12 @@ def list_failures(
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         names = _names(fleet, cell)
         summaries = list(fleet.failures.summaries(names))
+        dropped = fleet.failures.dropped()
+    for cell_uuid in names.keys() & dropped.keys():
+        print_notice(
+            f"{names[cell_uuid]}: {counted(dropped[cell_uuid], 'older failure')} had to go because there were too many "
+            "(fleet.failures_max_count, fleet.failures_max_mib); `drop --all` forgets that"
+        )
     if json:
         print_json([_summary_as_json(summary, names) for summary in summaries])
         return
@@ -127,6 +133,8 @@ def drop(
                 raise ConfigurationError("all failures are not dropped without --yes where nobody can be asked")
             typer.confirm("Drop all of them for good?", abort=True)
         dropped = sum(fleet.failures.drop(batch) for batch in _batches(chosen))
+        if every:
+            fleet.failures.forget_dropped(_names(fleet, cell))
     print_result(f"{dropped} dropped")
 
 

@@ -19,7 +19,8 @@ _NO_DATABASE_YET = ("no such table", "unable to open database file", "does not e
 @contextmanager
 def open_fleet(settings: FleetSettings) -> Iterator[Fleet]:
     """The fleet registry, closed at the end. Raises DatabaseUrlError, CommandError when there is no database yet."""
-    fleet = Fleet(create_database_engine(settings.database_url.get_secret_value(), must_exist=True))
+    engine = create_database_engine(settings.database_url.get_secret_value(), must_exist=True)
+    fleet = Fleet(engine, settings.failure_limits)
     try:
         yield fleet
     except FleetUnreachableError as error:

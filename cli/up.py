@@ -99,7 +99,7 @@ def up(
     configure_logging(settings.log)
     folder.create()
     with folder.locked(), closing(listen_as_told(settings.api)) as listener:
-        fleet = set_up_fleet(folder)
+        fleet = set_up_fleet(folder, settings.fleet.failure_limits)
         wanted = (_INSTANCES if instances is None else instances) if simulate else 0
         embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))
         if len(embedded) > cells:

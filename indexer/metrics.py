@@ -44,6 +44,12 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._dropped = Gauge(
+            "fleetlight_indexer_dead_letters_dropped",
+            "Messages that could not be indexed and that had to go because there were too many",
+            ["cell"],
+            registry=registry,
+        )
         self._messages = Counter(
             "fleetlight_indexer_messages", "Messages by what became of them", ["cell", "outcome"], registry=registry
         )
@@ -70,10 +76,11 @@ class IndexerMetrics:
             registry=registry,
         )
 
-    def failures_kept(self, cell_uuids: Iterable[str], counts: Mapping[str, int]) -> None:
-        """How many messages of each cell wait for a person."""
+    def failures_kept(self, cell_uuids: Iterable[str], counts: Mapping[str, int], dropped: Mapping[str, int]) -> None:
+        """How many messages of each cell wait for a person, and how many do not any more without having been seen."""
         for cell_uuid in cell_uuids:
             self._dead_letters.labels(cell_uuid).set(counts.get(cell_uuid, 0))
+            self._dropped.labels(cell_uuid).set(dropped.get(cell_uuid, 0))
 
     def batch_received(self, cell_uuid: str, messages: int) -> None:
         self._batch_messages.labels(cell_uuid).observe(messages)

@@ -41,6 +41,7 @@ class CountsFailures(KeepsFailures, Protocol):
     """What the indexer needs of cells.failures.FailureStore; raises FleetUnreachableError."""
 
     def counts(self) -> Mapping[str, int]: ...
+    def dropped(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class IndexerService:
             for uuid, horizon in load_horizons(self._writer).items():
                 if uuid in self._running:
                     self._running[uuid].follower.horizon = horizon
-            self._metrics.failures_kept(cells, self._failures.counts())
+            self._metrics.failures_kept(cells, self._failures.counts(), self._failures.dropped())
             if any(health.problem for health in self.health.values()):
                 self._end_pause_of_the_dead()
         except IndexUnavailableError as error:

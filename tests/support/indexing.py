@@ -255,6 +255,10 @@ class MemoryFailures:
         self._require_database()
         return Counter(failure.summary.cell_uuid for failure in self.kept.values())
 
+    def dropped(self) -> Mapping[str, int]:
+        self._require_database()
+        return {}
+
     @property
     def found(self) -> list[tuple[bytes, str, str]]:
         """Of each failure the body, the reason and the detail."""

@@ -12,6 +12,7 @@ from cells.failures import Failure, FailureStore, FailureSummary, failure_id
 from cells.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.model import CellKind
+from cells.settings import FailureLimits
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 INSTANCE = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
@@ -97,9 +98,39 @@ def test_dropped_failures_are_gone(store: FailureStore) -> None:
     assert store.counts() == {ONE: 1}
 
 
+def of_cell(store: FailureStore, cell_uuid: str = ONE) -> set[bytes]:
+    return {failure.body for failure in store.find([summary.id for summary in store.summaries([cell_uuid])])}
+
+
+def test_oldest_failures_of_a_cell_go_when_there_are_too_many_and_are_counted(fleet: Fleet) -> None:
+    store = FailureStore(fleet.database, FailureLimits(count=3))
+    store.add([failed(b"other", cell_uuid=TWO)])
+    store.add([failed(b"1", 1), failed(b"2", 2), failed(b"3", 3)])
+    store.add([failed(b"1", 4)])
+    store.add([failed(b"5", 5)])
+    store.add([failed(b"6", 6), failed(b"7", 7)])
+    assert of_cell(store) == {b"5", b"6", b"7"}
+    assert of_cell(store, TWO) == {b"other"}
+    assert store.dropped() == {ONE: 3}
+    store.forget_dropped([ONE])
+    assert store.dropped() == {}
+
+
+def test_failures_of_a_cell_are_never_larger_than_allowed_unless_it_is_the_last_one(fleet: Fleet) -> None:
+    store = FailureStore(fleet.database, FailureLimits(size=1000))
+    store.add([failed(bytes(400), 1), failed(bytes(401), 2)])
+    assert store.dropped() == {}
+    store.add([failed(bytes(402), 3)])
+    assert of_cell(store) == {bytes(401), bytes(402)}
+    store.add([failed(bytes(2000), 4)])
+    assert of_cell(store) == {bytes(2000)}
+    assert store.dropped() == {ONE: 3}
+
+
 def test_removed_cell_takes_its_failures_along(fleet: Fleet) -> None:
     cell = fleet.add_cell("one", CellKind.NATIVE, "sqlite:///one.db", "memory://", uuid=ONE)
-    fleet.failures.add([failed(b"{"), failed(b"{", cell_uuid=TWO)])
+    one_each = FailureStore(fleet.database, FailureLimits(count=1))
+    one_each.add([failed(b"{"), failed(b"["), failed(b"{", cell_uuid=TWO)])
     fleet.set_disabled(cell.uuid, True)
     fleet.remove_cell(cell)
-    assert fleet.failures.counts() == {TWO: 1}
+    assert (fleet.failures.counts(), fleet.failures.dropped()) == ({TWO: 1}, {})
