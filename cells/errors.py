@@ -2,6 +2,7 @@
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
+├── UpstreamError            the compute API of other software does not answer, or not as one should
 ├── FleetUnreachableError    the fleet database did not answer
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
@@ -40,6 +41,10 @@ class CellUnreachableError(CellError):
         super().__init__(f"cell '{cell}' cannot be reached: {reason}")
         self.cell = cell
         self.reason = reason
+
+
+class UpstreamError(CellError):
+    """The compute API of other software does not answer, or not as one should; the text shows no credentials."""
 
 
 class FleetUnreachableError(CellError):

@@ -1,8 +1,10 @@
-"""The `fleet` and `relay` sections of the configuration."""
+"""The `fleet`, `relay` and `upstream` sections of the configuration."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 _MEBIBYTE = 1024 * 1024
 
@@ -53,3 +55,29 @@ class RelaySettings(BaseModel):
     poll_interval_s: float = Field(default=0.1, gt=0)
     retry_wait_max_s: float = Field(default=10.0, gt=0)
     changelog_retention_h: float = Field(default=24.0, gt=0)
+
+
+class UpstreamSettings(BaseModel):
+    """The compute API that `fleetlight index sync --source api` reads, and who we are there: an administrator.
+
+    url: with its version, as in https://nova.example.org:8774/v2.1. token: for X-Auth-Token.
+    page_size: servers that are asked for at once; the other side may give fewer.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str | None = None
+    token: SecretStr | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_certs: Path | None = None
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    page_size: Annotated[int, Field(ge=1, le=10_000)] = 1000
+
+    @model_validator(mode="after")
+    def _one_way_to_authenticate(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password belong together: set both or neither")
+        if self.token is not None and self.username is not None:
+            raise ValueError("set either token or username and password, not both")
+        return self

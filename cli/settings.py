@@ -25,12 +25,11 @@ from pydantic_settings import (
 )
 
 from api.settings import ApiSettings, IdentitySettings, KeystoneSettings, SearchSettings
-from cells.settings import FleetSettings, RelaySettings
+from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
 from cli.monitoring import MonitoringSettings
-from indexer.compute_api import UpstreamSettings
 from indexer.settings import IndexerSettings, IndexSettings
 from notifications.settings import BusSettings
 

@@ -14,6 +14,9 @@ from cells.adapters import open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import Fleet
 from cells.model import Cell, CellKind
+from cells.settings import UpstreamSettings
+from cells.upstream.client import ComputeApi
+from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
@@ -26,7 +29,6 @@ from indexer.backends.base import IndexWriter
 from indexer.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
 from indexer.bulk_sync import sync as sync_source
 from indexer.checkpoints import FROM_API, FROM_CELLS, Checkpoints
-from indexer.compute_api import ComputeApi
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.leases import CellLeases
 from indexer.pace import Pace
@@ -200,18 +202,31 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
 def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:
     """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
     with ExitStack() as stack:
-        api = stack.enter_context(closing(ComputeApi(url, work.settings.upstream)))
+        settings = work.settings.upstream
+        api = stack.enter_context(
+            closing(ComputeApi(url, _credentials(settings), timeout_s=settings.timeout_s, ca_certs=settings.ca_certs))
+        )
         is_native = cell.kind is CellKind.NATIVE
         adapter = stack.enter_context(closing(open_changelog_adapter(cell))) if is_native else None
 
         def own(uuids: Collection[str]) -> Collection[str]:
             return rows_of(adapter, uuids) if adapter else ()
 
-        source = ApiSource(api, cell.uuid, read=work.writer.read, own=own, spend=work.pace.spend)
+        source = ApiSource(
+            api, cell.uuid, read=work.writer.read, own=own, page_size=settings.page_size, spend=work.pace.spend
+        )
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
         result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()
         return result
+
+
+def _credentials(settings: UpstreamSettings) -> Credentials:
+    if settings.token is not None:
+        return Fixed.token(settings.token.get_secret_value())
+    if settings.username is not None and settings.password is not None:
+        return Fixed.password(settings.username, settings.password.get_secret_value())
+    return Fixed({})
 
 
 def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:

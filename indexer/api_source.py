@@ -8,22 +8,25 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from cells.clock import Clock, system_clock
+from cells.upstream.client import MarkerGoneError, Query, ServerPage
+from cells.upstream.items import read_item
 from indexer.backends.base import Document, Rejection
 from indexer.bulk_sync import SourcePage, no_limit
 from indexer.checkpoints import Checkpoint
-from indexer.compute_api import MarkerGoneError
 from indexer.documents import ForeignChange, merge
-from indexer.server_items import read_item
 from notifications.event_types import INSTANCE_UPDATE
 
 _LIVE, _DELETED = "live", "deleted"
+_BY_UUID = (("sort_key", "uuid"), ("sort_dir", "asc"))
+_QUERIES: Mapping[str, Query] = {_LIVE: _BY_UUID, _DELETED: (*_BY_UUID, ("deleted", "True"))}
+_PAGE_SIZE = 1000
 _UNKNOWN = "?"
 
 
 class ListsServers(Protocol):
-    """The part of indexer.compute_api.ComputeApi that a source needs."""
+    """The part of cells.upstream.client.ComputeApi that a source needs."""
 
-    def servers(self, *, deleted: bool, after: str | None) -> Sequence[Any]: ...
+    def servers(self, query: Query, *, limit: int, after: str | None = None) -> ServerPage: ...
 
 
 class ApiSource:
@@ -40,10 +43,12 @@ class ApiSource:
         *,
         read: Callable[[Collection[str]], Mapping[str, Document]],
         own: Callable[[Collection[str]], Collection[str]],
+        page_size: int = _PAGE_SIZE,
         spend: Callable[[int], None] = no_limit,
         clock: Clock = system_clock,
     ) -> None:
         self._api = api
+        self._page_size = page_size
         self._cell_uuid = cell_uuid
         self._read = read
         self._own = own
@@ -71,15 +76,19 @@ class ApiSource:
         while True:
             asked_at = self._clock()
             try:
-                items = self._api.servers(deleted=stage == _DELETED, after=markers[-1] if markers else None)
+                found = self._api.servers(
+                    _QUERIES[stage], limit=self._page_size, after=markers[-1] if markers else None
+                )
             except MarkerGoneError:
                 markers.pop()
                 continue
-            if not items:
+            if not found.servers:
                 return
-            page, markers = self._page(stage, items, asked_at)
+            page, markers = self._page(stage, found.servers, asked_at)
             yield page
-            self._spend(len(items))
+            if not found.has_more:
+                return
+            self._spend(len(found.servers))
 
     def _page(self, stage: str, items: Sequence[Any], asked_at: int) -> tuple[SourcePage, list[str]]:
         changes: dict[str, ForeignChange] = {}

@@ -8,7 +8,6 @@ IndexerError
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
 ├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
 ├── LeaseLostError          the work on a cell was cut off, since nobody can say that it is done by one alone
-├── UpstreamError           the compute API that is synced from does not answer, or not as one should
 ├── RebuildRunningError     somebody else rebuilds the index, or holds what a rebuild needs
 ├── RebuildError            the next index cannot take the place of the current one: a person must look
 └── MalformedMessageError   the message can never be indexed: to the dead letters, with the reason
@@ -72,10 +71,6 @@ class LeaseLostError(IndexerError):
     def __init__(self, cell: str) -> None:
         super().__init__(f"the lease on cell '{cell}' was lost with the connection to the fleet database; start again")
         self.cell = cell
-
-
-class UpstreamError(IndexerError):
-    """The compute API that is synced from does not answer, or not as one should; the text shows no credentials."""
 
 
 class RebuildRunningError(IndexerError):

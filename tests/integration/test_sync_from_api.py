@@ -15,15 +15,16 @@ from api.listening import address_of, listen
 from api.server import serve
 from api.settings import ApiSettings, SearchSettings
 from cells.clock import system_clock
+from cells.errors import UpstreamError
+from cells.upstream.client import ComputeApi, MarkerGoneError
+from cells.upstream.credentials import Fixed
 from cli.app import app
 from cli.data_folder import DataFolder
 from cli.embedded import set_up_cells, set_up_fleet
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter, is_time
 from indexer.backends.settings import IndexSettings
-from indexer.compute_api import ComputeApi, MarkerGoneError, UpstreamSettings
 from indexer.documents import to_document
-from indexer.errors import UpstreamError
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record
 
@@ -118,7 +119,7 @@ def test_what_was_announced_meanwhile_and_what_the_cell_knows_itself_stays(
     with closing(set_up_fleet(folder)) as fleet:
         cell_uuid = fleet.cells()[0].uuid
     known = [
-        to_document(cell_uuid, later, make_record(uuid=announced, display_name="newer")),
+        to_document(cell_uuid, later, make_record(uuid=announced, display_name="newer", updated_at=later)),
         to_document(cell_uuid, 1, make_record(uuid=own, display_name="of the cell")),
     ]
     index.write(known)
@@ -154,9 +155,11 @@ def test_api_is_asked_for_one_cell(folder: DataFolder) -> None:
 
 def test_marker_that_has_gone_is_told_from_other_refusals(upstream: ComputeFleet) -> None:
     upstream.create(CELLS[0])
-    with served(upstream) as url, closing(ComputeApi(url, UpstreamSettings())) as api:
+    with served(upstream) as url, closing(ComputeApi(url, Fixed({}))) as api:
         with pytest.raises(MarkerGoneError):
-            api.servers(deleted=False, after="7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55")
-        assert len(api.servers(deleted=False, after=None)) == 1
+            api.servers((), limit=10, after="7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55")
+        page = api.servers((), limit=10)
+        assert (len(page.servers), page.has_more) == (1, False)
+        assert api.servers((), limit=1).has_more
     with pytest.raises(UpstreamError, match="must be like"):
-        ComputeApi("http://user:password@host/v2.1", UpstreamSettings())
+        ComputeApi("http://user:password@host/v2.1", Fixed({}))

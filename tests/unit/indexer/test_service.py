@@ -571,7 +571,7 @@ def test_dead_letter_on_a_bus_that_ends_with_the_process_comes_again_from_the_ch
     with stage.running() as service:
         stage.failures.is_away = True
         stage.bus.waiting.append(replace(message, body=b"{"))
-        wait_until(lambda: service.health[CELL_UUID].problem, 60)
+        wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
     assert (saved := stage.saved()) is None or saved.watermark == 0
     stage.bus.waiting.clear()
     stage.failures.is_away = False

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from indexer.server_items import read_item
+from cells.upstream.items import read_item
 from indexer.view import ItemTemplate, render_view
 from tests.support.documents import CREATED_AT, make_record
 

@@ -1,0 +1,197 @@
+"""Reading a cell that is the compute API of other software: its servers, page by page. Nothing is ever changed there.
+
+What the API can find by itself is asked of it, but it never decides: every filter is tried on what it returns, since
+its regular expressions, and the collation of its database, are not ours. Of its orders only those of uuid and of
+created_at are ours too, the latter up to parts of a second, which it does not show; for all others everything that the
+filter may mean is read, and the first of it kept. See docs/decisions/0048.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from heapq import merge, nsmallest
+from itertools import chain, groupby, islice, takewhile
+from typing import Any
+
+from cells.adapters.nova_api_query import query_of
+from cells.clock import Clock, system_clock
+from cells.errors import CellUnreachableError, UpstreamError
+from cells.model import Cell, InstanceRow
+from cells.upstream.address import Upstream, UpstreamAddress
+from cells.upstream.client import ComputeApi, MarkerGoneError, Query
+from cells.upstream.items import to_record
+from query.evaluate import matcher
+from query.filters import Eq
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortOrder
+
+_TIMEOUT_S = 60.0
+_SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
+_OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+
+class NovaApiAdapter:
+    """A CellAdapter (cells.model) for a compute API; may be used by several threads. Raises UpstreamError.
+
+    timeout_s: how long one question may take, whatever it takes.
+    """
+
+    def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
+        self._cell = cell
+        self._timeout_s = timeout_s or _TIMEOUT_S
+        self._clock = clock
+        self._upstream = Upstream(UpstreamAddress.read(cell.database_url), timeout_s=self._timeout_s)
+        self._idle: deque[ComputeApi] = deque()
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        with self._asking() as servers:
+            return list(islice(_Page(servers, request).rows(), request.limit))
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _asking(self) -> Iterator["_Servers"]:
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            client = self._upstream.open_client()
+        try:
+            yield _Servers(self._cell, client, self._clock, time.monotonic() + self._timeout_s)
+        except UpstreamError as error:
+            client.close()
+            raise CellUnreachableError(self._cell.name, str(error)) from error
+        except BaseException:
+            client.close()
+            raise
+        self._idle.append(client)
+
+
+class _Servers:
+    """The servers of the API as rows, until a moment of the monotonic clock. Raises UpstreamError."""
+
+    def __init__(self, cell: Cell, client: ComputeApi, clock: Clock, deadline_s: float) -> None:
+        self._cell = cell
+        self._client = client
+        self._clock = clock
+        self._deadline_s = deadline_s
+
+    def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
+        """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
+        while True:
+            asked_at = self._clock()
+            page = self._client.servers(query, limit=size, after=marker, deadline_s=self._deadline_s)
+            for item in page.servers:
+                try:
+                    record = to_record(item)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise UpstreamError(f"a server is not shown as one is: {type(error).__name__}: {error}") from error
+                yield InstanceRow(self._cell.uuid, asked_at, record)
+            if not page.has_more:
+                return
+            marker = page.servers[-1]["id"]
+
+
+class _Page:
+    """How one request is answered."""
+
+    def __init__(self, servers: _Servers, request: PageRequest) -> None:
+        self._servers = servers
+        self._order = request.order
+        self._limit = request.limit
+        self._after = None if request.after is None else request.order.comparable(request.after)
+        self._start = request.after
+        self._matches = matcher(request.filter, INSTANCE_FIELDS)
+        self._query = query_of(request.filter)
+        self._size = min(max(request.limit, _SMALLEST_PAGE), _LARGEST_PAGE)
+
+    def rows(self) -> Iterator[InstanceRow]:
+        """The rows of the page in order, at least; each instance once."""
+        if self._query.uuids is not None:
+            found = chain.from_iterable(self._one(uuid) for uuid in self._query.uuids)
+            return iter(sorted(self._wanted(found), key=self._position))
+        lists = self._query.lists
+        if self._order.keys[0].field not in ("uuid", "created_at"):
+            everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
+            return iter(nsmallest(self._limit, _once(self._wanted(everything)), key=self._position))
+        streams = [self._in_order(self._listed(each)) for each in lists]
+        return self._wanted(_once(merge(*streams, key=self._position)))
+
+    def _position(self, row: InstanceRow) -> tuple[Any, ...]:
+        return self._order.comparable(self._order.values(row.record))
+
+    def _wanted(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+        for row in rows:
+            if self._matches(row.record) and (self._after is None or self._position(row) > self._after):
+                yield row
+
+    def _one(self, uuid: str) -> Iterator[InstanceRow]:
+        """A server is in one of the lists, and the API knows no way to ask for several."""
+        return next(
+            (iter([row]) for each in self._query.lists for row in self._servers.rows([("uuid", uuid), *each], 1)),
+            iter(()),
+        )
+
+    def _listed(self, query: Query) -> Iterator[InstanceRow]:
+        """The rows from where the page starts on, in the order of the API, and perhaps some before it."""
+        key = self._order.keys[0]
+        if self._start is None:
+            return self._servers.rows([*query, *_sorted_by(key.field, key.direction)], self._size)
+        marker = str(self._start[-1])
+        try:
+            return self._behind(query, marker)
+        except MarkerGoneError:
+            # It may be in another cell, or nowhere any more.
+            return self._servers.rows([*query, *_sorted_by(key.field, key.direction)], _LARGEST_PAGE)
+
+    def _behind(self, query: Query, marker: str) -> Iterator[InstanceRow]:
+        key = self._order.keys[0]
+        forth = self._servers.rows([*query, *_sorted_by(key.field, key.direction)], self._size, marker)
+        first = list(islice(forth, 1))  # now it is known whether there is such a server
+        if key.field == "uuid" or self._start is None:
+            return chain(first, forth)
+        # What was created in the same second may come earlier there and later here.
+        value = self._start[0]
+        back = self._servers.rows([*query, *_sorted_by(key.field, _OPPOSITE[key.direction])], _SMALLEST_PAGE, marker)
+        same_second = list(takewhile(lambda row: row.record[key.field] == value, back))
+        return chain(same_second, first, forth)
+
+    def _in_order(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+        """Rows in our order, from rows in the order of the first key."""
+        field = self._order.keys[0].field
+        last: tuple[Any, ...] | None = None
+        for _, group in groupby(rows, key=lambda row: row.record[field]):
+            for row in sorted(group, key=self._position):
+                position = self._position(row)
+                if last is not None and position < last:
+                    raise UpstreamError(f"the API does not sort by {field} as it was asked to")
+                last = position
+                yield row
+
+
+def _sorted_by(field: str, direction: Direction) -> Query:
+    by_uuid = [] if field == "uuid" else [("sort_key", "uuid"), ("sort_dir", "asc")]
+    return [("sort_key", field), ("sort_dir", direction.value), *by_uuid]
+
+
+_UPWARDS = _sorted_by("uuid", Direction.ASC)
+
+
+def _once(rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+    """A server that is deleted between the readings of two lists is in both."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.uuid not in seen:
+            seen.add(row.uuid)
+            yield row

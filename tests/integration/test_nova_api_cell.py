@@ -1,0 +1,206 @@
+"""A cell that is the compute API of other software: here a second fleet, with logins, in a process of its own."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.listing.answer import Consistency, Route
+from api.listing.list_instances import InstanceLister
+from api.settings import SearchSettings
+from cells.adapters import open_adapter
+from cells.errors import CellUnreachableError
+from cells.fan_out import CellPool
+from cells.model import Cell, CellAdapter, CellKind
+from cells.upstream.address import UpstreamAddress
+from cells.upstream.clouds import read_cloud
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress
+from indexer.backends.settings import IndexSettings
+from indexer.foreign_comparison import compare_cell
+from indexer.view import ItemTemplate
+from query.evaluate import sorted_page
+from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+from tests.support.live_api import LiveApi, live_api
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+INSTANCES = 24
+BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
+LIVE = all_of(Eq("deleted", False), any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state")))
+TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://api/v2.1", plain_base="http://api")
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveApi]:
+    """Servers of several projects and cells; one is deleted, one locked, some have tags."""
+    folder = tmp_path_factory.mktemp("upstream")
+    with live_api(folder, "--simulate", "--rate", "0", "--cells", "2", "--instances", str(INSTANCES)) as api:
+        login = read_cloud(api.clouds_file, "fleetlight", timeout_s=60).credentials.headers(None)
+        headers = {**login, "OpenStack-API-Version": "compute 2.100"}
+        with httpx.Client(base_url=f"{api.url}/v2.1", headers=headers, timeout=60) as client:
+            uuids = [server["id"] for server in client.get("/servers?all_tenants=1").json()["servers"]]
+            locked = {"lock": {"locked_reason": "mine"}}
+            assert client.post(f"/servers/{uuids[0]}/action", json=locked).is_success
+            for uuid in uuids[1:4]:
+                assert client.put(f"/servers/{uuid}/tags", json={"tags": ["blue", uuid]}).is_success
+            gone = f"/servers/{uuids[4]}"
+            assert client.delete(gone).is_success
+            wait_until(lambda: client.get(gone, headers={"Fleetlight-Consistency": "strong"}).status_code == 404)
+        yield api
+
+
+def cell_at(api: LiveApi, **login: Any) -> Cell:
+    given = login or {"cloud": "fleetlight", "clouds_file": api.clouds_file}
+    address = UpstreamAddress(f"{api.url}/v2.1", **given).write()
+    return Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c44", "upstream", CellKind.NOVA_API, address, "")
+
+
+@pytest.fixture
+def adapter(upstream: LiveApi) -> Iterator[CellAdapter]:
+    with closing(open_adapter(cell_at(upstream), statement_timeout_s=60)) as adapter:
+        yield adapter
+
+
+def everything(adapter: CellAdapter) -> list[dict[str, Any]]:
+    return [dict(row.record) for row in adapter.read_page(PageRequest(EVERYTHING, BY_UUID, 1000))]
+
+
+def paged(adapter: CellAdapter, request: PageRequest) -> list[str]:
+    found: list[str] = []
+    while rows := adapter.read_page(request):
+        assert len(rows) <= request.limit
+        found += [row.uuid for row in rows]
+        request = replace(request, after=request.order.values(rows[-1].record))
+    return found
+
+
+def filters(records: Sequence[dict[str, Any]]) -> list[Filter]:
+    one = next(record for record in records if record["host"])
+    return [
+        EVERYTHING,
+        LIVE,
+        Eq("deleted", True),
+        all_of(LIVE, Eq("host", one["host"])),
+        all_of(LIVE, Eq("project_id", one["project_id"]), Eq("vm_state", "active")),
+        all_of(LIVE, In("vm_state", ("active", "stopped"))),
+        all_of(LIVE, Matches("display_name", "^(web|db)")),
+        all_of(LIVE, Has("tags", "blue")),
+        all_of(LIVE, Eq("locked", True)),
+        all_of(LIVE, In("uuid", tuple(record["uuid"] for record in records[:3]))),
+        any_of(Eq("host", one["host"]), Eq("power_state", 4)),
+        all_of(LIVE, Eq("image_ref", one["image_ref"])),
+    ]
+
+
+def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.adapters.nova_api._SMALLEST_PAGE", 6)
+    records = everything(adapter)
+    assert len(records) == INSTANCES
+    assert sum(record["deleted"] for record in records) == 1
+    generator = random.Random(7)
+    for node in filters(records):
+        others = generator.choice((("display_name",), ("host", "created_at"), ("launched_at",)))
+        for keys in ((), ("created_at",), others):
+            directions = [generator.choice(list(Direction)) for _ in keys]
+            order = SortOrder.of(INSTANCE_FIELDS, [SortKey(*key) for key in zip(keys, directions, strict=True)])
+            expected = sorted_page(records, PageRequest(node, order, 1000), INSTANCE_FIELDS)
+            found = paged(adapter, PageRequest(node, order, generator.choice((9, 1000))))
+            assert found == [record["uuid"] for record in expected], (node, order)
+
+
+def test_page_begins_behind_a_position_that_no_server_has(adapter: CellAdapter) -> None:
+    records = everything(adapter)
+    middle = sorted_page(records, PageRequest(EVERYTHING, NEWEST_FIRST, 1000), INSTANCE_FIELDS)[10]
+    for order in (BY_UUID, NEWEST_FIRST):
+        nowhere = {**middle, "uuid": middle["uuid"][:-1] + ("0" if middle["uuid"][-1] != "0" else "1")}
+        request = PageRequest(EVERYTHING, order, 1000, order.values(nowhere))
+        expected = sorted_page(records, request, INSTANCE_FIELDS)
+        assert [row.uuid for row in adapter.read_page(request)] == [record["uuid"] for record in expected]
+
+
+def test_one_server_is_found_whether_it_is_deleted_or_not(adapter: CellAdapter) -> None:
+    records = everything(adapter)
+    for is_deleted in (True, False):
+        record = next(record for record in records if record["deleted"] is is_deleted)
+        row = adapter.find(record["uuid"])
+        assert row is not None
+        assert row.record == record
+    assert adapter.find("7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55") is None
+
+
+def test_list_is_the_same_by_index_and_by_the_api_itself(
+    upstream: LiveApi, adapter: CellAdapter, tmp_path: Path
+) -> None:
+    index = IndexSettings(path=tmp_path / "index.db")
+    with closing(open_writer(index)) as writer:
+        writer.prepare()
+        compared = compare_cell(adapter, writer, batch_size=7)
+        assert (compared.rows, compared.written, compared.removed) == (INSTANCES, INSTANCES, 0)
+        assert compare_cell(adapter, writer, batch_size=7).removed == 0
+        writer.save_progress([CellProgress(adapter.cell.uuid, 0, compared.began_at, is_complete=True)])
+
+    async def list_by_all_routes() -> None:
+        pool = CellPool(lambda: [adapter.cell], open_adapter)
+        settings = SearchSettings(enabled=True, cell_timeout_s=60)
+        searcher = open_searcher(index)
+        lister = InstanceLister(pool, lambda _: None, searcher, settings)
+        for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
+            request = PageRequest(node, NEWEST_FIRST, 100)
+            pages = {
+                consistency: await lister.list_page(request, TEMPLATE, consistency)
+                for consistency in (Consistency.ANY, Consistency.STRONG)
+            }
+            by_index, by_cell = pages[Consistency.ANY], pages[Consistency.STRONG]
+            assert [answer.route for answer in by_index.cells] == [Route.INDEX]
+            assert [answer.route for answer in by_cell.cells] == [Route.LIVE]
+            assert by_index.items == by_cell.items
+            assert by_cell.items
+        lister.close()
+        await searcher.close()
+        await pool.close()
+
+    asyncio.run(list_by_all_routes())
+
+
+def test_login_that_is_refused_and_api_that_is_away_are_a_cell_that_cannot_be_reached(
+    upstream: LiveApi, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "clouds.yaml"
+    wrong.write_text(upstream.clouds_file.read_text().replace("password: ", "password: x"))
+    token = tmp_path / "token"
+    token.write_text("not-a-token\n")
+    away = replace(cell_at(upstream), database_url="http://127.0.0.1:9/v2.1")
+    for cell, said in (
+        (cell_at(upstream, cloud="fleetlight", clouds_file=wrong), "refuses the login: status 401"),
+        (cell_at(upstream, token_file=token), "refuses to list servers: status 401"),
+        (replace(cell_at(upstream), database_url=f"{upstream.url}/v9"), "refuses to list servers"),
+        (away, "cannot be reached"),
+    ):
+        with closing(open_adapter(cell, statement_timeout_s=60)) as adapter:
+            with pytest.raises(CellUnreachableError, match=said) as refused:
+                adapter.find("7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55")
+            assert "not-a-token" not in str(refused.value)
+    nowhere = replace(cell_at(upstream), database_url=f"{upstream.url}/v2.1?cloud=none&clouds_file={wrong}")
+    with pytest.raises(CellUnreachableError, match="no login for a cloud 'none'; known: fleetlight, fleetlight-demo"):
+        open_adapter(nowhere)
+
+
+def test_token_that_has_ended_is_replaced_by_a_new_one(upstream: LiveApi, adapter: CellAdapter) -> None:
+    before = everything(adapter)
+    credentials = adapter._upstream._credentials  # type: ignore[attr-defined]  # no clock can be moved there
+    credentials._known = "ended"
+    assert everything(adapter) == before
