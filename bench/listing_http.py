@@ -6,6 +6,7 @@ the same kind reads its answer as bytes and does nothing with them. The API is a
 
 import itertools
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from bench.measure import Figure, at_most, figure, interleaved
 from cells.clock import system_clock
 from cells.database import create_database_engine
 from cells.fleet import Fleet
-from cells.migrations import upgrade_fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress
@@ -174,8 +175,12 @@ def _fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None
     engine = create_database_engine(f"sqlite:///{directory}/fleet.db")
     upgrade_fleet(engine)
     fleet = Fleet(engine)
+    # Their services are asked for the status of hosts, so they must be there.
+    empty = directory / "empty.db"
+    upgrade_cell(create_database_engine(f"sqlite:///{empty}"))
     for number in range(cells):
-        fleet.add_cell(f"cell{number}", CellKind.NATIVE, f"sqlite:///{directory}/cell{number}.db", "memory://")
+        path = shutil.copy(empty, directory / f"cell{number}.db")
+        fleet.add_cell(f"cell{number}", CellKind.NATIVE, f"sqlite:///{path}", "memory://")
     uuids = [cell.uuid for cell in fleet.cells()]
     fleet.close()
     writer = open_writer(index)

@@ -106,8 +106,10 @@ class InstanceLister:
         )
         if consistency is not Consistency.STRONG:
             try:
-                if (progress := await self.progress()) is not None:
-                    return await collect(progress=progress)
+                if self._progress is not None and (progress := await self.progress()) is not None:
+                    page = await collect(progress=progress)
+                    self._progress.read_again()
+                    return page
             except IndexerError as error:
                 self.index_failed(error)
                 if observer is not None:

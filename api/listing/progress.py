@@ -14,8 +14,8 @@ _MAX_AGE_S = 1.0
 class ProgressCache:
     """The progress by cell uuid; raises IndexerError as the index does.
 
-    What is remembered says that the index is further behind than it is, never that it is less. So a request takes it as
-    it is while it is read again beside it, and waits only for what is older than `max_age_s`.
+    What is remembered says that the index is further behind than it is, never that it is less. So a request waits only
+    for what is older than `max_age_s`. A list has it read again when it has its page, so that both do not compete.
     """
 
     def __init__(self, searcher: IndexSearcher) -> None:
@@ -25,12 +25,15 @@ class ProgressCache:
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, max_age_s: float = _MAX_AGE_S) -> Mapping[str, CellProgress]:
-        age_s = time.monotonic() - self._read_at
-        if age_s > max_age_s:
+        if time.monotonic() - self._read_at > max_age_s:
             await self._read()
-        elif age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read_beside())
         return self._progress
+
+    def read_again(self) -> None:
+        """Read it beside what is done next, unless it was just read."""
+        is_reading = self._reading is not None and not self._reading.done()
+        if not is_reading and time.monotonic() - self._read_at > _READ_AGAIN_AFTER_S:
+            self._reading = asyncio.create_task(self._read_beside())
 
     def close(self) -> None:
         if self._reading is not None:
