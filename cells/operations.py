@@ -1,7 +1,8 @@
 """What changes instances of a native cell at once, without hosts that have to do something for it.
 
-It fills cells, and stands in for whatever changes them in tests. What callers of the API want to be done takes steps:
-see cells.accepting and cells.worker.
+It fills cells, and stands in for whatever changes them in tests and benchmarks: an action is its outcome alone, as the
+table of actions has it (cells.server_actions). What callers of the API want to be done takes steps: see
+cells.accepting and cells.worker.
 
 Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
 appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, insert, select, update
+from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from cells import outbox
+from cells.action_steps import Job, Task
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures, writing
 from cells.errors import (
@@ -27,25 +29,15 @@ from cells.errors import (
     InvalidValueError,
 )
 from cells.fleet import Fleet, InstanceMapping
-from cells.model import Cell, InstanceRow
-from cells.new_instance import check_values, completed_flavor, new_record
+from cells.locked_instance import LockedInstance
+from cells.model import NO_REQUEST, Cell, InstanceRow
+from cells.new_instance import check_values, new_record
 from cells.placement import allocate_on_their_nodes, release_except
+from cells.server_actions import ACTIONS
 from cells.tables import instances
 from notifications import event_types
-from query.errors import UnknownFieldError
-from query.fields import Record
 
-UPDATABLE_FIELDS = (
-    "display_name",
-    "display_description",
-    "metadata",
-    "tags",
-    "access_ip_v4",
-    "access_ip_v6",
-    "hostname",
-)
 _FIRST_REVISION = 1
-_NO_STATE, _RUNNING, _SHUT_DOWN = 0, 1, 4
 # What an instance takes up, and of which node, follows from these.
 _OF_ITS_NODE = {"node", "flavor", "deleted"}
 
@@ -104,80 +96,25 @@ class InstanceOperations:
         return tuple(Changed(row.uuid, row.revision) for row in rows)
 
     def update(self, uuid: str, values: Mapping[str, Any]) -> Changed:
-        """Rename, describe, tag …: set some of UPDATABLE_FIELDS.
-
-        Raises UnknownFieldError (query.errors) for other fields, and InvalidValueError.
-        """
-        for name in values:
-            if name not in UPDATABLE_FIELDS:
-                raise UnknownFieldError(name, "update", UPDATABLE_FIELDS)
+        """Rename, describe, tag …: set fields of the record. Raises what `check_values` raises."""
         check_values(values)
-        return self._change(uuid, event_types.INSTANCE_UPDATE, lambda record, now: values)
-
-    def lock(self, uuid: str, *, locked_by: str = "owner", reason: str | None = None) -> Changed:
-        """locked_by: "owner" or "admin"."""
-        values = {"locked": True, "locked_by": locked_by, "locked_reason": reason}
-        return self._change(uuid, "instance.lock", lambda record, now: values)
-
-    def unlock(self, uuid: str) -> Changed:
-        values = {"locked": False, "locked_by": None, "locked_reason": None}
-        return self._change(uuid, "instance.unlock", lambda record, now: values)
+        return self._change(uuid, lambda _instance, _now: (event_types.INSTANCE_UPDATE, values))
 
     def start(self, uuid: str) -> Changed:
-        def decide(record: Record, now: int) -> Mapping[str, Any]:
-            _require_state(record, "start", "stopped")
-            return {"vm_state": "active", "power_state": _RUNNING, "launched_at": record["launched_at"] or now}
-
-        return self._change(uuid, event_types.INSTANCE_POWER_ON_END, decide)
+        return self._change(uuid, partial(self._outcome, "os-start"))
 
     def stop(self, uuid: str) -> Changed:
-        def decide(record: Record, now: int) -> Mapping[str, Any]:
-            _require_state(record, "stop", "active", "error")
-            return {"vm_state": "stopped", "power_state": _SHUT_DOWN}
-
-        return self._change(uuid, event_types.INSTANCE_POWER_OFF_END, decide)
+        return self._change(uuid, partial(self._outcome, "os-stop"))
 
     def move(self, uuid: str, host: str, node: str | None = None) -> Changed:
         """Live-migrate to another host of the same cell; the node is called like the host unless given."""
-
-        def decide(record: Record, now: int) -> Mapping[str, Any]:
-            _require_state(record, "os-migrateLive", "active", "paused")
-            return {"host": host, "node": node or host}
-
-        return self._change(uuid, event_types.INSTANCE_LIVE_MIGRATION_POST_DEST_END, decide)
-
-    def resize(self, uuid: str, flavor: Mapping[str, Any], flavor_number: int | None = None) -> Changed:
-        """Give the instance another `flavor` (fields of Nova's FlavorPayload) in place.
-
-        flavor_number: its `instance_type_id`. Raises InvalidValueError for a flavor without its sizes.
-        """
-        flavor = completed_flavor(flavor)
-
-        def decide(record: Record, now: int) -> Mapping[str, Any]:
-            _require_state(record, "resize", "active", "stopped")
-            return {"flavor": flavor, "flavor_id": flavor["flavorid"], "instance_type_id": flavor_number}
-
-        return self._change(uuid, "instance.resize_finish.end", decide)
+        destination = {"host": host, "node": node or host}
+        return self._change(uuid, partial(self._outcome, "os-migrateLive", destination=destination))
 
     def delete(self, uuid: str) -> Changed:
-        """Delete for good. The row stays, marked; tags, metadata, volumes and fault go (contracts/nova-db, 1.4)."""
-
-        def decide(record: Record, now: int) -> Mapping[str, Any]:
-            return {
-                "deleted": True,
-                "deleted_at": now,
-                "terminated_at": now,
-                "vm_state": "deleted",
-                "task_state": None,
-                "power_state": _NO_STATE,
-                "tags": [],
-                "metadata": {},
-                "block_devices": [],
-                "fault": None,
-            }
-
+        """Delete for good. The row stays, marked."""
         try:
-            changed = self._change(uuid, event_types.INSTANCE_DELETE_END, decide)
+            changed = self._change(uuid, partial(self._outcome, "delete"))
         except InstanceNotFoundError:
             # An earlier call may have got as far as the cell, and then not to the fleet database.
             self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
@@ -185,25 +122,29 @@ class InstanceOperations:
         self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
         return changed
 
-    def _change(self, uuid: str, event_type: str, decide: Callable[[Record, int], Mapping[str, Any]]) -> Changed:
-        """decide: given the record and the time, returns the fields to set, or raises InvalidTransitionError."""
+    def _outcome(
+        self, name: str, instance: LockedInstance, now: int, *, destination: Mapping[str, str] | None = None
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Event and values of the step of an action that leaves the instance as it is when all is done."""
+        action, record = ACTIONS[name], instance.record
+        if action.vm_states and record["vm_state"] not in action.vm_states:
+            raise InvalidTransitionError(instance.uuid, action.word, record["vm_state"])
+        parameters = {"origin": record, "destination": destination or {}}
+        task = Task(Job(0, name, 0, parameters, NO_REQUEST, None, None), instance, now, self._fleet)
+        step = next(step for step in reversed(action.steps) if step.values and step.applies(task))
+        return step.event_type, step.values_for(task)
+
+    def _change(self, uuid: str, decide: Callable[[LockedInstance, int], tuple[str, Mapping[str, Any]]]) -> Changed:
+        """decide: returns the event and the fields to set, or raises InvalidTransitionError."""
         with self._failures(), writing(self._engine) as connection:
-            row = connection.execute(select(instances).where(instances.c.uuid == uuid).with_for_update()).one_or_none()
-            if row is None or row.deleted:
-                raise InstanceNotFoundError(uuid)
-            record = dict(row._mapping)
-            revision = record.pop("revision") + 1
+            instance = LockedInstance.lock(connection, self._cell, uuid)
             now = self._clock()
-            values = {"updated_at": now, **decide(record, now)}
-            connection.execute(
-                update(instances).where(instances.c.uuid == uuid).values({**values, "revision": revision})
-            )
-            changed = InstanceRow(self._cell.uuid, revision, record | values)
+            event_type, values = decide(instance, now)
+            instance.change(event_type, values, now)
             if not _OF_ITS_NODE.isdisjoint(values):
                 release_except(connection, uuid, None)
-                allocate_on_their_nodes(connection, [changed.record])
-            outbox.append(connection, outbox.announcements(self._cell, event_type, [changed], now))
-        return Changed(uuid, revision)
+                allocate_on_their_nodes(connection, [instance.record])
+            return Changed(uuid, instance.revision)
 
     def _existing(self, uuids: Collection[str]) -> list[str]:
         with self._failures(), self._engine.connect() as connection:
@@ -211,8 +152,3 @@ class InstanceOperations:
 
     def _failures(self) -> AbstractContextManager[None]:
         return translated_failures(partial(CellUnreachableError, self._cell.name))
-
-
-def _require_state(record: Record, action: str, *allowed: str) -> None:
-    if record["vm_state"] not in allowed:
-        raise InvalidTransitionError(record["uuid"], action, record["vm_state"])

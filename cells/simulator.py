@@ -198,24 +198,24 @@ class Simulator:
             cell.load()
 
     def _change(self, kind: str, cell: SimulatedCell, uuid: str, live: _Live) -> None:
-        operations = cell.operations
+        acceptance = cell.acceptance
         match kind:
             case "rename":
                 live.name = new_name(self._random, live.name)
-                operations.update(uuid, {"display_name": live.name})
+                acceptance.update(uuid, {"display_name": live.name}, NO_REQUEST)
             case "tags":
                 live.tags = new_tags(self._random, live.tags)
-                operations.update(uuid, {"tags": live.tags})
+                acceptance.update(uuid, {"tags": live.tags}, NO_REQUEST)
             case "power" if live.vm_state == "active":
-                cell.acceptance.accept(uuid, Order("os-stop", is_admin=True))
+                acceptance.accept(uuid, Order("os-stop", is_admin=True))
                 live.vm_state = "stopped"
             case "power" if live.vm_state == "stopped":
-                cell.acceptance.accept(uuid, Order("os-start", is_admin=True))
+                acceptance.accept(uuid, Order("os-start", is_admin=True))
                 live.vm_state = "active"
             case "move" if live.vm_state == "active":
-                cell.acceptance.accept(uuid, Order("os-migrateLive", is_admin=True))
+                acceptance.accept(uuid, Order("os-migrateLive", is_admin=True))
             case _:
-                operations.update(uuid, {"metadata": new_metadata(self._random)})
+                acceptance.update(uuid, {"metadata": new_metadata(self._random)}, NO_REQUEST)
 
 
 def _log_waiting(state: RetryCallState) -> None:

@@ -33,6 +33,13 @@ CellOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+# Cells that a sync and a rebuild read at once unless told otherwise.
+CELLS_AT_ONCE = 4
+RateOption = Annotated[
+    float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
+]
+ParallelOption = Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")]
+
 HostOption = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on; api.host unless given.")]
 PortOption = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free one; api.port unless given.")

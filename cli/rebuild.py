@@ -13,7 +13,7 @@ from cells.fleet import Fleet
 from cells.model import Cell
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
-from cli.options import ConfigOption, DataDirOption, examples
+from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from cli.output import print_notice, print_result
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
@@ -22,8 +22,6 @@ from indexer.errors import IndexOutdatedError
 from indexer.leases import CellLeases
 from indexer.pace import Pace
 from indexer.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
-
-_CELLS_AT_ONCE = 4
 
 
 def register(app: typer.Typer) -> None:
@@ -42,12 +40,8 @@ def rebuild(
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Give up a rebuild that was begun; the index stays as it is.")
     ] = False,
-    rate: Annotated[
-        float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
-    ] = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")] = (
-        _CELLS_AT_ONCE
-    ),
+    rate: RateOption = None,
+    parallel: ParallelOption = CELLS_AT_ONCE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:

@@ -19,7 +19,15 @@ from cells.upstream.client import ComputeApi
 from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
-from cli.options import CellOption, ConfigOption, DataDirOption, examples
+from cli.options import (
+    CELLS_AT_ONCE,
+    CellOption,
+    ConfigOption,
+    DataDirOption,
+    ParallelOption,
+    RateOption,
+    examples,
+)
 from cli.output import counted, print_error, print_notice, print_result
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
@@ -36,7 +44,6 @@ from indexer.rereading import rows_of
 from indexer.retention import load_horizons
 
 _INTERRUPTED = 130
-_CELLS_AT_ONCE = 4
 
 
 class SyncSource(StrEnum):
@@ -86,12 +93,8 @@ def sync(
         str | None, typer.Option(metavar="URL", help="With --source api: its address; upstream.url unless given.")
     ] = None,
     cell: CellOption = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.1, metavar="ROWS", help="Read at most so many rows a second, of all cells.")
-    ] = None,
-    parallel: Annotated[int, typer.Option(min=1, max=64, metavar="CELLS", help="Cells to read at once.")] = (
-        _CELLS_AT_ONCE
-    ),
+    rate: RateOption = None,
+    parallel: ParallelOption = CELLS_AT_ONCE,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:

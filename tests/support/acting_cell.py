@@ -78,6 +78,18 @@ class ActingCell:
             rows = connection.execute(select(changes).order_by(changes.c.id)).all()
         return [_event(row.message, row.revision) for row in rows]
 
+    def check_revisions(self) -> None:
+        """Every revision of every instance was announced exactly once, in order."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(instances.c.uuid, instances.c.revision)).all()
+            found = connection.execute(
+                select(changes.c.instance_uuid, changes.c.revision).where(changes.c.revision > 0).order_by(changes.c.id)
+            ).all()
+        announced: dict[str, list[int]] = {}
+        for uuid, revision in found:
+            announced.setdefault(uuid, []).append(revision)
+        assert announced == {uuid: list(range(1, revision + 1)) for uuid, revision in rows}
+
     def used(self) -> Mapping[str, int]:
         """Instances by host, of those that take up something there."""
         return {node.service.host: node.instance_count for node in self.nodes.nodes() if node.instance_count}

@@ -52,19 +52,6 @@ def has_announced(acting: ActingCell, count: int) -> bool:
     return count_rows(acting, changes) >= count
 
 
-def check_revisions(acting: ActingCell) -> None:
-    """Every revision of every instance was announced exactly once, in order."""
-    with acting.engine.connect() as connection:
-        rows = connection.execute(select(instances.c.uuid, instances.c.revision)).all()
-        found = connection.execute(
-            select(changes.c.instance_uuid, changes.c.revision).where(changes.c.revision > 0).order_by(changes.c.id)
-        ).all()
-    announced: dict[str, list[int]] = {}
-    for uuid, revision in found:
-        announced.setdefault(uuid, []).append(revision)
-    assert announced == {uuid: list(range(1, revision + 1)) for uuid, revision in rows}
-
-
 def test_several_workers_share_the_jobs_and_do_each_once(acting: ActingCell, fleet: Fleet, cell: Cell) -> None:
     uuids = create(acting, 12)
     workers = [Worker(acting.engine, fleet, cell) for _ in range(3)]
@@ -78,7 +65,7 @@ def test_several_workers_share_the_jobs_and_do_each_once(acting: ActingCell, fle
     assert {acting.state(uuid)[0] for uuid in uuids} == {"active"}
     assert count_rows(acting, changes) == len(uuids) * _EVENTS_OF_A_CREATION
     assert sum(acting.used().values()) == len(uuids)
-    check_revisions(acting)
+    acting.check_revisions()
 
 
 def test_killed_worker_loses_and_doubles_nothing(acting: ActingCell, fleet: Fleet) -> None:
@@ -95,7 +82,7 @@ def test_killed_worker_loses_and_doubles_nothing(acting: ActingCell, fleet: Flee
     acting.work()
     assert {acting.state(uuid)[:2] for uuid in uuids} == {("active", None)}
     assert count_rows(acting, changes) == len(uuids) * _EVENTS_OF_A_CREATION
-    check_revisions(acting)
+    acting.check_revisions()
 
 
 def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:

@@ -1,0 +1,89 @@
+"""`fleetlight worker` as a process: killed in the middle of actions, replaced by another one, and stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cells.database import create_database_engine
+from cells.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import CellKind
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.waiting import wait_until
+
+EVENTS_OF_A_CREATION = 8
+COUNT = 10
+
+
+@pytest.fixture
+def acting(tmp_path: Path) -> Iterator[ActingCell]:
+    fleet_engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
+    upgrade_fleet(fleet_engine)
+    fleet = Fleet(fleet_engine)
+    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/one.db", "memory://")
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    yield ActingCell(engine, fleet, cell)
+    engine.dispose()
+    fleet.close()
+
+
+@contextmanager
+def worker(folder: Path, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The process; its log is in worker-N.log. What is still running at the end is killed."""
+    config = folder / "fleetlight.toml"
+    config.write_text(f'[fleet]\ndatabase_url = "sqlite:///{folder}/fleet.db"\n')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
+    with (folder / f"worker-{number}.log").open("wb") as log:
+        command = [sys.executable, "-m", "cli", "worker", "--config", str(config)]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+
+
+def log_of(folder: Path, number: int) -> str:
+    return (folder / f"worker-{number}.log").read_text()
+
+
+def create(acting: ActingCell) -> list[str]:
+    values = [{"project_id": "demo", "flavor": FLAVOR}] * COUNT
+    return [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]
+
+
+def test_worker_that_is_killed_in_the_middle_is_replaced_and_nothing_is_done_twice(
+    acting: ActingCell, tmp_path: Path
+) -> None:
+    uuids = create(acting)
+    with worker(tmp_path, 1) as first:
+        wait_until(lambda: len(acting.events()) >= 2 * COUNT)
+        first.send_signal(signal.SIGKILL)
+        assert first.wait(timeout=60) == -signal.SIGKILL
+        with worker(tmp_path, 2) as second:
+            wait_until(lambda: len(acting.events()) == EVENTS_OF_A_CREATION * COUNT)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(timeout=60) == 0, log_of(tmp_path, 2)
+    assert {acting.state(uuid)[:2] for uuid in uuids} == {("active", None)}
+    assert "Traceback" not in log_of(tmp_path, 1) + log_of(tmp_path, 2)
+    acting.check_revisions()
+
+
+def test_worker_that_is_stopped_leaves_its_jobs_between_two_steps(acting: ActingCell, tmp_path: Path) -> None:
+    uuids = create(acting)
+    with worker(tmp_path, 1) as process:
+        wait_until(lambda: len(acting.events()) >= 2 * COUNT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0, log_of(tmp_path, 1)
+    acting.check_revisions()
+    acting.work()
+    assert len(acting.events()) == EVENTS_OF_A_CREATION * COUNT
+    assert {acting.state(uuid)[:2] for uuid in uuids} == {("active", None)}
+    acting.check_revisions()
