@@ -36,6 +36,8 @@ from cells.model import InstanceRow, Request
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
 _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
+# What clients send along with a request that has no body, or one that nobody reads.
+_TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ class Door:
                 return no_such_route()
             raise BadRequestError(f"Malformed request URL: URL's project_id '{project_id}' doesn't match Context's")
         content_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if content_type and content_type not in _JSON_TYPES:
+        known_types = _TYPES_OF_NOTHING if http.method in {"GET", "HEAD"} else _JSON_TYPES
+        if content_type and content_type not in known_types:
             raise UnsupportedMediaTypeError(content_type)
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"

@@ -23,7 +23,7 @@ class Links:
         """The addresses for a request; `prefix` replaces scheme and host (api.compute_link_prefix)."""
         root_path = request.scope.get("root_path", "").rstrip("/")
         origin = prefix or f"{request.scope['scheme']}://{_host(request)}"
-        return cls(origin + root_path, "" if project_id is None else f"/{project_id}", version)
+        return cls(origin + root_path, "" if project_id is None else f"/{quote(project_id, safe='')}", version)
 
     @property
     def versioned(self) -> str:

@@ -1,0 +1,227 @@
+"""Requests that no client sends: what is odd is refused or ignored as the contract says, and others stay unseen."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+STRONG = {"Fleetlight-Consistency": "strong"}
+ROLES = [{}, MEMBER, {"X-Roles": "reader"}]
+SINGLE_VALUED = ("limit", "marker", "all_tenants", "name", "changes-since", "deleted", "ip", "flavor", "user_id")
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.fill(3)
+        fleet.create("north", project_id="other", user_id="grace", display_name="secret", host="hidden", tags=["t"])
+        fleet.index()
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])
+def test_method_that_an_address_has_not_gets_404_in_plain_text(api: Api, method: str) -> None:
+    for path in ("/v2.1/servers/detail", "/v2.1/demo/servers/detail", "/", "/v2.1/", "/v2/"):
+        response = api.request(method, path)
+        assert response.status_code == 404
+        assert response.headers["Content-Type"].startswith("text/plain")
+
+
+def test_head_is_get_without_the_body(api: Api) -> None:
+    for path, status in (("/v2.1/servers", 200), (f"/v2.1/servers/{UNKNOWN}", 404), ("/v2.1/servers?limit=x", 400)):
+        assert api.request("HEAD", path).status_code == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2.1/servers/",
+        "/v2.1/servers//",
+        "/v2.1//servers",
+        "/v2.1/servers/detail/",
+        "/v2.1/servers/detail/x",
+        "/v2.1/Servers",
+        "/v2.1/servers;a=b",
+        "/v2.1/servers/%00",
+        "/v2.1/servers/a%0Ab",
+        "/v2.1/demo/demo/servers",
+        "/v2.1/DEMO/servers",
+        "/v2.1/detail",
+    ],
+)
+def test_address_that_is_nearly_right_is_unknown(api: Api, path: str) -> None:
+    response = api.get(path)
+    assert response.status_code == 404
+    assert response.headers["Content-Type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize(
+    "server_id",
+    [
+        "servers",
+        "{}",
+        "urn:uuid:",
+        "%ff",
+        "é",
+        "a" * 3000,
+        UNKNOWN[:-1],
+        UNKNOWN + "0",
+        f"{{{UNKNOWN}}}",
+        "' OR 1=1",
+    ],
+)
+@pytest.mark.parametrize("headers", ROLES)
+def test_id_that_nobody_has_is_not_found(api: Api, server_id: str, headers: dict[str, str]) -> None:
+    response = api.get(f"/v2.1/servers/{quote(server_id, safe='%')}", headers, microversion("2.104"))
+    assert response.status_code == 404
+    assert set(response.json()) == {"itemNotFound"}
+
+
+@pytest.mark.parametrize("name", SINGLE_VALUED)
+@pytest.mark.parametrize("headers", ROLES)
+def test_values_of_any_form_are_answered(api: Api, name: str, headers: dict[str, str]) -> None:
+    odd = (
+        "",
+        " ",
+        "-1",
+        "9" * 400,
+        "1e999",
+        "NaN",
+        "true\n",
+        "é",
+        "😀",
+        "\u202e",
+        "a" * 20_000,
+        "%",
+        "'",
+        '"',
+        "\\",
+        "[]",
+    )
+    for value in (
+        *odd,
+        "{}",
+        "null",
+        "../..",
+        "$(x)",
+        "1;drop table instances",
+        UNKNOWN,
+        UNKNOWN.upper(),
+        "0001-01-01",
+    ):
+        for consistency in ({}, STRONG):
+            query = f"{name}={quote(value)}"
+            response = api.get(f"/v2.1/servers/detail?{query}", headers, microversion("2.104"), consistency)
+            assert response.status_code in {200, 400, 403}, f"{query}: {response.text}"
+            assert "secret" not in response.text or (headers == {} and name == "all_tenants")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "&".join(["sort_key=host"] * 2000),
+        "&".join(["status=active"] * 2000),
+        "&".join(f"name=a{number}" for number in range(2000)),
+        "&".join(f"unknown{number}=1" for number in range(2000)),
+        "&".join(["all_tenants=0"] * 2000),
+        "&&&=&a&=1&%&%zz=1&limit",
+    ],
+)
+def test_long_queries_are_answered(api: Api, query: str) -> None:
+    assert api.get(f"/v2.1/servers?{query}").status_code in {200, 400}
+    assert api.get(f"/v2.1/servers?{query}", microversion("2.104")).status_code in {200, 400}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|a)*b",
+        "(.*a){25}",
+        "((a{30}){30}){30}",
+        "(x*)" * 200,
+        ".*" * 200 + "=",
+        "^(([a-z])+.)+[A-Z]([a-z])+$",
+        "(?=a)",
+        "(a)\\1",
+        "\\p{Greek}|[[:alpha:]]",
+        "\\x{110000}",
+        "(?i)(?s)(?m)^.$",
+    ],
+)
+@pytest.mark.parametrize("name", ["name", "ip", "tags", "created_at", "power_state", "hostname"])
+def test_no_pattern_holds_a_list_up_or_takes_the_index_away(api: Api, name: str, pattern: str) -> None:
+    for consistency in ({}, STRONG):
+        response = api.get(f"/v2.1/servers?{name}={quote(pattern)}", microversion("2.104"), consistency)
+        assert response.status_code in {200, 400}
+    assert not api.lister.safe_connect.is_tripped
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 200),
+        ({"Content-Type": "APPLICATION/JSON; charset=x"}, 200),
+        ({"Content-Type": "application/vnd.openstack.compute+json"}, 200),
+        ({"Content-Type": "application/xml"}, 415),
+        ({"Content-Type": "application/jsonx"}, 415),
+        ({"Accept": "text/html"}, 200),
+        ({"Accept": "*/*;q=0"}, 200),
+        ({"Range": "bytes=0-1"}, 200),
+        ({"X-Forwarded-Host": "evil.example"}, 200),
+    ],
+)
+def test_headers_of_a_list(api: Api, headers: dict[str, str], status: int) -> None:
+    response = api.get("/v2.1/servers", headers)
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/json"
+    assert "evil" not in response.text
+
+
+@pytest.mark.parametrize("body", [b"{}", b"nonsense", b"\xff\xfe", b"[" * 10_000])
+def test_body_of_a_list_is_not_read(api: Api, body: bytes) -> None:
+    response = api.request("GET", "/v2.1/servers", {"Content-Type": "application/json"}, content=body)
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("headers", [MEMBER, {"X-Roles": "reader"}, {"X-Roles": "manager"}])
+def test_nothing_of_another_project_shows_in_any_answer(fleet: ComputeFleet, api: Api, headers: dict[str, str]) -> None:
+    (theirs,) = api.ids("/v2.1/servers", {"X-Project-Id": "other"})
+    queries = (
+        "",
+        "limit=3",
+        f"marker={theirs}",
+        f"uuid={theirs}",
+        "name=secret",
+        "host=hidden",
+        "tags=t",
+        "user_id=grace",
+        "project_id=other",
+        "ip=1",
+        "sort_key=display_name&sort_dir=asc&limit=2",
+        "deleted=true",
+        "changes-since=1970",
+        "all_tenants=1",
+        "status=deleted",
+    )
+    for version in ("2.1", "2.83", "2.104"):
+        for consistency in ({}, STRONG):
+            for query in queries:
+                response = api.get(f"/v2.1/servers/detail?{query}", headers, microversion(version), consistency)
+                assert "secret" not in response.text
+                assert "hidden" not in response.text
+                assert theirs not in response.text.replace(f"[{theirs}]", "").replace(f"uuid={theirs}", "")
+                assert response.headers.get("Fleetlight-Route", "index") in {"index", "cells"}
+    for path in ("", "/metadata", "/tags", "/ips", "/os-instance-actions", "/os-volume_attachments"):
+        known, unknown = (
+            api.get(f"/v2.1/servers/{uuid}{path}", headers, microversion("2.101")) for uuid in (theirs, UNKNOWN)
+        )
+        assert (known.status_code, known.text.replace(theirs, UNKNOWN)) == (404, unknown.text)
