@@ -45,6 +45,7 @@ class ApiParts:
     cells: a `cells.fan_out.CellPool`. native: the cells that can be changed.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
+    soft_deletes: whether deleted servers of native cells can be restored for a while.
     other_metrics: of parts that run in the same process, shown by /metrics too.
     indexer: the one that runs in the same process; /healthz and /readyz speak for it too.
     """
@@ -56,6 +57,7 @@ class ApiParts:
     api: ApiSettings = field(default_factory=ApiSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     identity: Identity = field(default_factory=NoIdentity)
+    soft_deletes: bool = False
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
     indexer: Probes | None = None
@@ -122,7 +124,7 @@ def _add_compute_routes(
         app.add_route(path, versions.newest, methods=["GET"])
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
-    table = RouteTable(compute_routes(servers, access, host_statuses), door)
+    table = RouteTable(compute_routes(servers, access, host_statuses, soft_deletes=parts.soft_deletes), door)
     app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])

@@ -43,6 +43,7 @@ from query.fields import Record
 _FIRST_REVISION = 1
 _CREATE = "create"
 _DELETING = "deleting"
+_SOFT_DELETING = "soft-deleting"
 _ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
 # Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
 _WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
@@ -136,13 +137,15 @@ class Acceptance:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
-            if action.task == record["task_state"] == _DELETING:
+            if action.replaces_others and record["task_state"] in {_DELETING, action.task}:
                 return self._row(instance)
             now = self._clock()
             if action.replaces_others:
                 self._give_up_jobs(instance, action, now)
             migration_id = self._migration_of(action, instance, order.request, now)
-            task = {} if action.task is None else {"task_state": action.task}
+            task: dict[str, str | int] = {} if action.task is None else {"task_state": action.task}
+            if action.task == _SOFT_DELETING:
+                task["deleted_at"] = now
             if task or order.values or action.event_type != INSTANCE_UPDATE:
                 instance.change(
                     action.event_type,

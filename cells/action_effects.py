@@ -55,6 +55,15 @@ def choose_host(*, may_stay: bool) -> Effect:
     return effect
 
 
+def queue_for_delete(*, queued: bool) -> Effect:
+    """Say in the mapping that the instance is about to be deleted, or that it is not any more."""
+
+    def effect(task: Task) -> None:
+        task.fleet.mark_queued_for_delete(task.instance.cell.uuid, [task.instance.uuid], queued=queued)
+
+    return effect
+
+
 def _group_of(task: Task) -> ServerGroup | None:
     """The group of the instance with the members of this moment; None too if the group was deleted meanwhile."""
     for uuid in task.record["server_groups"] or ():

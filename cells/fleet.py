@@ -183,8 +183,8 @@ class Fleet:
         with self._reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
-    def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str]) -> None:
-        """Of the instances, those that live in this cell are deleted, or about to be."""
+    def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str], *, queued: bool = True) -> None:
+        """Of the instances, those that live in this cell are deleted, or about to be; or not any more."""
         with self._writing() as connection:
             connection.execute(
                 update(instance_mappings)
@@ -192,7 +192,7 @@ class Fleet:
                     instance_mappings.c.cell_uuid == cell_uuid,
                     instance_mappings.c.instance_uuid.in_(instance_uuids),
                 )
-                .values(queued_for_delete=True)
+                .values(queued_for_delete=queued)
             )
 
     def mappings_of_cell(

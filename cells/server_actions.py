@@ -19,7 +19,13 @@ from cells.action_building import (
     start_and_end,
     work,
 )
-from cells.action_effects import confirm_what_waits, give_back_all, give_back_others, migration_is
+from cells.action_effects import (
+    confirm_what_waits,
+    give_back_all,
+    give_back_others,
+    migration_is,
+    queue_for_delete,
+)
 from cells.action_steps import Source, Step
 from cells.action_values import (
     as_before,
@@ -71,19 +77,20 @@ def _reboot(name: str, suffix: str, vm_states: Collection[str], task_states: Col
     )
 
 
-_DELETE = (
-    *only_if(
-        was_resized,
-        *work(
-            "compute_confirm_resize",
-            start("resize_confirm", confirm_what_waits),
-            Step(
-                "instance.resize_confirm.end",
-                {"vm_state": "active"},
-                effects=(give_back_others, migration_is("confirmed")),
-            ),
+_CONFIRM_FIRST = only_if(
+    was_resized,
+    *work(
+        "compute_confirm_resize",
+        start("resize_confirm", confirm_what_waits),
+        Step(
+            "instance.resize_confirm.end",
+            {"vm_state": "active"},
+            effects=(give_back_others, migration_is("confirmed")),
         ),
     ),
+)
+_DELETE = (
+    *_CONFIRM_FIRST,
     *work(
         "compute_terminate_instance",
         *only_if(
@@ -135,6 +142,23 @@ _ALL = (
     ),
     _delete("delete"),
     _delete("forceDelete"),
+    Action(
+        "softDelete",
+        word="delete",
+        record="delete",
+        steps=(
+            *_CONFIRM_FIRST,
+            *work(
+                "compute_soft_delete_instance",
+                start("soft_delete"),
+                end("soft_delete", queue_for_delete(queued=True), vm_state="soft-delete"),
+            ),
+        ),
+        task_states=ANY_TASK,
+        needs_launch=False,
+        task="soft-deleting",
+        replaces_others=True,
+    ),
     start_and_end(
         "os-start",
         "power_on",
@@ -291,7 +315,7 @@ _ALL = (
         steps=work(
             "compute_restore_instance",
             start("restore"),
-            end("restore", vm_state="active", power_state=RUNNING, deleted_at=None),
+            end("restore", queue_for_delete(queued=False), vm_state="active", power_state=RUNNING, deleted_at=None),
         ),
         vm_states=("soft-delete",),
         task="restoring",

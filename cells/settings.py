@@ -24,6 +24,7 @@ class FleetSettings(BaseModel):
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
     failures_max_count, failures_max_mib: messages that could not be indexed are kept here, of each cell the newest ones
         up to so many, and so many MiB.
+    reclaim_instance_interval_s: how long a deleted instance of a native cell can be restored; 0: deletions are final.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,6 +33,7 @@ class FleetSettings(BaseModel):
     cells_refresh_interval_s: float = Field(default=10.0, gt=0)
     failures_max_count: int = Field(default=10_000, ge=1)
     failures_max_mib: int = Field(default=256, ge=1)
+    reclaim_instance_interval_s: float = Field(default=0.0, ge=0)
 
     @property
     def failure_limits(self) -> FailureLimits:

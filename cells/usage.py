@@ -90,6 +90,20 @@ def check_larger_flavor(
         check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), more)
 
 
+def check_restored_instance(
+    fleet: Fleet,
+    native: NativeCells,
+    project_id: str,
+    flavor: Mapping[str, Any] | None,
+    *,
+    down: Collection[str] = (),
+) -> None:
+    """Raise QuotaExceededError when a soft-deleted instance of `flavor` may not come back. down: see in_use."""
+    has = flavor or {}
+    requested = {"instances": 1, "cores": has.get("vcpus") or 0, "ram": has.get("memory_mb") or 0}
+    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), requested)
+
+
 def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
     """The size of a project's instances in one cell, and of what they are about to become.
 
@@ -99,7 +113,11 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
     statement = select(
         func.coalesce(func.sum(flavor["vcpus"].as_integer()), 0),
         func.coalesce(func.sum(flavor["memory_mb"].as_integer()), 0),
-    ).where(instances.c.project_id == project_id, instances.c.deleted.is_(False))
+    ).where(
+        instances.c.project_id == project_id,
+        instances.c.deleted.is_(False),
+        instances.c.vm_state.is_distinct_from("soft-delete"),
+    )
     growing = (
         select(jobs.c.parameters, flavor.label("flavor"))
         .join(instances, instances.c.uuid == jobs.c.instance_uuid)

@@ -4,7 +4,7 @@ Each step is one transaction: what it changes, its announcement, and the place o
 anywhere leaves every job between two steps, and another one goes on there. Any number of workers may run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from typing import Any
@@ -49,16 +49,25 @@ class Worker:
     """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
 
     poll_interval_s: time between two looks at a queue without jobs.
+    reclaim: called between jobs; deletes what can no longer be restored (cells.reclaiming).
     """
 
     def __init__(
-        self, engine: Engine, fleet: Fleet, cell: Cell, *, poll_interval_s: float = 0.1, clock: Clock = system_clock
+        self,
+        engine: Engine,
+        fleet: Fleet,
+        cell: Cell,
+        *,
+        poll_interval_s: float = 0.1,
+        clock: Clock = system_clock,
+        reclaim: Callable[[], object] | None = None,
     ) -> None:
         self._engine = engine
         self._fleet = fleet
         self._cell = cell
         self._poll_interval_s = poll_interval_s
         self._clock = clock
+        self._reclaim = reclaim
 
     def run(self, stop: Event) -> None:
         """Work until `stop` is set; waits, longer and longer, while a database is away."""
@@ -71,6 +80,8 @@ class Worker:
             retry_error_callback=lambda _: False,
         )
         while not stop.is_set():
+            if self._reclaim is not None:
+                retrying(self._reclaim)
             if not retrying(self.run_once):
                 stop.wait(self._poll_interval_s)
 

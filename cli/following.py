@@ -7,15 +7,18 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from threading import Event
 
 import structlog
+from sqlalchemy import Engine
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
+from cells.accepting import Acceptance
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
 from cells.fleet import Fleet
 from cells.model import Cell, CellKind
+from cells.reclaiming import Reclaimer
 from cells.relay import Relay
 from cells.worker import Worker
 from cli.settings import Settings
@@ -46,13 +49,22 @@ def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
         engine.dispose()
 
 
-def run_worker(fleet: Fleet, cell: Cell, stop: Event) -> None:
+def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event) -> None:
     """Carry out the jobs of one native cell until `stop` is set; connections of its own."""
     engine = create_database_engine(cell.database_url, must_exist=True)
     try:
-        Worker(engine, fleet, cell).run(stop)
+        worker_of(settings, engine, fleet, cell).run(stop)
     finally:
         engine.dispose()
+
+
+def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell) -> Worker:
+    """A worker of one native cell."""
+    interval_s = settings.fleet.reclaim_instance_interval_s
+    if not interval_s:
+        return Worker(engine, fleet, cell)
+    reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
+    return Worker(engine, fleet, cell, reclaim=reclaimer.reclaim_if_due)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

@@ -30,7 +30,7 @@ def run_workers(settings: Settings, fleet: Fleet, choose_cells: Callable[[], Seq
 
     choose_cells, errors: as for `run_for_cells`.
     """
-    run_for_cells("worker", partial(run_worker, fleet), settings, choose_cells, stop)
+    run_for_cells("worker", partial(run_worker, settings, fleet), settings, choose_cells, stop)
 
 
 def run_for_cells(

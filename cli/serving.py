@@ -117,6 +117,7 @@ async def open_parts(
             native=native,
             identity=identity,
             searcher=searcher,
+            soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
             api=settings.api,
             search=settings.search,
             other_metrics=other_metrics,

@@ -18,12 +18,11 @@ from api.listening import address_of
 from cells.fleet import Fleet
 from cells.simulated_instances import PROJECTS, hosts_for
 from cells.simulator import Simulator
-from cells.worker import Worker
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from cli.errors import CommandError, ConfigurationError
 from cli.first_users import ADMIN, set_up_users, write_clouds
-from cli.following import keep_indexing, run_relay
+from cli.following import keep_indexing, run_relay, worker_of
 from cli.logging import configure_logging
 from cli.options import (
     AuthOption,
@@ -195,7 +194,7 @@ class _Process:
             Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
         ]
         self._workers = [
-            Part(f"worker-{cell.cell.name}", Worker(cell.engine, self._fleet, cell.cell).run, stop)
+            Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)
             for cell in self._cells
         ]
         if self.simulator is not None:

@@ -37,13 +37,15 @@ _LIST_PARAMETERS = QueryParameters(
 )
 
 
-def compute_routes(servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache) -> Iterator[Route]:
-    """The table, in the order of the documentation."""
+def compute_routes(
+    servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool
+) -> Iterator[Route]:
+    """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
     yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS, answer=SERVER_LIST)
     yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS, answer=SERVER_DETAILS)
     yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,), answer=Shape({"server": SHOWN_SERVER}))
     yield from ServerCreation(access).routes()
-    yield from ServerChangeHandlers(access, host_statuses).routes()
+    yield from ServerChangeHandlers(access, host_statuses, soft_deletes=soft_deletes).routes()
     yield from ServerActionHandlers(access, host_statuses).routes()
     yield from InstanceActionHandlers(access).routes()
     yield from MigrationHandlers(access).routes()

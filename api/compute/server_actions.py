@@ -35,7 +35,7 @@ from cells.flavors import Flavor
 from cells.model import InstanceRow
 from cells.nodes import ComputeNode
 from cells.quotas import check
-from cells.usage import check_larger_flavor, project_turn
+from cells.usage import check_larger_flavor, check_restored_instance, project_turn
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000
@@ -142,7 +142,6 @@ class ServerActionHandlers:
             "revertResize": "servers:revert_resize",
             "shelve": "os-shelve:shelve",
             "shelveOffload": "os-shelve:shelve_offload",
-            "restore": "os-deferred-delete:restore",
             "forceDelete": "os-deferred-delete:force",
         }
         keys = {name: _Key(_rule(rule), partial(self._plain, name, 202)) for name, rule in plain.items()}
@@ -160,6 +159,7 @@ class ServerActionHandlers:
             "reboot": _Key(_rule("servers:reboot"), self._reboot, bodies.REBOOT),
             "lock": _Key(_rule("os-lock-server:lock"), self._lock, bodies.LOCK),
             "unlock": _Key(_rule("os-lock-server:unlock"), self._unlock),
+            "restore": _Key(_rule("os-deferred-delete:restore"), self._restore),
             "rescue": _Key(_rule("os-rescue"), self._rescue, bodies.RESCUE),
             "rebuild": _Key(_rule("servers:rebuild"), self._rebuild, bodies.REBUILD),
             "resize": _Key(_rule("servers:resize"), self._resize, bodies.RESIZE),
@@ -265,6 +265,20 @@ class ServerActionHandlers:
             )
             order = _order(request, "resize", values=values, parameters=parameters)
             return server.acceptance.accept(server.uuid, order)
+
+    async def _restore(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
+        await self._act(request, server, partial(self._accept_restore, request, server))
+        return empty_answer(202)
+
+    def _accept_restore(self, request: ComputeRequest, server: FoundServer) -> InstanceRow:
+        """Raises QuotaExceededError: a soft-deleted server does not count, so it may not fit any more."""
+        fleet, record = self._access.fleet, server.row.record
+        project_id = str(record["project_id"])
+        with fleet.turn(project_turn(project_id)):
+            if record["vm_state"] == "soft-delete":
+                down = self._access.hanging()
+                check_restored_instance(fleet, self._access.native, project_id, record["flavor"], down=down)
+            return server.acceptance.accept(server.uuid, _order(request, "restore"))
 
     async def _migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
         host = content.host if isinstance(content, bodies.HostBody) else None

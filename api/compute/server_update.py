@@ -84,8 +84,11 @@ _PINNED = "pinned_availability_zone"
 
 
 class ServerChangeHandlers:
-    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
+    """soft_deletes: whether what is deleted can be restored for a while."""
+
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool) -> None:
         self._access = access
+        self._soft_deletes = soft_deletes
         self._host_statuses = host_statuses
 
     def routes(self) -> list[Route]:
@@ -119,7 +122,10 @@ class ServerChangeHandlers:
     async def delete(self, request: ComputeRequest) -> Response:
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:delete")
-        order = Order("delete", request=request.origin, is_admin=request.caller.is_admin)
+        # What is on no host has nothing that could be kept.
+        is_soft = self._soft_deletes and server.row.record["host"] is not None
+        action = "softDelete" if is_soft else "delete"
+        order = Order(action, request=request.origin, is_admin=request.caller.is_admin)
         row = await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
         request.hand_out_token(row)
         return empty_answer(204)

@@ -249,6 +249,7 @@ class ComputeFleet:
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
         skips_down_cells: bool = True,
+        soft_deletes: bool = False,
         identity: Identity | None = None,
         indexer: Probes | None = None,
     ) -> Api:
@@ -258,6 +259,7 @@ class ComputeFleet:
             fleet=self.fleet,
             native=self.native,
             searcher=self.searcher,
+            soft_deletes=soft_deletes,
             api=ApiSettings(
                 max_limit=max_limit,
                 compute_link_prefix=compute_link_prefix,
