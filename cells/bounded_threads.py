@@ -43,9 +43,17 @@ class BoundedThreads:
         return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
 
     def close(self, last: Callable[[], object]) -> None:
-        """Call `last` after the calls that wait already, without waiting for it."""
-        self._executor.submit(last)
+        """Call `last` once no call runs or waits any more, without waiting for that; never, if one hangs for ever.
+
+        What a call uses must not be closed before it has come back: a connection that is handed back to a pool which
+        was disposed of is never closed.
+        """
         self._executor.shutdown(wait=False)
+        threading.Thread(target=self._end, args=(last,), daemon=True).start()
+
+    def _end(self, last: Callable[[], object]) -> None:
+        self._executor.shutdown(wait=True)
+        last()
 
     def _run(self, call: Callable[[], T], hangs_from: float) -> T:
         token = object()

@@ -167,7 +167,7 @@ class _Line:
         return await self._guarded.ask(lambda: question(self._opened()), timeout_s)
 
     def close(self) -> None:
-        # Behind the questions that wait already; connections of those that run are closed when they come back.
+        # Behind the questions that wait or run already.
         self._guarded.close(self._close_adapter)
 
     def _opened(self) -> CellAdapter:

@@ -92,7 +92,7 @@ class GuardedCell:
         return await asyncio.get_running_loop().run_in_executor(self._changing, change)
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
-        """Call `last` behind the questions that wait already, without waiting for them."""
+        """Call `last` behind the questions that wait or run already, without waiting for them."""
         for task in (self._probing, self._suspicion):
             if task is not None:
                 task.cancel()
