@@ -33,6 +33,7 @@ from api.settings import ApiSettings, SearchSettings
 from cells.clock import Clock, system_clock
 from cells.default_images import is_default_image
 from cells.fleet import Fleet
+from cells.mappings import Mappings
 from cells.native_cells import NativeCells
 from indexer.backends.base import IndexSearcher
 from indexer.liveness import Probes
@@ -65,11 +66,13 @@ class ApiParts:
 
 def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`; its `state.lister` holds the safe-connect flag."""
-    lister = InstanceLister(parts.cells, parts.fleet.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+    mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
+    lister = InstanceLister(parts.cells, mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
     # Where the catalog names another image service, or none, any image may be one of it.
     has_image = is_default_image if isinstance(parts.identity, TokenIdentity) else _any_image
     access = FleetAccess(
         parts.fleet,
+        mappings,
         parts.native,
         parts.search.cell_timeout_s,
         parts.api.max_limit,
@@ -82,6 +85,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         yield
         lister.close()
         access.close()
+        mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
@@ -111,7 +115,7 @@ def _add_compute_routes(
     servers = ServerHandlers(
         lister,
         parts.cells,
-        parts.fleet,
+        access.mappings,
         metrics,
         host_statuses,
         tokens=TokenWatch(access, lister, parts.search.token_wait_s),

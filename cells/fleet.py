@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, false, func, insert, select, update
@@ -70,36 +70,44 @@ class Fleet:
         self._turns = Turns(engine)
 
     def add_cell(
-        self, name: str, kind: CellKind, database_url: str, transport_url: str, *, uuid: str | None = None
+        self,
+        name: str,
+        kind: CellKind,
+        database_url: str,
+        transport_url: str,
+        *,
+        uuid: str | None = None,
+        api_database_url: str | None = None,
+        nova_uuid: str | None = None,
     ) -> Cell:
         """Register a cell, or bring the URLs of the one with that name up to date; the uuid stays.
 
+        api_database_url, nova_uuid: see Cell.
+
         Raises CellConflictError when the name belongs to a cell of another kind or with another `uuid`.
         """
+        given = Cell(
+            uuid or str(uuid4()),
+            name,
+            kind,
+            database_url,
+            transport_url,
+            api_database_url=api_database_url,
+            nova_uuid=nova_uuid,
+        )
         with self._writing() as connection:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
-                cell = Cell(uuid or str(uuid4()), name, kind, database_url, transport_url)
-                connection.execute(
-                    insert(cells_table).values(
-                        uuid=cell.uuid,
-                        name=name,
-                        kind=kind.value,
-                        database_url=database_url,
-                        transport_url=transport_url,
-                        disabled=False,
-                    )
-                )
-                return cell
+                connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
+                return given
             known = _cell(row)
-            if known.kind is not kind or uuid not in {None, known.uuid}:
+            if known.kind is not kind or uuid not in {None, known.uuid} or nova_uuid != known.nova_uuid:
                 raise CellConflictError(name)
+            cell = replace(given, uuid=known.uuid, disabled=known.disabled)
             connection.execute(
-                update(cells_table)
-                .where(cells_table.c.uuid == known.uuid)
-                .values(database_url=database_url, transport_url=transport_url)
+                update(cells_table).where(cells_table.c.uuid == cell.uuid).values(asdict(cell) | {"kind": kind.value})
             )
-            return Cell(known.uuid, name, kind, database_url, transport_url, known.disabled)
+            return cell
 
     def cells(self) -> tuple[Cell, ...]:
         """Every cell, by name."""
@@ -256,6 +264,8 @@ def _cell(row: Row[tuple[object, ...]]) -> Cell:
         values["database_url"],
         values["transport_url"],
         values["disabled"],
+        values["api_database_url"],
+        values["nova_uuid"],
     )
 
 

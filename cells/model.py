@@ -36,7 +36,10 @@ class Cell:
     """One failure domain.
 
     database_url: SQLAlchemy URL of its database (native, nova-db); may hold a password, so never log it.
-    transport_url: kombu URL of its bus; `memory://` is the bus inside the process of `fleetlight up`.
+    transport_url: kombu URL of its bus; `memory://` is the bus inside the process of `fleetlight up`; empty: none.
+    api_database_url: of a cell of Nova (nova-db), the URL of the deployment's API database. A cell that has no other
+        database stands for the servers that no cell of Nova has yet.
+    nova_uuid: of a cell of Nova, the uuid that it has there; cell0 has the same one in every deployment.
     """
 
     uuid: str
@@ -45,6 +48,13 @@ class Cell:
     database_url: str
     transport_url: str
     disabled: bool = False
+    api_database_url: str | None = None
+    nova_uuid: str | None = None
+
+    @property
+    def is_before_cells(self) -> bool:
+        """Whether this stands for the servers of a Nova deployment that no cell has yet."""
+        return self.kind is CellKind.NOVA_DB and self.database_url == self.api_database_url
 
     def __repr__(self) -> str:
         return f"Cell({self.name!r}, {self.uuid}, {self.kind})"

@@ -69,6 +69,8 @@ cells = Table(
     Column("database_url", Text, nullable=False),
     Column("transport_url", Text, nullable=False),
     Column("disabled", Boolean, nullable=False),
+    Column("api_database_url", Text),
+    Column("nova_uuid", _UUID),
 )
 
 instance_mappings = Table(

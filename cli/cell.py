@@ -1,6 +1,7 @@
 """`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
 from cli.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
+from cli.nova_cells import Joined, add_all_nova_cells, add_nova_cell
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
@@ -29,6 +31,14 @@ app = typer.Typer(help="The cells of the fleet.", no_args_is_help=True)
 
 CellArgument = Annotated[str, typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False)]
 
+ApiDatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", envvar="FLEETLIGHT_CELL_API_DATABASE_URL", help="The API database of a Nova deployment."
+    ),
+]
+ApiDatabaseFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")]
+
 # Whoever follows a cell looks at the registry that often, and then has something to finish.
 _FINISHING_S = 10.0
 
@@ -37,6 +47,7 @@ _FINISHING_S = 10.0
     epilog=examples(
         "fleetlight cell add cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
         "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
+        "fleetlight cell add cell1 --kind nova-db --database-url mysql://db/nova --api-database-url mysql://db/nova_api",
     )
 )
 def add(
@@ -45,31 +56,36 @@ def add(
     kind: Annotated[CellKind, typer.Option(help="What it is.")] = CellKind.NATIVE,
     database_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="Its database, SQLite or PostgreSQL."),
+        typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="Its database."),
     ] = None,
     database_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
     transport_url: Annotated[
         str | None, typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_TRANSPORT_URL", help="Its bus, amqp or amqps.")
     ] = None,
     transport_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
+    api_database_url: ApiDatabaseOption = None,
+    api_database_url_file: ApiDatabaseFileOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
 
-    Its database is brought to the newest schema, and instances that are in it are found from now on.
+    The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
+    are found from now on. A cell of Nova (nova-db; MySQL, MariaDB, PostgreSQL or SQLite) is only ever read.
     """
     checked_kind(kind)
     checked_name(name)
     database = given_url("--database-url", database_url, database_url_file)
+    if kind is CellKind.NOVA_DB:
+        api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
+        with _open_configured_fleet(config, data_dir) as fleet:
+            _print_joined(add_nova_cell(fleet, name, database, api_database, transport_url or ""))
+        return
+    if api_database_url is not None or api_database_url_file is not None:
+        raise ConfigurationError("--api-database-url is of cells of Nova: add --kind nova-db")
     transport = given_url("--transport-url", transport_url, transport_url_file)
     check_transport_url(transport)
-    settings = load_settings(config, data_dir)
-    if _is_embedded(settings, data_dir):
-        raise ConfigurationError(
-            "this is the fleet of a data folder, whose cells `fleetlight up` makes: `fleetlight up --cells N`"
-        )
-    with open_fleet(settings.fleet) as fleet:
+    with _open_configured_fleet(config, data_dir) as fleet:
         cells = fleet.cells()
         # First the schema: whoever finds the cell in the registry may read it at once.
         upgrade(check_database_url(database, name, cells), name)
@@ -79,6 +95,35 @@ def add(
     done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"
     state = ", still disabled" if cell.disabled else ""
     print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {counted(instances, 'instance')}")
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight cell add-nova --api-database-url mysql://db/nova_api?read_default_file=/etc/fleetlight/nova.cnf",
+        "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
+    )
+)
+def add_nova(
+    *,
+    api_database_url: ApiDatabaseOption = None,
+    api_database_url_file: ApiDatabaseFileOption = None,
+    main_database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="What fills in addresses that are templates: Nova's [database]connection."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="What the names of the cells begin with.")] = "",
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
+
+    Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
+    as whom the address of the API database names.
+    """
+    api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
+    with _open_configured_fleet(config, data_dir) as fleet:
+        for joined in add_all_nova_cells(fleet, api_database, main_database_url, prefix):
+            _print_joined(joined)
 
 
 @app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --json"))
@@ -142,6 +187,26 @@ def remove(
         removed = _remove(settings, fleet, cell)
     rows, mappings = counted(removed.rows, "row"), counted(removed.mappings, "instance mapping")
     print_result(f"{cell.name}: removed, {rows} from the index and {mappings}; its database is as it was")
+
+
+@contextmanager
+def _open_configured_fleet(config: Path | None, data_dir: Path | None) -> Iterator[Fleet]:
+    """The fleet, if it is one that cells can join."""
+    settings = load_settings(config, data_dir)
+    if _is_embedded(settings, data_dir):
+        raise ConfigurationError(
+            "this is the fleet of a data folder, whose cells `fleetlight up` makes: `fleetlight up --cells N`"
+        )
+    with open_fleet(settings.fleet) as fleet:
+        yield fleet
+
+
+def _print_joined(joined: Joined) -> None:
+    done = "added" if joined.is_new else "brought up to date"
+    state = ", still disabled" if joined.cell.disabled else ""
+    print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}")
+    if joined.problem is not None:
+        print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:

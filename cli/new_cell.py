@@ -20,13 +20,13 @@ from notifications.link import check_address
 # Names are in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_WITH_ADAPTER = (CellKind.NATIVE,)
+_WITH_ADAPTER = (CellKind.NATIVE, CellKind.NOVA_DB)
 
 
 def checked_kind(kind: CellKind) -> CellKind:
     """Raises ConfigurationError for a kind of cell that nothing here can ask."""
     if kind not in _WITH_ADAPTER:
-        known = ", ".join(_WITH_ADAPTER)
+        known = " or ".join(_WITH_ADAPTER)
         raise ConfigurationError(f"--kind {kind}: there is no adapter for cells of this kind yet; use {known}")
     return kind
 

@@ -1,9 +1,9 @@
 """Filter, order and position -> SQL (SQLAlchemy Core); every value is bound.
 
-Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is
-the default (BINARY), on PostgreSQL `COLLATE "C"` says it. An index serves an order on PostgreSQL only if it is declared
-in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or DESC NULLS LAST. Connections to
-SQLite need query.sqlite_functions.
+Columns come by field name, typed as the store has them. Text compares by code point: on SQLite that is the default
+(BINARY), on PostgreSQL `COLLATE "C"` says it, and for MySQL the columns have to be bytes. An index serves an order on
+PostgreSQL only if it is declared in the same way: `COLLATE "C"`, and for columns that may be null ASC NULLS FIRST or
+DESC NULLS LAST. Connections to SQLite need query.sqlite_functions.
 """
 
 import json
@@ -63,7 +63,7 @@ from query.regex import compile_pattern, to_postgres
 from query.sort import Direction, SortOrder
 from query.sqlite_functions import HAS_ADDRESS, LIST_HAS, RE2_SEARCH, TIME_TEXT
 
-SqlDialect = Literal["sqlite", "postgresql"]
+SqlDialect = Literal["sqlite", "postgresql", "mysql"]
 Predicate = ColumnElement[bool]
 
 # Longer lists travel as one bound value: SQLite takes 32,766 values by default, PostgreSQL 65,535.
@@ -71,6 +71,7 @@ _MAX_BOUND_VALUES = 500
 _LARGE_INTEGER = BigInteger()
 _TEXT = String()
 _MICROSECONDS = 1_000_000
+_BEYOND_MYSQL = (Matches, NotMatches, Has, Lacks, HasAddress, LacksAddress)
 
 
 class Columns(Protocol):
@@ -82,15 +83,20 @@ class Columns(Protocol):
 def to_sql(node: Filter, columns: Columns, fields: FieldSet, dialect: SqlDialect) -> Predicate:
     """The predicate that is true of exactly the rows that `node`, which has passed query.check, is true of.
 
-    Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of.
+    Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
     """
     return _Compiler(columns, fields, dialect).compile(lower(node, fields))
 
 
 def can_express(node: Filter, dialect: SqlDialect) -> bool:
-    """Whether `to_sql` has an exact predicate; see query.filters.split_expressible."""
+    """Whether `to_sql` has an exact predicate; see query.filters.split_expressible.
+
+    MySQL has neither our patterns nor our lists.
+    """
     if dialect == "sqlite":
         return True
+    if dialect == "mysql":
+        return not any(isinstance(leaf, _BEYOND_MYSQL) for leaf in leaves(node))
     try:
         for leaf in leaves(node):
             if isinstance(leaf, Matches | NotMatches):
@@ -181,7 +187,8 @@ class _Compiler:
                 assert_never(leaf)
 
     def _is_one_of(self, stored: ColumnElement[Any], values: tuple[Any, ...]) -> Predicate:
-        if len(values) <= _MAX_BOUND_VALUES:
+        # The driver for MySQL writes values into the statement, which may be long.
+        if len(values) <= _MAX_BOUND_VALUES or self._dialect == "mysql":
             return stored.in_([_bind(stored, value) for value in values])
         if self._dialect == "postgresql":
             return stored == func.any(literal(list(values), ARRAY(_value_type(stored))))

@@ -4,6 +4,7 @@ import os
 
 from hypothesis import settings
 
+from tests.support.nova import mariadb_url, nova_deployment, nova_environment
 from tests.support.real_servers import (
     amqp_cell,
     amqp_url,
@@ -28,8 +29,11 @@ __all__ = [
     "amqp_url",
     "elasticsearch_prefix",
     "elasticsearch_url",
+    "mariadb_url",
     "new_amqp_cell",
     "new_postgresql_database",
+    "nova_deployment",
+    "nova_environment",
     "postgresql_database",
     "postgresql_url",
     "pytest_collection_modifyitems",

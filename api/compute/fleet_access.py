@@ -17,6 +17,7 @@ from api.listing.sources import ask_fleet
 from cells.errors import CellUnreachableError
 from cells.fleet import Fleet
 from cells.guarded_cell import GuardedCell
+from cells.mappings import Mappings
 from cells.model import NOBODY, Cell
 from cells.native_cells import NativeCells
 from cells.usage import size_in, with_sizes
@@ -51,6 +52,7 @@ class FleetAccess:
     """
 
     fleet: Fleet
+    mappings: Mappings
     native: NativeCells
     timeout_s: float
     max_limit: int

@@ -39,7 +39,7 @@ async def find_server(access: FleetAccess, request: ComputeRequest, *, also_dele
 
 def _cell_of(access: FleetAccess, request: ComputeRequest, server_id: str) -> Cell | None:
     """None for a server that the caller may not see, or that there is not."""
-    mapping = access.fleet.mapping_of(server_id)
+    mapping = access.mappings.mapping_of(server_id)
     if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
         return None
     cell = next((cell for cell in access.native.cells() if cell.uuid == mapping.cell_uuid), None)

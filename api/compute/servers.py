@@ -53,7 +53,7 @@ _decode_identity = msgspec.json.Decoder(_Identity).decode
 
 
 class Mappings(Protocol):
-    """What is needed of `cells.fleet.Fleet`. Calls block."""
+    """What is needed of `cells.mappings.Mappings`. Calls block."""
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None: ...
 

@@ -45,7 +45,7 @@ ProgressByCell = Mapping[str, CellProgress]
 class InstanceLister:
     """Lists instances of all cells.
 
-    find_mapping: `Fleet.mapping_of`; blocks.
+    find_mapping: `Mappings.mapping_of`; blocks.
     searcher: the index; None when lists do not use it (`search.enabled`).
     clock: microseconds since the epoch, to tell the age of what the index has.
     """

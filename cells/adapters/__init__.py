@@ -1,7 +1,12 @@
 """How each kind of cell is asked. A new kind is a new module here and a line in `open_adapter`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cells.adapters.native import NativeAdapter
 from cells.adapters.nova_api import NovaApiAdapter
+from cells.adapters.nova_build_requests import NovaBuildRequests
+from cells.adapters.nova_db import NovaDbAdapter
 from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 
@@ -11,23 +16,30 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> Cel
 
     Raises CellUnreachableError for a kind of cell that has no adapter, or a URL that cannot be used.
     """
-    if cell.kind is CellKind.NOVA_API:
-        try:
-            return NovaApiAdapter(cell, timeout_s=statement_timeout_s)
-        except UpstreamError as error:
-            raise CellUnreachableError(cell.name, str(error)) from error
-    return _open_native(cell, statement_timeout_s)
+    with _usable(cell):
+        match cell.kind:
+            case CellKind.NOVA_API:
+                return NovaApiAdapter(cell, timeout_s=statement_timeout_s)
+            case CellKind.NOVA_DB if cell.is_before_cells:
+                return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s)
+            case CellKind.NOVA_DB:
+                return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s)
+    return open_changelog_adapter(cell, statement_timeout_s=statement_timeout_s)
 
 
 def open_changelog_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> ChangelogAdapter:
     """As `open_adapter`, for a kind of cell that numbers its changes."""
-    return _open_native(cell, statement_timeout_s)
-
-
-def _open_native(cell: Cell, statement_timeout_s: float | None) -> NativeAdapter:
     if cell.kind is not CellKind.NATIVE:
-        raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")
-    try:
+        raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
+    with _usable(cell):
         return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
+
+
+@contextmanager
+def _usable(cell: Cell) -> Iterator[None]:
+    try:
+        yield
     except DatabaseUrlError as error:
         raise CellUnreachableError(cell.name, error.reason) from error
+    except UpstreamError as error:
+        raise CellUnreachableError(cell.name, str(error)) from error

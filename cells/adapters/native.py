@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
@@ -20,7 +20,7 @@ from query.filters import EVERYTHING, split_expressible
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.retention import remembered
-from query.to_sql import SqlDialect, after, can_express, order_by, to_sql
+from query.to_sql import after, can_express, order_by, to_sql
 
 _NAMES = tuple(INSTANCE_FIELDS)
 _COLUMNS = {name: instances.c[name] for name in _NAMES}
@@ -40,7 +40,9 @@ class NativeAdapter:
         self._engine = create_database_engine(
             cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
         )
-        self._dialect: SqlDialect = "sqlite" if self._engine.dialect.name == "sqlite" else "postgresql"
+        self._dialect: Literal["sqlite", "postgresql"] = (
+            "sqlite" if self._engine.dialect.name == "sqlite" else "postgresql"
+        )
 
     @property
     def cell(self) -> Cell:

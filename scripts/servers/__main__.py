@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
             "servers",
             nargs="*",
             metavar="SERVER",
-            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first three)",
+            help=f"{', '.join(SERVERS | SECURED)} (unless named: the first four)",
         )
         if name == "run":
             action.usage = "scripts/services run [SERVER ...] -- COMMAND ..."

@@ -43,6 +43,14 @@ class Folder(Requirement):
 ELASTICSEARCH = Requirement("elasticsearch", "Elasticsearch", "elasticsearch_url", "FLEETLIGHT_TEST_ELASTICSEARCH_URL")
 RABBITMQ = Requirement("rabbitmq", "RabbitMQ", "amqp_url", "FLEETLIGHT_TEST_AMQP_URL")
 POSTGRESQL = Requirement("postgresql", "PostgreSQL", "postgresql_url", "FLEETLIGHT_TEST_POSTGRESQL_URL")
+MARIADB = Requirement("mariadb", "MariaDB", "mariadb_url", "FLEETLIGHT_TEST_MARIADB_URL")
+NOVA = Folder(
+    "nova",
+    "Nova itself (scripts/nova-environment)",
+    "nova_environment",
+    "FLEETLIGHT_TEST_NOVA",
+    default=_CHECKOUT / ".venv-nova" / "ready",
+)
 SAMPLES = Folder(
     "samples",
     "third-party samples",
@@ -51,7 +59,7 @@ SAMPLES = Folder(
     default=_CHECKOUT.parent / "shared" / "samples",
 )
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, SAMPLES)
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, NOVA, SAMPLES)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:

@@ -1,0 +1,96 @@
+"""What the JSON columns of Nova say, in any of the shapes that rows of many years have (contracts/nova-db, 2).
+
+Nothing here checks a version: an envelope is opened, what is known of it is taken, and what is missing has a default. A
+text that cannot be read, since MySQL may have cut it off, is as good as none.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+_DATA = "nova_object.data"
+_decode = msgspec.json.decode
+
+Plain = dict[str, Any]
+
+
+def decoded(text: str | bytes | None) -> Any:
+    """The value of a JSON text with the envelopes of versioned objects opened; None for what cannot be read."""
+    if not text:
+        return None
+    try:
+        return opened(_decode(text))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+def opened(value: Any) -> Any:
+    """`value` with what is in each envelope in its place, and a list for each object that is one."""
+    if isinstance(value, dict):
+        if _DATA in value:
+            inside = opened(value[_DATA])
+            is_list = isinstance(inside, dict) and inside.keys() == {"objects"}
+            return inside["objects"] if is_list else inside
+        return {name: opened(each) for name, each in value.items()}
+    return [opened(each) for each in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=4096)
+def current_flavor(text: str | None) -> Plain | None:
+    """The flavor of an instance now, as a record has it; many instances have the same text. Not to be changed."""
+    flavors = decoded(text)
+    return flavor(flavors.get("cur")) if isinstance(flavors, dict) else None
+
+
+def flavor(found: Any) -> Plain | None:
+    if not isinstance(found, dict) or "flavorid" not in found:
+        return None
+    return {
+        "flavorid": found["flavorid"],
+        "name": found.get("name", ""),
+        "memory_mb": found.get("memory_mb"),
+        "vcpus": found.get("vcpus"),
+        "root_gb": found.get("root_gb"),
+        "ephemeral_gb": found.get("ephemeral_gb"),
+        "swap": found.get("swap") or 0,
+        "rxtx_factor": found.get("rxtx_factor"),
+        "vcpu_weight": found.get("vcpu_weight"),
+        "disabled": bool(found.get("disabled")),
+        "is_public": found.get("is_public", True),
+        "extra_specs": found.get("extra_specs"),
+        "projects": found.get("projects"),
+        "description": found.get("description"),
+    }
+
+
+def addresses(network_info: str | None) -> list[Plain]:
+    """The addresses of the ports in an info cache, in their order, each port's fixed ones before its floating ones."""
+    try:
+        ports = _decode(network_info) if network_info else None
+    except msgspec.DecodeError:
+        ports = None
+    return [address for port in ports or () for address in _addresses_of(port)]
+
+
+def trusted_certificates(text: str | None) -> list[str] | None:
+    found = decoded(text)
+    return found.get("ids") if isinstance(found, dict) else None
+
+
+def _addresses_of(port: Mapping[str, Any]) -> Iterator[Plain]:
+    network = port.get("network") or {}
+    fixed = [address for subnet in network.get("subnets") or () for address in subnet.get("ips") or ()]
+    floating = [address for each in fixed for address in each.get("floating_ips") or ()]
+    for address in (*fixed, *floating):
+        yield {
+            "label": network.get("label"),
+            "address": address["address"],
+            "version": address.get("version"),
+            "mac": port.get("address"),
+            "meta": port.get("meta") or {},
+            "port_uuid": port.get("id"),
+            "device_name": port.get("devname"),
+            "type": address.get("type"),
+        }

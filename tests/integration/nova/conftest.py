@@ -1,0 +1,14 @@
+"""The fleet over a Nova deployment, with one application that asks the cells and one that has an index."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.nova import NovaWorld
+from tests.support.nova_fleet import NovaFleet, nova_fleet
+
+
+@pytest.fixture(scope="module")
+def fleet(nova_deployment: NovaWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NovaFleet]:
+    with nova_fleet(tmp_path_factory.mktemp("nova-fleet"), nova_deployment) as fleet:
+        yield fleet

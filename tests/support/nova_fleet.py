@@ -1,0 +1,68 @@
+"""A fleet whose cells are those of a Nova deployment, and the application over it in this process."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from api.app import ApiParts, create_app
+from api.settings import SearchSettings
+from cells.adapters import open_adapter
+from cells.database import create_database_engine
+from cells.fan_out import CellPool
+from cells.fleet import Fleet
+from cells.migrations import upgrade_fleet
+from cells.native_cells import NativeCells
+from cli.nova_cells import add_all_nova_cells
+from indexer.backends import open_searcher
+from indexer.backends.settings import IndexSettings
+from tests.contract.compute_fleet import Api
+from tests.support.nova import NovaWorld
+
+
+class NovaFleet:
+    """fleet: with every cell of the deployment, and one for its build requests. index: where an index may be."""
+
+    def __init__(self, folder: Path, world: NovaWorld) -> None:
+        engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+        upgrade_fleet(engine)
+        self.fleet = Fleet(engine)
+        joined = add_all_nova_cells(self.fleet, world.urls["api"], world.urls["cell2"], "")
+        assert [each.problem for each in joined] == [None] * 4
+        self.cells = {cell.name: cell for cell in self.fleet.cells()}
+        self.index = IndexSettings(backend="sqlite", path=folder / "index")
+        self._runner = asyncio.Runner()
+        self._pool = CellPool(self.fleet.cells, open_adapter)
+        self._native = NativeCells(self.fleet.cells)
+        self._searcher = open_searcher(self.index)
+        self._apis: list[Api] = []
+
+    def api(self, *, uses_index: bool = False) -> Api:
+        """An application over the fleet; closed with it."""
+        parts = ApiParts(
+            cells=self._pool,
+            fleet=self.fleet,
+            native=self._native,
+            searcher=self._searcher,
+            search=SearchSettings(enabled=uses_index, staleness_limit_s=1000, cell_timeout_s=60),
+        )
+        self._apis.append(Api(create_app(parts), self._runner))
+        return self._apis[-1]
+
+    def close(self) -> None:
+        for api in self._apis:
+            api.close()
+        self._runner.run(self._pool.close())
+        self._runner.run(self._searcher.close())
+        self._native.close()
+        self._runner.close()
+        self.fleet.close()
+
+
+@contextmanager
+def nova_fleet(folder: Path, world: NovaWorld) -> Iterator[NovaFleet]:
+    fleet = NovaFleet(folder, world)
+    try:
+        yield fleet
+    finally:
+        fleet.close()
