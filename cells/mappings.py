@@ -8,6 +8,7 @@ from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
 from cells.nova.deployment import Deployment, NovaMapping
+from cells.server_groups import ServerGroups
 
 
 class Mappings:
@@ -21,6 +22,11 @@ class Mappings:
         self._statement_timeout_s = statement_timeout_s
         self._turn = Lock()
         self._deployments: dict[str, Deployment] = {}
+
+    @property
+    def server_groups(self) -> ServerGroups:
+        """Those of native cells."""
+        return self._fleet.server_groups
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
         found = self._fleet.mapping_of(instance_uuid)
