@@ -10,6 +10,7 @@ from cells.model import ChangelogAdapter
 from indexer.backends.base import CellProgress, Document, IndexWriter, Rejection, WriteResult
 from indexer.checkpoints import Checkpoint, Checkpoints
 from indexer.errors import IndexerError
+from indexer.kept_extras import keeping_extras
 from indexer.page_writing import write_pages
 from indexer.rereading import render_rows
 from indexer.writing import WritesDocuments
@@ -212,7 +213,13 @@ def sync_and_record(
     The cell is complete afterwards unless a row was rejected. Raises what `sync` raises.
     """
     saved = writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
-    result = sync(source, writer, watermark=saved.watermark, checkpoints=checkpoints, on_progress=on_progress)
+    result = sync(
+        source,
+        keeping_extras(writer, writer, writer),
+        watermark=saved.watermark,
+        checkpoints=checkpoints,
+        on_progress=on_progress,
+    )
     writer.make_searchable()
     saved = writer.load_progress().get(cell_uuid, saved)
     writer.save_progress(

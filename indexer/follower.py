@@ -16,6 +16,7 @@ from indexer.consumer import Consumer
 from indexer.dead_letters import DeadLetters
 from indexer.following import Activity, Follower, Shared, StopRequestedError
 from indexer.history import History
+from indexer.kept_extras import KeepsExtras, keeping_extras
 from indexer.rereading import Rereader, rows_of
 from indexer.verify import verify_cell
 from indexer.writing import PatientWriter
@@ -42,7 +43,7 @@ class CellFollower(Follower):
             rereader = Rereader(
                 self.cell.uuid,
                 partial(rows_of, adapter),
-                writer,
+                KeepsExtras(writer, writer),
                 self._tracker,
                 on_reread=dead_letters.was_reread,
             )
@@ -147,7 +148,7 @@ class CellFollower(Follower):
                     self._publish_progress()
                     result = sync_cell(
                         adapter,
-                        writer,
+                        keeping_extras(writer, writer, self._writer),
                         batch_size=batch_size,
                         horizon=self.horizon,
                         checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),

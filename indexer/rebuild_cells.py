@@ -18,6 +18,7 @@ from indexer.catch_up import catch_up
 from indexer.checkpoints import FOR_REBUILD, Checkpoints
 from indexer.copying import copy_differing, copy_outdated
 from indexer.errors import MalformedMessageError, RebuildError
+from indexer.kept_extras import KeepsExtras, keeping_extras
 from indexer.progress import ProgressTracker
 from indexer.rereading import Rereader, rows_of
 from indexer.retention import load_horizons
@@ -177,7 +178,8 @@ class _FollowedCell:
         else:
             source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
-            result = sync(source, self._new, checkpoints=checkpoints, on_progress=on_progress)
+            writer = keeping_extras(self._new, self._current, self._current)
+            result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
             for uuid in result.rejected:
                 self._rereader.add(uuid)
@@ -200,6 +202,7 @@ class _FollowedCell:
                 self._new,
                 repair=True,
                 catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+                extras=self._current,
                 on_progress=lambda _ranges, _differences: on_step(),
             )
             self._compared_gaps = gaps
@@ -223,7 +226,8 @@ class _FollowedCell:
 
     def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
         read_rows = partial(rows_of, self._adapter)
-        return Rereader(self.cell.uuid, read_rows, self._new, tracker, on_reread=lambda _: None)
+        writer = KeepsExtras(self._new, self._current)
+        return Rereader(self.cell.uuid, read_rows, writer, tracker, on_reread=lambda _: None)
 
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:
         def read_again(dead: Sequence[tuple[Change, MalformedMessageError]]) -> None:

@@ -17,6 +17,7 @@ from indexer.batches import Batch
 from indexer.dead_letters import KeepsFailures
 from indexer.documents import ForeignChange, NativeChange
 from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.kept_extras import KeepsExtras
 from indexer.messages import Meaning, interpret, read_headers
 from indexer.rereading import render_rows, rows_of
 from indexer.retention import load_horizons
@@ -69,7 +70,7 @@ def retry(
     attempt.rows = rows_of(adapter, uuids)
     documents, rejected = render_rows(attempt.rows.values())
     documents += [document for document in batch.documents(writer.read) if document.id not in attempt.rows]
-    rejected += writer.write(documents).rejected
+    rejected += KeepsExtras(writer, writer).write(documents).rejected
     writer.make_searchable()
     refused = {
         **batch.failed,

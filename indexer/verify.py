@@ -20,6 +20,7 @@ from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
 from indexer.comparison import Comparison, differing
+from indexer.kept_extras import KeepsExtras, ReadsDocuments
 from indexer.rereading import render_rows
 from indexer.retention import load_horizons
 from query.evaluate import matcher
@@ -91,14 +92,16 @@ def verify_cell(
     repair: bool,
     catch_up_timeout_s: float,
     on_progress: Callable[[int, int], None] = ignore_progress,
+    extras: ReadsDocuments | None = None,
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` mend what differs.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
     on_progress: called often, with the number of ranges compared and of differences found so far.
+    extras: who knows fields that no row has (indexer.kept_extras); the writer, unless said otherwise.
     Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm.
     """
-    return _Verifier(adapter, writer, catch_up_timeout_s, on_progress).run(repair)
+    return _Verifier(adapter, writer, extras or writer, catch_up_timeout_s, on_progress).run(repair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,13 @@ class _Verifier:
         self,
         adapter: ChangelogAdapter,
         writer: IndexWriter,
+        extras: ReadsDocuments,
         catch_up_timeout_s: float,
         on_progress: Callable[[int, int], None],
     ) -> None:
         self._adapter = adapter
         self._writer = writer
+        self._extras = extras
         self._cell_uuid = adapter.cell.uuid
         self._catch_up_timeout_s = catch_up_timeout_s
         self._on_progress = on_progress
@@ -249,7 +254,7 @@ class _Verifier:
         uuids = {difference.uuid for difference in found}
         rows = self._rows(uuids)
         documents, rejected = render_rows(rows.values())
-        rejected += self._writer.write(documents).rejected
+        rejected += KeepsExtras(self._writer, self._extras).write(documents).rejected
         self._writer.make_searchable()
         problems = {rejection.document.id: rejection.reason for rejection in rejected}
         remaining = {difference.uuid: difference for difference in self._differing_now(uuids, rows)}

@@ -1,0 +1,87 @@
+"""Fields of newer producers survive whatever writes rows as their cell has them."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from cells.model import Cell
+from indexer.backends.base import CellProgress, Document
+from indexer.bulk_sync import CellSource, sync_and_record
+from indexer.documents import to_document
+from indexer.extra_fields import Extra
+from indexer.kept_extras import KeepsExtras
+from indexer.leases import CellLeases
+from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.verify import verify_cell
+from tests.support.documents import make_document
+from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases
+from tests.support.memory_generations import MemoryGenerations
+
+EXTRA = Extra("fleetlight/InstancePayload-1.9", {"rack": "r7"}, {"rack": "text"})
+
+
+class Stage:
+    """A cell of two instances. The index has an extra field of each, and lacks the newest change of the first one."""
+
+    def __init__(self) -> None:
+        self.cell, self.index = MemoryCell(), MemoryIndex()
+        for _ in range(2):
+            self.cell.create()
+        known = [to_document(CELL_UUID, row.revision, row.record, EXTRA) for row in self.cell.rows.values()]
+        self.index.write(known)
+        self.index.make_searchable()
+        self.changed = next(iter(self.cell.rows))
+        self.cell.update(self.changed, display_name="changed")
+        self.index.saved[CELL_UUID] = CellProgress(CELL_UUID, self.cell.last_sequence, 0, is_complete=True)
+
+    def sync(self) -> None:
+        sync_and_record(CELL_UUID, CellSource(self.cell, batch_size=10), self.index)
+
+    def repair(self) -> None:
+        assert verify_cell(self.cell, self.index, repair=True, catch_up_timeout_s=0).differences
+
+    def rebuild(self) -> None:
+        # So that the change cannot come with its message.
+        self.cell.prune(self.cell.last_sequence)
+        parts = RebuildParts(
+            cells=lambda: [self.cell.cell],
+            open_adapter=lambda _: self.cell,
+            current=self.index,
+            generations=MemoryGenerations(self.index),
+            leases=CellLeases(MemoryLeases()),
+            spend=lambda _: None,
+            batch_size=1,
+            parallel=1,
+        )
+        rebuild_index(parts, Watcher(), back=False)
+
+
+class Watcher:
+    """Looks on and says nothing."""
+
+    def on_step(self) -> None: ...
+
+    def on_phase(self, phase: RebuildPhase) -> None: ...
+
+    def on_rows(self, cell: Cell, rows: int) -> None: ...
+
+    def on_notice(self, text: str) -> None: ...
+
+
+@pytest.mark.parametrize("write_rows", [Stage.sync, Stage.repair, Stage.rebuild])
+def test_extra_fields_are_kept_by(write_rows: Callable[[Stage], None]) -> None:
+    stage = Stage()
+    write_rows(stage)
+    changed = stage.index.documents[stage.changed]
+    assert changed.record["display_name"] == "changed"
+    assert [document.extra for document in stage.index.documents.values()] == [EXTRA, EXTRA]
+
+
+def test_extra_fields_of_another_cell_or_older_than_what_came_now_are_not_taken_over() -> None:
+    known, target = MemoryIndex(), MemoryIndex()
+    known.write([replace(make_document(1, cell_uuid="elsewhere"), extra=EXTRA), replace(make_document(2), extra=EXTRA)])
+    newer = Extra("fleetlight/InstancePayload-1.9", {"rack": "r8"}, {})
+    documents: list[Document] = [make_document(1, version=2), replace(make_document(2, version=2), extra=newer)]
+    KeepsExtras(target, known).write(documents)
+    assert [document.extra for document in target.documents.values()] == [None, newer]
