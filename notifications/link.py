@@ -153,7 +153,10 @@ class Link:
         try:
             topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
         except PreconditionFailed as error:
-            raise BusError(f"bus {self._address}: a queue exists with other arguments: {error}") from error
+            raise BusError(
+                f"bus {self._address}: a queue exists with other arguments, most likely from an earlier version: "
+                f"{error}; delete it when it is empty (rabbitmqctl delete_queue), and it is made again"
+            ) from error
 
     def _find_exchange(self, binding: Binding) -> None:
         """See that the exchange of somebody else is there; over a channel of its own, which a refusal closes."""

@@ -332,12 +332,17 @@ def test_message_that_reaches_no_queue_is_a_failure(amqp_bus: Bus, amqp_url: str
     assert _numbers(_drain(amqp_bus.receiver(), 1)) == [3]
 
 
-def test_queue_with_other_arguments_needs_a_person(amqp_bus: Bus, amqp_url: str) -> None:
+def test_queue_of_an_earlier_version_needs_a_person_who_is_told_what_to_do(amqp_bus: Bus, amqp_url: str) -> None:
+    name = topology.work_queue_name(amqp_bus.cell)
+    earlier = dict(topology.work_queue(amqp_bus.cell, has_quorum_queues=True).queue_arguments)
+    earlier["x-delivery-limit"] = 20
     with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
-        channel.queue_declare(topology.work_queue_name(amqp_bus.cell), durable=True, auto_delete=False)
-    with pytest.raises(BusError, match="other arguments") as refused:
-        amqp_bus.publisher().publish(_messages(1))
-    assert not isinstance(refused.value, BusUnavailableError)
+        channel.queue_declare(name, durable=True, auto_delete=False, arguments=earlier)
+        with pytest.raises(BusError, match=f"x-delivery-limit.*{name}.*delete it when it is empty") as refused:
+            amqp_bus.publisher().publish(_messages(1))
+        assert not isinstance(refused.value, BusUnavailableError)
+        channel.queue_delete(name)
+    amqp_bus.publisher().publish(_messages(1))
 
 
 def test_broker_that_is_not_there_is_unavailable_and_no_password_shows() -> None:

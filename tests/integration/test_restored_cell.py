@@ -7,7 +7,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import Engine, text
 
+from cells.tables import cell_metadata
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.history import INCARNATIONS
@@ -15,9 +17,15 @@ from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with new_world(tmp_path, "memory://", str(uuid4()), IndexSettings(path=tmp_path / "index.db")) as world:
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.rabbitmq])],
+    ids=["embedded", "on servers"],
+)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    bus, uuid, cell_url = "memory://", str(uuid4()), None
+    if request.param == "postgresql":
+        bus, uuid, cell_url = map(request.getfixturevalue, ("amqp_url", "amqp_cell", "postgresql_database"))
+    with new_world(tmp_path, bus, uuid, IndexSettings(path=tmp_path / "index.db"), cell_url) as world:
         yield world
 
 
@@ -25,6 +33,18 @@ def copy_database(source: Path, target: Path) -> None:
     """As SQLite makes and restores backups: also of and into a database that others have open."""
     with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as written:
         opened.backup(written)
+
+
+def copy_rows(engine: Engine, source: str, target: str) -> None:
+    """What a dump holds of a PostgreSQL database, from one schema of it into another one, in one transaction."""
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {target}"))
+        for table in cell_metadata.sorted_tables:
+            connection.execute(text(f"CREATE TABLE IF NOT EXISTS {target}.{table.name} (LIKE {source}.{table.name})"))
+        for table in reversed(cell_metadata.sorted_tables):
+            connection.execute(text(f"DELETE FROM {target}.{table.name}"))  # noqa: S608
+        for table in cell_metadata.sorted_tables:
+            connection.execute(text(f"INSERT INTO {target}.{table.name} SELECT * FROM {source}.{table.name}"))  # noqa: S608
 
 
 def wait_until_index_equals_cell(world: World) -> None:
@@ -38,12 +58,16 @@ class Story:
         self._world = world
         self._operations = world.operations
         self._cell, self._backup = folder / "cell.db", folder / "backup.db"
+        self._is_sqlite = world.engine.dialect.name == "sqlite"
         self.kept = self._operations.create({"display_name": "kept"}).uuid
         self.deleted = self._operations.create({"display_name": "deleted after the backup"}).uuid
         self.created: list[str] = []
 
     def back_up(self) -> None:
-        copy_database(self._cell, self._backup)
+        if self._is_sqlite:
+            copy_database(self._cell, self._backup)
+        else:
+            copy_rows(self._world.engine, "public", "backup")
 
     def go_on(self) -> None:
         """The future that will not have happened."""
@@ -53,7 +77,10 @@ class Story:
         self._operations.delete(self.deleted)
 
     def restore(self) -> None:
-        copy_database(self._backup, self._cell)
+        if self._is_sqlite:
+            copy_database(self._backup, self._cell)
+        else:
+            copy_rows(self._world.engine, "backup", "public")
 
     def go_on_differently(self, changes: int) -> None:
         """The numbers of the lost future are given to other changes."""

@@ -124,13 +124,16 @@ class _LossyPublisher:
 
 
 @contextmanager
-def new_world(folder: Path, transport_url: str, cell_uuid: str, index: IndexSettings) -> Iterator[World]:
-    """A fleet of one cell in SQLite files of `folder`."""
+def new_world(
+    folder: Path, transport_url: str, cell_uuid: str, index: IndexSettings, cell_url: str | None = None
+) -> Iterator[World]:
+    """A fleet of one cell, in SQLite files of `folder` unless `cell_url` says where the cell is."""
     fleet_url = f"sqlite:///{folder}/fleet.db"
     fleet_engine = create_database_engine(fleet_url)
     upgrade_fleet(fleet_engine)
     fleet = Fleet(fleet_engine)
-    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/cell.db", transport_url, uuid=cell_uuid)
+    cell_url = cell_url or f"sqlite:///{folder}/cell.db"
+    cell = fleet.add_cell("one", CellKind.NATIVE, cell_url, transport_url, uuid=cell_uuid)
     engine = create_database_engine(cell.database_url)
     upgrade_cell(engine)
     yield World(fleet_url, fleet, cell, engine, InstanceOperations(engine, fleet, cell), index)
