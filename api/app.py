@@ -17,6 +17,7 @@ from api.compute.host_status import HostStatusCache
 from api.compute.openapi import OpenApiDocument
 from api.compute.resources import compute_routes
 from api.compute.routes import METHODS, RouteTable
+from api.compute.server_watches import ServerWatches
 from api.compute.servers import ServerHandlers
 from api.compute.token_watch import TokenWatch
 from api.compute.versions import VersionDocuments
@@ -30,6 +31,8 @@ from api.listing.sources import CellReader
 from api.maintenance import Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
+from api.watching.feed import ChangeFeed
+from api.watching.positions import PositionCodec
 from cells.clock import Clock, system_clock
 from cells.default_images import is_default_image
 from cells.fleet import Fleet
@@ -65,7 +68,7 @@ class ApiParts:
 
 
 def create_app(parts: ApiParts) -> FastAPI:
-    """The application over `parts`; its `state.lister` holds the safe-connect flag."""
+    """The application over `parts`; its `state.lister` holds the safe-connect flag, its `state.feed` the watches."""
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     lister = InstanceLister(parts.cells, mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
     # Where the catalog names another image service, or none, any image may be one of it.
@@ -80,15 +83,19 @@ def create_app(parts: ApiParts) -> FastAPI:
         parts.cells.treat_as_hanging,
     )
 
+    feed = ChangeFeed(parts.cells, parts.search.cell_timeout_s)
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        feed.close()
         lister.close()
         access.close()
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
+    app.state.feed = feed
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
@@ -119,6 +126,12 @@ def _add_compute_routes(
         metrics,
         host_statuses,
         tokens=TokenWatch(access, lister, parts.search.token_wait_s),
+        watches=ServerWatches(
+            app.state.feed,
+            PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
+            host_statuses,
+            max_watches=parts.api.max_watches,
+        ),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,
         skips_down_cells=parts.api.list_records_by_skipping_down_cells,

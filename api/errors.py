@@ -23,6 +23,7 @@ ApiError
 ├── DirectoryUnavailableError     who is calling cannot be found out, because users cannot be read or written
 ├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
 ├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
+├── TooManyWatchesError          there are as many streams as there may be
 ├── CellDownError                 the one cell that could answer does not
 └── InsecureListeningError        not of a request: the server would be open to everybody
 
@@ -213,6 +214,14 @@ class IdentityConfigurationError(ApiError):
     """The strategy of identity that is configured cannot work; the text names what it lacks."""
 
 
+class TooManyWatchesError(ApiError):
+    """There are `limit` streams already."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"There are {limit} watches already, as many as there may be. Try again later.")
+        self.limit = limit
+
+
 class CellDownError(ApiError):
     """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
 
@@ -248,6 +257,7 @@ STATUS: dict[type[Exception], int] = {
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,
+    TooManyWatchesError: 503,
     QueryError: 400,
     InvalidKeyError: 400,
     NotResizedError: 400,

@@ -12,11 +12,16 @@ _SHUTDOWN_TIMEOUT_S = 5
 
 
 async def serve(
-    app: FastAPI, listener: socket.socket, stop: asyncio.Event, *, on_ready: Callable[[], None] | None = None
+    app: FastAPI,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    on_ready: Callable[[], None] | None = None,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Accept connections at `listener` until `stop` is set, then close it.
 
-    on_ready: called once connections are accepted.
+    on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
     Returns when the requests that were under way are answered, or some seconds later.
     """
@@ -29,7 +34,7 @@ async def serve(
     )
     server = _Server(config, on_ready)
     async with asyncio.TaskGroup() as tasks:
-        stopping = tasks.create_task(_stop_when_told(server, stop))
+        stopping = tasks.create_task(_stop_when_told(server, stop, on_stop))
         await server.serve(sockets=[listener])
         stopping.cancel()
 
@@ -51,6 +56,7 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
 
-async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event) -> None:
+async def _stop_when_told(server: uvicorn.Server, stop: asyncio.Event, on_stop: Callable[[], None]) -> None:
     await stop.wait()
+    on_stop()
     server.should_exit = True

@@ -19,6 +19,9 @@ class ApiSettings(BaseModel):
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
+    max_watches: streams of changes at the same time, of one process.
+    watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
+        restart. Without it a watch that goes on elsewhere is told to list again.
     auth: who says who is calling (api.identity): `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
@@ -30,6 +33,8 @@ class ApiSettings(BaseModel):
     max_limit: int = Field(default=1000, ge=1, le=10_000)
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
+    max_watches: int = Field(default=200, ge=0, le=100_000)
+    watch_key: SecretStr | None = Field(default=None, min_length=16)
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 
 

@@ -72,11 +72,11 @@ class CellPool:
 
         Raises CellUnreachableError when the cell fails or does not answer in time, UnknownCellError without asking.
         """
-        return await self._ask(cell_uuid, lambda adapter: adapter.read_page(request), timeout_s)
+        return await self.ask(cell_uuid, lambda adapter: adapter.read_page(request), timeout_s)
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         """One instance of one cell (see CellAdapter.find); raises as `read_page` does."""
-        return await self._ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
+        return await self.ask(cell_uuid, lambda adapter: adapter.find(uuid), timeout_s)
 
     async def describe(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Mapping[str, Any] | None:
         """The statement that a page of one cell takes, as its adapter compiles it; None where that cannot be told."""
@@ -85,7 +85,7 @@ class CellPool:
             return adapter.describe(request) if isinstance(adapter, DescribingAdapter) else None
 
         try:
-            return await self._ask(cell_uuid, describe, timeout_s)
+            return await self.ask(cell_uuid, describe, timeout_s)
         except (CellUnreachableError, UnknownCellError):
             return None
 
@@ -104,7 +104,8 @@ class CellPool:
         for line in lines:
             line.close()
 
-    async def _ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        """The answer of one cell to a `question` to its adapter; raises as `read_page` does."""
         await self.cells()
         line = self._lines.get(cell_uuid)
         if line is None:

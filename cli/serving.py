@@ -87,7 +87,14 @@ async def _serve(
         loop.call_soon_threadsafe(stop.set)
 
     async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
-        await serve(create_app(parts), listener, stop, on_ready=lambda: on_ready(stop_from_any_thread))
+        app = create_app(parts)
+        await serve(
+            app,
+            listener,
+            stop,
+            on_ready=lambda: on_ready(stop_from_any_thread),
+            on_stop=app.state.feed.close,
+        )
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
     if is_about_deleted and not caller.is_admin:
         raise ForbiddenError("listing deleted servers")
     return all_of(
-        _scope(query, caller, action),
+        build_scope(query, caller, action=action),
         Eq("hidden", False),
         _existence(query, is_about_deleted=is_about_deleted),
         _changes(query),
@@ -41,7 +41,8 @@ def is_for_all_tenants(query: QueryString) -> bool:
     return value is not None and (not value.strip() or strict_bool("all_tenants", value))
 
 
-def _scope(query: QueryString, caller: Caller, action: str) -> Filter:
+def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
+    """The part of `build_filter` that says which projects are meant, and keeps what the caller may not see."""
     if is_for_all_tenants(query):
         if not caller.is_admin:
             raise ForbiddenError(f"os_compute_api:servers:{action}:get_all_tenants")

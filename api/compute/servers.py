@@ -15,10 +15,12 @@ from api.compute import down_cells
 from api.compute.endpoint import ComputeRequest
 from api.compute.filters import build_filter, is_for_all_tenants
 from api.compute.host_status import HostStatusCache
+from api.compute.item_templates import full_template
 from api.compute.links import Links
 from api.compute.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.query_string import QueryString
+from api.compute.server_watches import ServerWatches
 from api.compute.sorting import build_order
 from api.compute.token_watch import TokenWatch
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
@@ -98,6 +100,7 @@ class ServerHandlers:
         host_statuses: HostStatusCache,
         *,
         tokens: TokenWatch,
+        watches: ServerWatches,
         max_limit: int,
         timeout_s: float,
         skips_down_cells: bool,
@@ -108,6 +111,7 @@ class ServerHandlers:
         self._metrics = metrics
         self._host_statuses = host_statuses
         self._tokens = tokens
+        self._watches = watches
         self._max_limit = max_limit
         self._timeout_s = timeout_s
         self._skips_down_cells = skips_down_cells
@@ -119,8 +123,10 @@ class ServerHandlers:
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
     async def detail(self, request: ComputeRequest) -> Response:
-        """`GET /servers/detail`"""
-        template = _full_template(request, await self._host_statuses.shown_to(request))
+        """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
+        if self._watches.is_wanted(request):
+            return await self._watches.open(request)
+        template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
     async def show(self, request: ComputeRequest) -> Response:
@@ -205,7 +211,7 @@ class ServerHandlers:
 
     async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
         """The page of a list, of which `observer` is told how it comes about."""
-        template = _full_template(request, None)
+        template = full_template(request, None)
         return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
 
     async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
@@ -278,20 +284,9 @@ def _joined(begin: bytes, items: Sequence[bytes], end: bytes) -> bytes:
     return b",".join(fragments)
 
 
-def _full_template(request: ComputeRequest, host_statuses: HostStatuses | None) -> ItemTemplate:
-    versioned, plain = request.links.as_json
-    return ItemTemplate.full(
-        request.minor,
-        is_admin=request.caller.is_admin,
-        versioned_base=versioned,
-        plain_base=plain,
-        host_statuses=host_statuses,
-    )
-
-
 def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
     """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
-    template = _full_template(request, host_statuses)
+    template = full_template(request, host_statuses)
     # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
     record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
     view = to_document(row.cell_uuid, row.revision, record).view

@@ -14,7 +14,7 @@ import structlog
 
 from api.listing.merge_sort import Row, Source
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
 from indexer.documents import to_document
 from indexer.view import ItemTemplate
@@ -33,6 +33,8 @@ class CellReader(Protocol):
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]: ...
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
     def hanging(self) -> Collection[str]: ...
 

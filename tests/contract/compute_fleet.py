@@ -4,10 +4,10 @@ import asyncio
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
@@ -48,6 +48,8 @@ from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 
+T = TypeVar("T")
+
 CELLS = ("north", "east", "south")
 MEMBER = {"X-Roles": "member"}
 
@@ -64,6 +66,7 @@ class Api:
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
         )
+        self.app = app
         self.lister: InstanceLister = app.state.lister
 
     def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
@@ -115,7 +118,12 @@ class Api:
             links = response.json().get("servers_links", [])
             next_url = links[0]["href"] if links else None
 
+    def run(self, scenario: Coroutine[Any, Any, T]) -> T:
+        """Run `scenario` in the event loop of the application."""
+        return self._runner.run(scenario)
+
     def close(self) -> None:
+        self.app.state.feed.close()
         self.lister.close()
         self._runner.run(self._client.aclose())
 
@@ -246,6 +254,7 @@ class ComputeFleet:
         index_patience_s: float = 60.0,
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
+        max_watches: int = 200,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
         skips_down_cells: bool = True,
@@ -262,6 +271,7 @@ class ComputeFleet:
             soft_deletes=soft_deletes,
             api=ApiSettings(
                 max_limit=max_limit,
+                max_watches=max_watches,
                 compute_link_prefix=compute_link_prefix,
                 list_records_by_skipping_down_cells=skips_down_cells,
             ),
@@ -344,6 +354,10 @@ class _HangingAdapter(NativeAdapter):
         self._pool.wait(self.cell.name)
         return super().find(uuid)
 
+    def oldest_kept_sequence(self) -> int:
+        self._pool.wait(self.cell.name)
+        return super().oldest_kept_sequence()
+
 
 @contextmanager
 def hanging_pool(fleet: ComputeFleet, *hanging: str) -> Iterator[HangingPool]:
@@ -381,6 +395,10 @@ class BrokenCells:
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         await self._misbehave(cell_uuid, timeout_s)
         return await self._pool.find(cell_uuid, uuid, timeout_s)
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        await self._misbehave(cell_uuid, timeout_s)
+        return await self._pool.ask(cell_uuid, question, timeout_s)
 
     def hanging(self) -> Collection[str]:
         return self._pool.hanging()

@@ -1,7 +1,8 @@
 """Decisions of the lister that no real index can be made to take: refusals, and failures in the middle of a merge."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -10,7 +11,7 @@ from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.view import ItemTemplate
@@ -26,6 +27,9 @@ TEMPLATE = ItemTemplate.brief(versioned_base="http://api/v2.1", plain_base="http
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 CELLS = tuple(Cell(f"c{number}", f"cell{number}", CellKind.NATIVE, "", "") for number in range(2))
 ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(number) for number in (2, 4, 6)]}
+
+
+T = TypeVar("T")
 
 
 class Cells:
@@ -47,6 +51,9 @@ class Cells:
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
         return None
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        raise AssertionError("nobody asks for this here")
 
     def hanging(self) -> Collection[str]:
         return ()

@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 import pytest
 
 from api.listing.merge_sort import Row, merge_sorted
 from api.listing.sources import BatchedSource, CellSource, LiveRow, live_batch_size
 from cells.errors import CellUnreachableError
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -18,6 +19,9 @@ from query.sort import SortKey, SortOrder
 from tests.support.documents import TEMPLATE, make_record
 
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
+
+
+T = TypeVar("T")
 
 
 class NumberedCells:
@@ -32,6 +36,9 @@ class NumberedCells:
         raise AssertionError("nobody asks for this here")
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        raise AssertionError("nobody asks for this here")
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
         raise AssertionError("nobody asks for this here")
 
     def hanging(self) -> Collection[str]:

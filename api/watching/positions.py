@@ -1,0 +1,37 @@
+"""Where a watch is in the changelog of each cell, as text that only we can read.
+
+Sequences tell how busy cells are, and how many there are, which is not for every caller. So the text is encrypted.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from uuid import UUID
+
+import msgspec
+from cryptography.fernet import Fernet, InvalidToken
+
+Positions = Mapping[str, int]
+"""By cell uuid, the sequence up to which its changes have been looked at."""
+
+_decode = msgspec.msgpack.Decoder(dict[bytes, int]).decode
+
+
+class PositionCodec:
+    """key: the secret that all processes of one API share; None: one of this process, until it ends."""
+
+    def __init__(self, key: str | None) -> None:
+        secret = Fernet.generate_key() if key is None else urlsafe_b64encode(sha256(key.encode()).digest())
+        self._fernet = Fernet(secret)
+
+    def encode(self, positions: Positions) -> str:
+        packed = msgspec.msgpack.encode({UUID(uuid).bytes: sequence for uuid, sequence in positions.items()})
+        return self._fernet.encrypt(packed).decode()
+
+    def decode(self, text: str) -> Positions | None:
+        """None for what was not made with this key."""
+        try:
+            packed = _decode(self._fernet.decrypt(text.encode()))
+            return {str(UUID(bytes=uuid)): sequence for uuid, sequence in packed.items()}
+        except (InvalidToken, msgspec.DecodeError, ValueError):
+            return None
