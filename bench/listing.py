@@ -19,7 +19,7 @@ from api.listing.list_instances import InstanceLister
 from api.listing.sources import live_batch_size
 from api.settings import ApiSettings, SearchSettings
 from bench import fleet as made_up
-from bench import listing_http
+from bench import hung_cell, listing_http
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.adapters import open_adapter
 from cells.clock import system_clock
@@ -61,6 +61,9 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     _fill_index(index, cells, count)
     yield from _embedded_page(directory, index, count, runs)
     yield from _fan_out(directory, count)
+    with _loop() as run_in_loop:
+        page = PageRequest(Eq("deleted", False), _NEWEST_FIRST, _PAGE)
+        yield from hung_cell.run(run_in_loop, cells, page, _TEMPLATE, runs)
     yield from listing_http.run(directory, quick)
 
 

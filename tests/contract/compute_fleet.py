@@ -21,7 +21,7 @@ from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
 from cells.adapters import open_adapter
 from cells.adapters.native import NativeAdapter
-from cells.clock import system_clock
+from cells.clock import Clock, system_clock
 from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.fan_out import CellPool
@@ -39,6 +39,7 @@ from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.documents import to_document
+from indexer.errors import IndexUnavailableError
 from indexer.liveness import Probes
 from indexer.view import ItemTemplate
 from notifications.bus import Message
@@ -135,22 +136,28 @@ class CountingSearcher:
         self._settings = settings
         self._inner = open_searcher(settings)
         self.asked = 0
+        self.is_broken = False
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        self.asked += 1
+        self._count()
         return await self._inner.search(request, cells, template)
 
     async def find(self, uuid: str) -> Record | None:
-        self.asked += 1
+        self._count()
         return await self._inner.find(uuid)
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        self.asked += 1
+        self._count()
         return await self._inner.progress()
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         assert isinstance(self._inner, DescribesSearches)
         return self._inner.describe(request, cells)
+
+    def _count(self) -> None:
+        self.asked += 1
+        if self.is_broken:
+            raise IndexUnavailableError("somebody broke it")
 
     async def reconnect(self) -> None:
         await self._inner.close()
@@ -232,7 +239,14 @@ class ComputeFleet:
             with writing(engine) as connection:
                 connection.execute(delete(changes))
 
-    def index(self, *cells: str, age_s: float = 0, is_complete: bool = True, watermark: int | None = None) -> None:
+    def index(
+        self,
+        *cells: str,
+        age_s: float = 0,
+        is_complete: bool = True,
+        watermark: int | None = None,
+        fresh_as_of: int | None = None,
+    ) -> None:
         """Bring cells (all unless named) into the index as they are now."""
         everything = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10_000)
         for name in cells or CELLS:
@@ -240,9 +254,9 @@ class ComputeFleet:
             rows: Sequence[InstanceRow] = adapter.read_page(everything)
             adapter.close()
             self._writer.write([to_document(row.cell_uuid, row.revision, row.record) for row in rows])
-            fresh_as_of = system_clock() - round(age_s * 1e6)
+            moment = system_clock() - round(age_s * 1e6) if fresh_as_of is None else fresh_as_of
             reached = len(rows) if watermark is None else watermark
-            self._writer.save_progress([CellProgress(self.cells[name].uuid, reached, fresh_as_of, is_complete)])
+            self._writer.save_progress([CellProgress(self.cells[name].uuid, reached, moment, is_complete)])
         self._writer.make_searchable()
 
     def api(
@@ -255,6 +269,7 @@ class ComputeFleet:
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
         max_watches: int = 200,
+        clock: Clock = system_clock,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
         skips_down_cells: bool = True,
@@ -284,6 +299,7 @@ class ComputeFleet:
             ),
             identity=identity or NoIdentity(),
             indexer=indexer,
+            clock=clock,
         )
         api = Api(create_app(parts), self._runner)
         self._apis.append(api)
