@@ -103,8 +103,10 @@ def sync(
     One that was cut off, also by Ctrl-C, goes on where it was. One at a time for each cell: while another process syncs
     or removes it, the exit code is 1.
 
-    --source api reads instances of other software, as which notifications announce them, into one cell. Who we are
-    there is in the section `upstream` of the configuration (upstream.token, or upstream.username and .password).
+    --source api reads instances of other software, as which notifications announce them, into one cell. An API says
+    neither how many it has nor up to which change, so the progress has no total, and the index does not call the cell
+    more complete than before. Who we are there is in the section `upstream` of the configuration (upstream.token, or
+    upstream.username and .password).
     """
     if resource_type not in RESOURCE_TYPES:
         raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
@@ -122,7 +124,10 @@ def sync(
         try:
             with shown_progress("instances") as start:
                 # Deleted instances are synced too, but nobody counts them.
-                shows = [start(target.name, fleet.count_mappings(target.uuid)) for target in cells]
+                # An API does not say how many it has.
+                shows = [
+                    start(target.name, None if upstream else fleet.count_mappings(target.uuid)) for target in cells
+                ]
                 outcomes = _sync_cells(work, cells, shows, parallel)
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")

@@ -13,25 +13,28 @@ Show = Callable[[int], None]
 
 
 @contextmanager
-def shown_progress(what: str) -> Iterator[Callable[[str, int], Show]]:
+def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
     """Gives a function (name, expected) that gives a function to call with the number done so far.
 
-    what: the plural of what is counted. expected: how many there may be; more are no surprise.
+    what: the plural of what is counted. expected: how many there may be; more are no surprise. None: nobody knows.
     """
     with progress_bar() as bar:
 
-        def start_bar(name: str, expected: int) -> Show:
+        def start_bar(name: str, expected: int | None) -> Show:
             task = bar.add_task(name, total=expected)
-            return lambda done: bar.update(task, completed=done, total=max(expected, done))
+            return lambda done: bar.update(
+                task, completed=done, total=None if expected is None else max(expected, done)
+            )
 
-        def start_lines(name: str, expected: int) -> Show:
+        def start_lines(name: str, expected: int | None) -> Show:
             turn, due_s = Lock(), time.monotonic() + _LINE_INTERVAL_S
 
             def show(done: int) -> None:
                 nonlocal due_s
                 with turn:
                     if time.monotonic() >= due_s:
-                        print_notice(f"{name}: {done} of {max(expected, done)} {what}")
+                        of_all = "" if expected is None else f" of {max(expected, done)}"
+                        print_notice(f"{name}: {done}{of_all} {what}")
                         due_s = time.monotonic() + _LINE_INTERVAL_S
 
             return show
