@@ -22,6 +22,7 @@ from cli.nova_cells import Joined, add_all_nova_cells, add_nova_cell
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
+from cli.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from indexer.backends import open_writer
 from indexer.cell_removal import Removed, remove_cell
 from indexer.errors import LeaseHeldError
@@ -48,6 +49,7 @@ _FINISHING_S = 10.0
         "fleetlight cell add cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
         "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
         "fleetlight cell add cell1 --kind nova-db --database-url mysql://db/nova --api-database-url mysql://db/nova_api",
+        "fleetlight cell add east --kind nova-api --url https://nova.east:8774/v2.1 --os-cloud east",
     )
 )
 def add(
@@ -65,6 +67,25 @@ def add(
     transport_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
     api_database_url: ApiDatabaseOption = None,
     api_database_url_file: ApiDatabaseFileOption = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="nova-api: its address, https://nova.example.org:8774/v2.1.")
+    ] = None,
+    os_cloud: Annotated[
+        str | None, typer.Option(metavar="CLOUD", help="nova-api: whose login it is, by its name in clouds.yaml.")
+    ] = None,
+    clouds_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: clouds.yaml, where OpenStack's clients look for it.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds a token for X-Auth-Token.")
+    ] = None,
+    username: Annotated[str | None, typer.Option(help="nova-api: who we are, with HTTP basic authentication.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds the password of --username.")
+    ] = None,
+    ca_certs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: PEM file of the authority behind its certificate.")
+    ] = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -75,11 +96,21 @@ def add(
     """
     checked_kind(kind)
     checked_name(name)
+    login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
+    if kind is CellKind.NOVA_API:
+        address = upstream_address(url, login)
+        bus = _bus_of_others(transport_url, transport_url_file)
+        with _open_configured_fleet(config, data_dir) as fleet:
+            _add_upstream(fleet, name, address, bus)
+        return
+    if url is not None or login.is_given:
+        raise ConfigurationError("--url and the login are of a compute API: add --kind nova-api")
     database = given_url("--database-url", database_url, database_url_file)
     if kind is CellKind.NOVA_DB:
         api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
         with _open_configured_fleet(config, data_dir) as fleet:
-            _print_joined(add_nova_cell(fleet, name, database, api_database, transport_url or ""))
+            bus = _bus_of_others(transport_url, transport_url_file)
+            _print_joined(add_nova_cell(fleet, name, database, api_database, bus))
         return
     if api_database_url is not None or api_database_url_file is not None:
         raise ConfigurationError("--api-database-url is of cells of Nova: add --kind nova-db")
@@ -207,6 +238,25 @@ def _print_joined(joined: Joined) -> None:
     print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}")
     if joined.problem is not None:
         print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
+
+
+def _bus_of_others(url: str | None, file: Path | None) -> str:
+    """The address of a bus that somebody else's notifications come by; empty: there is none."""
+    if url is None and file is None:
+        return ""
+    transport = given_url("--transport-url", url, file)
+    check_transport_url(transport)
+    return transport
+
+
+def _add_upstream(fleet: Fleet, name: str, address: str, transport_url: str) -> None:
+    joined = add_upstream_cell(fleet, name, address, transport_url)
+    done = "added" if joined.is_new else "brought up to date"
+    state = ", still disabled" if joined.cell.disabled else ""
+    count = "" if joined.problem else f", {counted(joined.instances, 'instance')}"
+    print_result(f"{name}: {done}{state}, uuid {joined.cell.uuid}{count}")
+    if joined.problem:
+        print_notice(f"{name}: it cannot be read yet: {joined.problem}")
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:

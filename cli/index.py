@@ -59,6 +59,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
         now=system_clock(),
         staleness_limit_s=settings.search.staleness_limit_s,
+        comparison_interval_s=settings.indexer.comparison_interval_s,
     )
     if json:
         print_json([_as_json(each) for each in statuses])
@@ -134,8 +135,9 @@ async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:
 
 def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:
     """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
-    # A bus inside of `fleetlight up` cannot be asked from here.
-    on_the_bus = 0 if is_in_process(cell) else dead_letters(cell.transport_url, cell.uuid, settings)
+    # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one.
+    has_no_bus = is_in_process(cell) or not cell.transport_url
+    on_the_bus = 0 if has_no_bus else dead_letters(cell.transport_url, cell.uuid, settings)
     return failures_kept.get(cell.uuid, 0) + on_the_bus
 
 

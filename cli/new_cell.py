@@ -20,7 +20,7 @@ from notifications.link import check_address
 # Names are in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_WITH_ADAPTER = (CellKind.NATIVE, CellKind.NOVA_DB)
+_WITH_ADAPTER = (CellKind.NATIVE, CellKind.NOVA_DB, CellKind.NOVA_API)
 
 
 def checked_kind(kind: CellKind) -> CellKind:

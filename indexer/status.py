@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cells.errors import CellUnreachableError
-from cells.model import Cell, ChangelogAdapter
+from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from notifications.errors import BusError
 
@@ -51,10 +51,12 @@ def read_status(
     count_dead_letters: Callable[[Cell], int],
     now: int,
     staleness_limit_s: float,
+    comparison_interval_s: float,
 ) -> list[CellStatus]:
     """The status of each cell, in the order given; a cell or bus that is away only leaves gaps.
 
     progress: by cell uuid, as the index has it. count_dead_letters: raises BusError. now: microseconds since the epoch.
+    comparison_interval_s: how often a cell that does not number its changes is compared; it is asked nothing here.
     """
     return [
         _cell_status(
@@ -63,7 +65,8 @@ def read_status(
             open_adapter=open_adapter,
             count_dead_letters=count_dead_letters,
             now=now,
-            staleness_limit_s=staleness_limit_s,
+            # Twice: a comparison takes a while, and is as of its beginning.
+            staleness_limit_s=staleness_limit_s if cell.kind is CellKind.NATIVE else 2 * comparison_interval_s,
         )
         for cell in cells
     ]
@@ -81,8 +84,9 @@ def _cell_status(
     problems: list[str] = []
     published: int | None = None
     dead: int | None = None
+    is_numbered = cell.kind is CellKind.NATIVE
     try:
-        published = _published_sequence(open_adapter(cell))
+        published = _published_sequence(open_adapter(cell)) if is_numbered else None
     except CellUnreachableError as error:
         problems.append(str(error))
     try:
@@ -94,7 +98,7 @@ def _cell_status(
     return CellStatus(
         cell=cell,
         health=_health(progress, age_s, dead, is_unreachable=bool(problems), staleness_limit_s=staleness_limit_s),
-        watermark=None if progress is None else progress.watermark,
+        watermark=None if progress is None or not is_numbered else progress.watermark,
         published_sequence=published,
         lag_changes=lag,
         age_s=age_s,

@@ -211,3 +211,35 @@ def test_cells_of_a_data_folder_are_made_by_up(run: Run, database: str, fleet_fi
     result = run("cell", "add", "one", "--database-url", database, "--transport-url", BUS)
     assert result.exit_code == 2
     assert "`fleetlight up --cells N`" in result.stderr
+
+
+def test_compute_api_joins_with_where_its_login_is_and_without_its_secrets(run: Run, empty_place: Path) -> None:
+    (empty_place / "password").write_text("secret")
+    login = ("--username", "fleetlight", "--password-file", "password")
+    result = run("cell", "add", "east", "--kind", "nova-api", "--url", "http://127.0.0.1:9/v2.1", *login)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("east: added, uuid ")
+    assert "east: it cannot be read yet: http://127.0.0.1:9/v2.1 cannot be reached" in result.stderr
+    (listed,) = listed_cells(run)
+    assert (listed["kind"], listed["transport_url"]) == ("nova-api", "")
+    assert str(listed["database_url"]).startswith("http://127.0.0.1:9/v2.1?username=fleetlight&password_file=")
+    assert "secret" not in str(listed)
+    # Whoever reads it may run anywhere.
+    assert str(empty_place).replace("/", "%2F") in str(listed["database_url"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--kind", "nova-api"], "--url is missing"),
+        (["--kind", "nova-api", "--url", "nova"], "must be like https://"),
+        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--username", "me"], "belong together"),
+        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--os-cloud", "x", "--clouds-file", "no"], "cannot read"),
+        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--transport-url", f"{BUS}?queue=q"], "is not known"),
+        (["--url", "http://nova/v2.1"], "add --kind nova-api"),
+    ],
+)
+def test_compute_api_that_cannot_work_is_refused(run: Run, arguments: Sequence[str], problem: str) -> None:
+    result = run("cell", "add", "east", *arguments)
+    assert result.exit_code == 2
+    assert problem in result.stderr

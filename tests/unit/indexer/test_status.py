@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from cells.model import Cell
+from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.status import CellStatus, IndexHealth, read_status
 from notifications.errors import BusUnavailableError
@@ -28,6 +28,7 @@ def status(
             "count_dead_letters": count_dead_letters,
             "now": NOW,
             "staleness_limit_s": 5.0,
+            "comparison_interval_s": 600.0,
             **options,
         },
     )
@@ -82,3 +83,16 @@ def test_bus_that_is_away_leaves_gaps_and_the_reason(cell: MemoryCell) -> None:
 
 def test_index_that_is_ahead_of_what_the_cell_says_has_no_lag(cell: MemoryCell) -> None:
     assert status(cell, replace(PROGRESS, watermark=9)).lag_changes == 0
+
+
+def test_cell_that_does_not_number_its_changes_is_as_good_as_its_last_comparison(cell: MemoryCell) -> None:
+    cell.cell = replace(cell.cell, kind=CellKind.NOVA_DB)
+    compared = replace(PROGRESS, watermark=0, fresh_as_of=NOW - 700_000_000)
+    found = status(cell, compared, open_adapter=_not_to_be_asked)
+    assert (found.health, found.watermark, found.published_sequence) == (IndexHealth.OK, None, None)
+    long_ago = replace(compared, fresh_as_of=NOW - 1_300_000_000)
+    assert status(cell, long_ago, open_adapter=_not_to_be_asked).health is IndexHealth.STALE
+
+
+def _not_to_be_asked(_cell: Cell) -> ChangelogAdapter:
+    raise AssertionError("it has no number to tell")

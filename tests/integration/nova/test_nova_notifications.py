@@ -1,0 +1,181 @@
+"""Notifications that Nova itself builds and oslo.messaging's notifier sends, over a real broker, into the index.
+
+What happens in the cell, and in which order and how often it is announced: tests/nova/notify.py.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import IO, Any
+from uuid import uuid4
+
+import kombu
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cells.adapters import open_adapter
+from cells.model import Cell, CellKind
+from indexer.backends import open_writer
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.settings import IndexSettings
+from indexer.following import Shared
+from indexer.foreign_follower import ForeignFollower
+from indexer.leases import CellLeases
+from indexer.metrics import IndexerMetrics
+from indexer.settings import IndexerSettings
+from notifications.binding import split_address
+from notifications.bus import Receiver
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+from tests.support.indexing import MemoryFailures, MemoryLeases
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
+
+SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "notify.py"
+BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+
+@dataclass
+class NovaCell:
+    """A cell of Nova in a process of its own, which announces its changes."""
+
+    cell: Cell
+    process: "subprocess.Popen[str]"
+
+    def play(self, seed: int) -> str:
+        """One round; returns the uuid of the server whose change was announced last."""
+        answer = self._say(f"{seed}\n").split()
+        assert answer[0] == "done"
+        return answer[1]
+
+    def records(self) -> dict[str, Any]:
+        """Every row of the database, as it is at this moment."""
+        with closing(open_adapter(self.cell)) as adapter:
+            rows = adapter.read_page(PageRequest(EVERYTHING, BY_UUID, 10_000))
+        return {row.uuid: row.record for row in rows}
+
+    def _say(self, line: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        return next_line(self.process.stdout)
+
+
+def next_line(output: IO[str] | None) -> str:
+    assert output is not None
+    line = output.readline()
+    assert line, "Nova has ended; what it said is above"
+    return line
+
+
+@pytest.fixture
+def nova_cell(tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: str) -> Iterator[NovaCell]:
+    name = f"fleetlight-test-{uuid4().hex}"
+    topics = [f"{name}-versioned", f"{name}-legacy"]
+    said = {
+        "database": f"sqlite:///{tmp_path}/cell.db",
+        "api": f"sqlite:///{tmp_path}/api.db",
+        "folder": str(tmp_path),
+        "amqp_url": amqp_url.replace("amqp://", "rabbit://"),
+        "exchange": name,
+        "topic": topics[0],
+        "legacy_topic": topics[1],
+    }
+    (tmp_path / "cell.json").write_text(json.dumps(said))
+    address = f"{said['amqp_url']}?exchange={name}&topics={','.join(topics)}"
+    cell = Cell(amqp_cell, "nova", CellKind.NOVA_DB, said["database"], address, api_database_url=said["api"])
+    python = Path(nova_environment).parent / "bin" / "python"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    process = subprocess.Popen(
+        [python, "-W", "ignore", SCRIPT, tmp_path / "cell.json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert next_line(process.stdout) == "ready\n"
+        yield NovaCell(cell, process)
+    finally:
+        process.communicate(timeout=60)
+        with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
+            for topic in topics:
+                for priority in ("info", "error"):
+                    channel.queue_delete(f"{topic}.{priority}")
+            channel.exchange_delete(name)
+
+
+@dataclass
+class Followed:
+    """A cell that is followed into an index. progress: that of now."""
+
+    follower: ForeignFollower
+    index: IndexWriter
+    failures: MemoryFailures
+    registry: CollectorRegistry
+
+    def records(self, uuids: Any) -> dict[str, Any]:
+        return {uuid: dict(document.record) for uuid, document in self.index.read(uuids).items()}
+
+    def handled(self, outcome: str) -> float:
+        labels = {"cell": self.follower.cell.uuid, "outcome": outcome}
+        return self.registry.get_sample_value("fleetlight_indexer_messages_total", labels) or 0
+
+
+@contextmanager
+def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
+    """An indexer of that cell that has compared it once, and will not do so again."""
+    settings = IndexerSettings(retry_wait_max_s=0.1, comparison_interval_s=36_000)
+    registry, failures, stop = CollectorRegistry(), MemoryFailures(), Event()
+    _, binding = split_address(cell.transport_url)
+    with closing(open_writer(IndexSettings(path=folder / "index.db"))) as index:
+        index.prepare()
+        shared = Shared(
+            lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
+            index,
+            CellLeases(MemoryLeases()),
+            failures,
+            settings,
+            IndexerMetrics(registry),
+        )
+        nothing = CellProgress(cell.uuid, 0, 0, is_complete=False)
+        follower = ForeignFollower(cell, nothing, shared, open_adapter)
+        thread = Thread(target=follower.run, args=(stop,))
+        thread.start()
+        try:
+            wait_until(lambda: follower.progress.is_complete)
+            yield Followed(follower, index, failures, registry)
+        finally:
+            stop.set()
+            thread.join(60)
+
+
+def test_index_ends_up_as_the_database_of_the_cell_whatever_the_order_and_repetition(
+    nova_cell: NovaCell, tmp_path: Path
+) -> None:
+    with followed(nova_cell.cell, tmp_path) as follows:
+        compared_at = follows.follower.progress.fresh_as_of
+        for number, seed in enumerate((0, 1, 2)):
+            marker = nova_cell.play(seed)
+            # It was sent last, and there is one queue: everything else has been dealt with before it is seen.
+            wait_until(lambda: follows.records([marker])[marker]["display_name"] == f"marker-{number}")  # noqa: B023
+            expected = nova_cell.records()
+            wait_until(lambda: follows.records(expected) == expected)  # noqa: B023
+            names = {record["display_name"] for record in expected.values() if not record["deleted"]}
+            assert {f"renamed-{number}", f"built-{number}", f"future-{number}"} <= names
+        [future] = [uuid for uuid, record in expected.items() if record["display_name"] == "future-2"]
+        extra = follows.index.read([future])[future].extra
+        assert extra is not None
+        assert extra.values == {"rack": "r7"}, "a newer minor version has brought it"
+        assert follows.follower.progress.fresh_as_of == compared_at, "nothing but notifications has told it"
+        assert {reason for _, reason, _ in follows.failures.found} == {"unsupported_version"}
+        assert follows.handled("other") > 0, "keypairs, and unversioned notifications"
+        wait_until(lambda: follows.follower.progress.is_complete)
