@@ -1,4 +1,5 @@
-"""`scripts/bench sync`: from the databases of the cells to the index, against a bare bulk of the same documents.
+"""`scripts/bench sync`: from the databases of the cells to the index, against a bare bulk of the same documents; by a
+sync, and by a rebuild.
 
 The bare loop has every document in memory, as the dict that it is in the index. It encodes them with the fastest JSON
 there is and keeps two bulk requests of 500 in flight, which is as fast as one process gets. Ours reads the rows from
@@ -8,6 +9,7 @@ the cells, renders what answers are made of, and writes the same documents. Each
 import itertools
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,21 +19,24 @@ from uuid import uuid4
 
 import msgspec
 from elasticsearch import Elasticsearch
-from sqlalchemy import insert
+from sqlalchemy import Engine, insert
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine, writing
+from cells.leases import open_leases
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.tables import instances
-from indexer.backends import open_writer
+from indexer.backends import open_generations, open_writer
 from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch_documents import to_bulks
 from indexer.backends.settings import IndexSettings
-from indexer.bulk_sync import CellSource, sync
+from indexer.bulk_sync import CellSource, no_limit, sync
 from indexer.documents import to_document
+from indexer.leases import CellLeases
+from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.settings import IndexerSettings
 
 _CELLS = 4
@@ -48,28 +53,44 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     rounds = 3 if quick else 5
     cells = [_filled_cell(directory, number, count // _CELLS) for number in range(_CELLS)]
     documents = _as_dicts(cells)
-    rates: list[tuple[float, float]] = []
+    fleet = create_database_engine(f"sqlite:///{directory}/fleet.db")  # for its leases alone
+    ways: dict[str, Callable[[_Index], float]] = {
+        "sync": lambda index: seconds(_sync(cells, index.writer)),
+        "rebuild": lambda index: _filling_s(cells, index, fleet, whole_s),
+        "bare": lambda index: seconds(_bare(url, index.settings.prefix, documents)),
+    }
+    whole_s: list[float] = []
+    rates: list[dict[str, float]] = []
     for number in range(rounds + 1):
-        took_s = {}
-        for ours in (True, False) if number % 2 else (False, True):
+        rate = {}
+        for name in sorted(ways, reverse=bool(number % 2)):
             with _Index(url) as index:
-                took_s[ours] = seconds(_ours(cells, index.writer) if ours else _bare(url, index.prefix, documents))
+                rate[name] = count / ways[name](index)
                 assert index.count() == count
         if number:
-            rates.append((count / took_s[True], count / took_s[False]))
-    ours_rate, bare_rate = (statistics.median(rate[side] for rate in rates) for side in (0, 1))
+            rates.append(rate)
+    fleet.dispose()
+    medians = {name: statistics.median(rate[name] for rate in rates) for name in ways}
+    for name, what in (("sync", "to the index"), ("rebuild", "to the next index, until it is compared with them,")):
+        yield figure(
+            f"{name}.elasticsearch",
+            statistics.median(rate[name] / rate["bare"] for rate in rates),
+            "ratio",
+            f"{medians[name]:,.0f} instances/s from {_CELLS} SQLite cells {what} / {medians['bare']:,.0f} of a bare "
+            f"bulk of the same documents, {count} instances a round",
+            runs=rounds,
+            goal=at_least(0.85),
+        )
     yield figure(
-        "sync.elasticsearch",
-        statistics.median(one / other for one, other in rates),
-        "ratio",
-        f"{ours_rate:,.0f} instances/s from {_CELLS} SQLite cells to the index / {bare_rate:,.0f} of a bare bulk of "
-        f"the same documents, {count} instances a round",
-        runs=rounds,
-        goal=at_least(0.85),
+        "rebuild.elasticsearch.whole",
+        statistics.median(whole_s),
+        "seconds",
+        f"a rebuild of {count} instances: making the next index, filling and comparing it, putting it in place",
+        runs=len(whole_s),
     )
 
 
-def _ours(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
+def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
     def sync_one(cell: Cell) -> None:
         with closing(open_changelog_adapter(cell)) as adapter:
             sync(CellSource(adapter, batch_size=_BATCH), writer)
@@ -79,6 +100,52 @@ def _ours(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
             list(threads.map(sync_one, cells))
 
     return sync_all
+
+
+def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: list[float]) -> float:
+    """Seconds in which a rebuild fills the next index; those of all that it does are added to `whole_s`.
+
+    The rest, above all what Elasticsearch needs to make and rename indexes, does not depend on the number of instances,
+    and a bare bulk writes to an index that is there.
+    """
+    watch = _Watch()
+
+    def rebuild() -> None:
+        with (
+            closing(open_generations(index.settings)) as generations,
+            closing(CellLeases(open_leases(fleet, "a benchmark"))) as leases,
+        ):
+            parts = RebuildParts(
+                cells=lambda: cells,
+                open_adapter=open_changelog_adapter,
+                current=index.writer,
+                generations=generations,
+                leases=leases,
+                spend=no_limit,
+                batch_size=_BATCH,
+                parallel=_CELLS,
+            )
+            rebuild_index(parts, watch, back=False)
+
+    whole_s.append(seconds(rebuild))
+    return watch.begun_s[RebuildPhase.VERIFYING] - watch.begun_s[RebuildPhase.FILLING]
+
+
+class _Watch:
+    """Notes when each phase of a rebuild begins (indexer.rebuild.Watcher)."""
+
+    def __init__(self) -> None:
+        self.begun_s: dict[RebuildPhase, float] = {}
+
+    def on_step(self) -> None: ...
+
+    def on_phase(self, phase: RebuildPhase) -> None:
+        self.begun_s[phase] = time.perf_counter()
+
+    def on_rows(self, cell: Cell, rows: int) -> None: ...
+
+    def on_notice(self, text: str) -> None:
+        raise AssertionError(text)
 
 
 def _bare(url: str, prefix: str, documents: Sequence[tuple[str, dict[str, Any]]]) -> Callable[[], None]:
@@ -131,9 +198,10 @@ class _Index:
     """An empty index, removed at the end."""
 
     def __init__(self, url: str) -> None:
-        self.prefix = f"fleetlight-bench-{uuid4().hex}"
+        prefix = f"fleetlight-bench-{uuid4().hex}"
+        self.settings = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix, replicas=0)
         self._client = Elasticsearch(url, request_timeout=30)
-        self.writer = open_writer(IndexSettings(backend="elasticsearch", urls=(url,), prefix=self.prefix, replicas=0))
+        self.writer = open_writer(self.settings)
 
     def __enter__(self) -> "_Index":
         self.writer.prepare()
@@ -141,9 +209,9 @@ class _Index:
 
     def count(self) -> int:
         self.writer.make_searchable()
-        return int(self._client.count(index=f"{self.prefix}-instances").body["count"])
+        return int(self._client.count(index=f"{self.settings.prefix}-instances").body["count"])
 
     def __exit__(self, *_: object) -> None:
         self.writer.close()
-        self._client.indices.delete(index=list(self._client.indices.get(index=f"{self.prefix}-*").body))
+        self._client.indices.delete(index=list(self._client.indices.get(index=f"{self.settings.prefix}-*").body))
         self._client.close()

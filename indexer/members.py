@@ -18,6 +18,10 @@ Members = dict[str, Any]
 
 _MICROSECONDS = 1_000_000
 _DAY = 24 * 60 * 60
+_GUEST = [
+    (f"OS-EXT-SRV-ATTR:{name}", name)
+    for name in ("kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data")
+]
 
 
 def common(record: Record) -> Members:
@@ -127,8 +131,7 @@ def placement(record: Record) -> Members:
 
 
 def guest(record: Record) -> Members:
-    names = ("kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data")
-    return {f"OS-EXT-SRV-ATTR:{name}": record[name] for name in names}
+    return {member: record[name] for member, name in _GUEST}
 
 
 def image(record: Record) -> dict[str, Any] | str:

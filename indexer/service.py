@@ -107,13 +107,16 @@ class IndexerService:
         if not self._prepare(stop):
             return
         cells_due_s = 0.0
+        refresh_due_s = time.monotonic()
         try:
             while not stop.is_set():
                 if time.monotonic() >= cells_due_s:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
                 self._pulse.beat()
-                stop.wait(self._refresh_interval_s)
+                # What a refresh takes does not come on top of the interval, unless it takes longer than that.
+                refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
+                stop.wait(refresh_due_s - time.monotonic())
                 self._refresh()
                 self._pulse.beat()
                 self._raise_mistakes()
