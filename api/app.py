@@ -21,6 +21,7 @@ from api.compute.server_watches import ServerWatches
 from api.compute.servers import ServerHandlers
 from api.compute.token_watch import TokenWatch
 from api.compute.versions import VersionDocuments
+from api.documented import Operation
 from api.explain import Explainer
 from api.health import HealthEndpoints
 from api.identity import Identity, NoIdentity
@@ -142,7 +143,7 @@ def _add_compute_routes(
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
     table = RouteTable(compute_routes(servers, access, host_statuses, soft_deletes=parts.soft_deletes), door)
-    app.add_route("/openapi.json", OpenApiDocument(table).show, methods=["GET"])
+    app.add_route("/openapi.json", OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
     app.add_route("/fleetlight/explain", door.endpoint(Explainer(servers, lister).explain), methods=["GET"])
@@ -160,6 +161,10 @@ def _add_compute_routes(
         return no_such_route()
 
     app.add_exception_handler(HTTPException, answer_http_exception)
+
+
+def _other_operations(identity: Identity) -> Sequence[Operation]:
+    return [*identity.operations(), *ImageHandlers.operations()] if isinstance(identity, TokenIdentity) else []
 
 
 def _any_image(_image_id: str) -> bool:

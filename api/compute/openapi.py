@@ -1,7 +1,7 @@
 """The OpenAPI document of one microversion, made from the table of routes and the models of bodies."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from api.compute.answers import json_answer
 from api.compute.faults import fault_of
-from api.compute.microversion import LEGACY_HEADER, NEWEST, STANDARD_HEADER, negotiate, parse_version
+from api.compute.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
 from api.compute.routes import Route, RouteTable
+from api.documented import Operation
 from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 
 _BASE = "/v2.1"
@@ -30,8 +31,9 @@ class OpenApiDocument:
     The microversion is that of the parameter `microversion`, else that of the headers, else the newest.
     """
 
-    def __init__(self, table: RouteTable) -> None:
+    def __init__(self, table: RouteTable, others: Sequence[Operation] = ()) -> None:
         self._routes = table.routes
+        self._others = others
         self._made: dict[int, dict[str, Any]] = {}
 
     async def show(self, http: Request) -> Response:
@@ -40,7 +42,7 @@ class OpenApiDocument:
         except ApiError as error:
             return fault_of(error)
         if minor not in self._made:
-            self._made[minor] = document(self._routes, minor)
+            self._made[minor] = document(self._routes, minor, self._others)
         return json_answer(self._made[minor])
 
 
@@ -53,8 +55,8 @@ def _wanted_minor(http: Request) -> int:
     return NEWEST[1]
 
 
-def document(routes: Iterable[Route], minor: int) -> dict[str, Any]:
-    """The document of microversion 2.`minor`."""
+def document(routes: Iterable[Route], minor: int, others: Iterable[Operation] = ()) -> dict[str, Any]:
+    """The document of microversion 2.`minor`. others: operations that have no microversions."""
     present = [route for route in routes if route.is_in(minor)]
     models = {route.body.model(minor) for route in present if route.body is not None}
     references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
@@ -63,6 +65,8 @@ def document(routes: Iterable[Route], minor: int) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in present:
         paths.setdefault(_BASE + route.path, {})[route.method.lower()] = _operation(route, minor, bodies)
+    for other in others:
+        paths.setdefault(other.path, {})[other.method.lower()] = _other_operation(other)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fleetlight compute API", "version": f"2.{minor}"},
@@ -90,21 +94,40 @@ def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str,
     return operation
 
 
-def _operation_id(route: Route) -> str:
+def _other_operation(operation: Operation) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": HTTPStatus(operation.success).phrase}
+    if operation.answer is not None:
+        schema = operation.answer.schema(OLDEST[1])
+        success["content"] = {"application/json": {"schema": schema}}
+    return {
+        "operationId": _operation_id(operation),
+        "parameters": _path_parameters(operation.path),
+        "responses": {
+            str(operation.success): success,
+            "default": {"description": "It cannot be done; the status and the body say why"},
+        },
+        **({"security": []} if operation.is_open else {}),
+    }
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(path)
+    ]
+
+
+def _operation_id(route: Route | Operation) -> str:
     return re.sub(r"[^a-z0-9]+", "_", f"{route.method}{route.path}".lower()).strip("_")
 
 
 def _parameters(route: Route, minor: int) -> list[dict[str, Any]]:
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in _PARAMETER.findall(route.path)
-    ]
     in_query = [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
         for name, since in route.query.names.items()
         if since <= minor
     ]
-    return in_path + in_query
+    return _path_parameters(route.path) + in_query
 
 
 def _microversion_parameter(minor: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`/image`: versions, the list of images, and one image."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlencode
 from uuid import uuid4
 
@@ -11,10 +11,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.compute.answers import json_answer
 from api.compute.links import Links
+from api.documented import Operation
 from api.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
 from api.identity.caller import Caller, Identity
 from api.identity.faults import unauthorized
-from api.image.views import image_view, versions_view
+from api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
 from cells.default_images import DEFAULT_IMAGES
 
 _log = structlog.get_logger(__name__)
@@ -40,6 +41,15 @@ class ImageHandlers:
             ("GET", "/image/v2/images", self._endpoint(self.index)),
             ("GET", "/image/v2/images/{image_id}", self._endpoint(self.show)),
             *((method, "/image/{path:path}", self._endpoint(_no_such_route)) for method in _METHODS),
+        ]
+
+    @staticmethod
+    def operations() -> Sequence[Operation]:
+        """What the OpenAPI document says of them."""
+        return [
+            Operation("GET", "/image", VERSIONS, 300, is_open=True),
+            Operation("GET", "/image/v2/images", IMAGES),
+            Operation("GET", "/image/v2/images/{image_id}", IMAGE),
         ]
 
     async def versions(self, http: Request) -> Response:

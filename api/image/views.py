@@ -3,8 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from api.compute.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
 from cells.default_images import Image
 
+IMAGE = Shape(
+    {
+        **dict.fromkeys(("id", "name", "status", "visibility", "container_format", "disk_format"), TEXT),
+        **dict.fromkeys(("created_at", "updated_at", "self", "file", "schema"), TEXT),
+        **dict.fromkeys(("os_distro", "hw_disk_bus", "hw_machine_type"), TEXT),
+        **dict.fromkeys(("owner", "checksum", "os_hash_algo", "os_hash_value"), or_null(TEXT)),
+        **dict.fromkeys(("size", "min_disk", "min_ram"), INTEGER),
+        "virtual_size": or_null(INTEGER),
+        **dict.fromkeys(("protected", "os_hidden"), BOOL),
+        "tags": ListOf(TEXT),
+    }
+)
+IMAGES = Shape({"images": ListOf(IMAGE), "first": TEXT, "schema": TEXT, "next": optional(TEXT)})
+VERSIONS = Shape({"versions": ListOf(Shape({"id": TEXT, "status": TEXT, "links": LINKS}))})
 _CREATED_AT = "2026-01-01T00:00:00Z"
 
 

@@ -21,8 +21,10 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from api.compute.microversion import NEWEST
+from cells.default_images import DEFAULT_IMAGES
 from cells.nodes import Capacity, NewHost
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.identity_site import Site
 
 CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
 # Many calls take their time: this many seconds for each test.
@@ -186,3 +188,24 @@ def test_every_operation_has_a_name_of_its_own(api: Api) -> None:
     document = api.get("/openapi.json").json()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(ids) == len(set(ids))
+
+
+def test_identity_and_image_services_answer_as_documented(
+    fleet: ComputeFleet, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    site = Site(fleet, tmp_path_factory.mktemp("users"))
+    credential = site.new_credential("ada")
+    token = site.log_in("ada")
+    names = {"user_id": "id-ada", "project_id": "demo", "domain_id": "default", "credential_id": credential["id"]}
+    roles = site.get("/identity/v3/roles", token).json()["roles"]
+    names |= {"role_id": roles[0]["id"], "image_id": DEFAULT_IMAGES[0].id}
+    document = site.api.get("/openapi.json").json()
+    checked = 0
+    for path, methods in document["paths"].items():
+        if "get" not in methods or path.startswith("/v2.1"):
+            continue
+        response = site.get(path.format_map(names), token, **{"X-Subject-Token": token})
+        assert str(response.status_code) in methods["get"]["responses"], (path, response.text)
+        _operation_of(document, methods["get"]["operationId"]).validate_response(response)
+        checked += 1
+    assert checked == 24

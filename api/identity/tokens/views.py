@@ -4,11 +4,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.identity.caller import ROLES
+from api.identity.tokens import shapes
 from api.identity.tokens.catalog import stable_id
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
 from api.identity.tokens.login import roles_of
 from api.identity.tokens.token import Token
 
+_MINOR = 1  # there are no microversions here
 _DOMAIN = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
 
 
@@ -31,7 +33,7 @@ class Views:
         self.base = base
 
     def project(self, project: Project) -> dict[str, Any]:
-        return {
+        values = {
             "id": project.id,
             "name": project.name,
             "domain_id": DOMAIN_ID,
@@ -43,10 +45,11 @@ class Views:
             "options": {},
             "links": self._self("projects", project.id),
         }
+        return shapes.PROJECT.of(_MINOR, values)
 
     def user(self, user: User) -> dict[str, Any]:
         default = {} if user.default_project_id is None else {"default_project_id": user.default_project_id}
-        return {
+        values = {
             "id": user.id,
             "name": user.name,
             "domain_id": DOMAIN_ID,
@@ -56,9 +59,10 @@ class Views:
             "links": self._self("users", user.id),
             **default,
         }
+        return shapes.USER.of(_MINOR, values)
 
     def domain(self) -> dict[str, Any]:
-        return {
+        values = {
             **_DOMAIN,
             "description": "",
             "enabled": True,
@@ -66,10 +70,11 @@ class Views:
             "options": {},
             "links": self._self("domains", DOMAIN_ID),
         }
+        return shapes.DOMAIN.of(_MINOR, values)
 
     def role(self, name: str) -> dict[str, Any]:
         identifier = role_id(name)
-        return {
+        values = {
             "id": identifier,
             "name": name,
             "domain_id": None,
@@ -77,6 +82,7 @@ class Views:
             "options": {},
             "links": self._self("roles", identifier),
         }
+        return shapes.ROLE.of(_MINOR, values)
 
     def assignment(self, user: User, project: Project, role: str, *, with_names: bool) -> dict[str, Any]:
         """One role that was given, not those that it implies."""
@@ -87,16 +93,17 @@ class Views:
             {"name": project.name, "domain": _DOMAIN},
         )
         of_role, of_user, of_project = names if with_names else ({}, {}, {})
-        return {
+        values = {
             "role": {"id": role_id(role), **of_role},
             "user": {"id": user.id, **of_user},
             "scope": {"project": {"id": project.id, **of_project}},
             "links": {"assignment": f"{self.base}/{path}"},
         }
+        return shapes.ASSIGNMENT.of(_MINOR, values)
 
     def credential(self, credential: Credential) -> dict[str, Any]:
         """Never with its secret: only the answer to its creation has that."""
-        return {
+        values = {
             "id": credential.id,
             "name": credential.name,
             "description": credential.description,
@@ -107,6 +114,7 @@ class Views:
             "unrestricted": False,
             "links": self._self(f"users/{credential.user_id}/application_credentials", credential.id),
         }
+        return shapes.CREDENTIAL.of(_MINOR, values)
 
     def token(self, token: Token, directory: Directory) -> dict[str, Any]:
         """The body of a token, without its catalog."""
