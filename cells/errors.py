@@ -3,6 +3,7 @@
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
+│   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
@@ -45,6 +46,10 @@ class CellUnreachableError(CellError):
 
 class UpstreamError(CellError):
     """The compute API of other software does not answer, or not as one should; the text shows no credentials."""
+
+
+class CellHangsError(CellUnreachableError):
+    """The cell was not asked, since it hangs; that was logged when it was found out."""
 
 
 class FleetUnreachableError(CellError):

@@ -15,7 +15,7 @@ from typing import TypeVar
 import structlog
 
 from cells.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.errors import CellUnreachableError
+from cells.errors import CellHangsError, CellUnreachableError
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class GuardedCell:
     async def act(self, change: Callable[[], T]) -> T:
         """What `change` returns or raises, however late: nobody could say whether a late one was made.
 
-        Raises CellUnreachableError at once if the cell hangs; then nothing was changed.
+        Raises CellHangsError at once if the cell hangs; then nothing was changed.
         """
         self._refuse_if_it_hangs()
         return await asyncio.get_running_loop().run_in_executor(self._changing, change)
@@ -101,7 +101,7 @@ class GuardedCell:
 
     def _refuse_if_it_hangs(self) -> None:
         if self._hangs_because is not None:
-            raise CellUnreachableError(self._name, f"{self._hangs_because}; it is probed in the background")
+            raise CellHangsError(self._name, f"{self._hangs_because}; it is probed in the background")
 
     async def _run(self, question: Callable[[], T], timeout_s: float) -> T:
         def ask_and_note() -> T:

@@ -14,7 +14,7 @@ import structlog
 
 from api.errors import BadRequestError
 from api.listing.sources import ask_fleet
-from cells.errors import CellUnreachableError
+from cells.errors import CellHangsError, CellUnreachableError
 from cells.fleet import Fleet
 from cells.guarded_cell import GuardedCell
 from cells.mappings import Mappings
@@ -114,7 +114,8 @@ class FleetAccess:
         try:
             return (await self.ask_cell(cell, lambda: question(cell)),)
         except CellUnreachableError as error:
-            _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
+            if not isinstance(error, CellHangsError):
+                _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
             return None
 
     def _guard(self, cell: Cell) -> GuardedCell:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from api.listing.merge_sort import Row, Source
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
 from indexer.documents import to_document
@@ -143,7 +143,8 @@ class CellSource:
 
     def fail(self, error: CellUnreachableError | UnknownCellError) -> None:
         """Treat the cell as not reachable from here on."""
-        _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))
+        if not isinstance(error, CellHangsError):
+            _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))
         self.failure = error
         if self._open_stand_in is not None:
             self._stand_in = self._open_stand_in(self._live.rest)

@@ -236,6 +236,9 @@ def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answ
         api.get("/v2.1/servers")
         wait_until(pool.cells.hanging)
         pages = pool.pages["south"]
+        with capture_logs() as logs:
+            api.get("/v2.1/servers")
+        assert not [log for log in logs if log["event"] == "cell_unreachable" and "south" in log["reason"]], "said once"
         for url in ("/v2.1/servers/detail", "/v2.1/servers?limit=6&sort_key=created_at&sort_dir=desc&name=web"):
             response = api.get(url)
             assert [server["id"] for server in response.json()["servers"]] == uuids
