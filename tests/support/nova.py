@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from tests.nova.questions import REQUESTS, Asked
+from tests.nova.questions import Asked, requests_for
 from tests.support.requirements import MARIADB, NOVA, POSTGRESQL
 
 NovaServer = Literal["sqlite", "postgresql", "mariadb"]
@@ -73,9 +73,9 @@ def _make(server: NovaServer, folder: Path) -> None:
     world = folder / "world.json"
     world.write_text(json.dumps({**urls, "folder": str(folder), "templated": _TEMPLATES[server]}))
     _run("make_world.py", world)
-    questions = [json.dumps(_question(asked)) for asked in REQUESTS]
+    questions = [json.dumps(_question(asked)) for asked in requests_for(server)]
     lines = _run("answer.py", world, "\n".join(questions)).splitlines()
-    answers = dict(zip(map(str, REQUESTS), map(json.loads, lines), strict=True))
+    answers = dict(zip(map(str, requests_for(server)), map(json.loads, lines), strict=True))
     (folder / "answers.json").write_text(json.dumps(answers))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from api.app import ApiParts, create_app
@@ -14,8 +14,10 @@ from cells.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.native_cells import NativeCells
 from cli.nova_cells import add_all_nova_cells
-from indexer.backends import open_searcher
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
+from indexer.foreign_comparison import compare_cell
 from tests.contract.compute_fleet import Api
 from tests.support.nova import NovaWorld
 
@@ -48,6 +50,17 @@ class NovaFleet:
         )
         self._apis.append(Api(create_app(parts), self._runner))
         return self._apis[-1]
+
+    def fill_index(self) -> None:
+        """Compare every cell with the index, as an indexer does, which makes them equal."""
+        with closing(open_writer(self.index)) as writer:
+            writer.prepare()
+            for cell in self.cells.values():
+                with closing(open_adapter(cell)) as adapter:
+                    compared = compare_cell(adapter, writer, batch_size=20)
+                assert not compared.rejected
+                writer.save_progress([CellProgress(cell.uuid, 0, compared.began_at, is_complete=True)])
+            writer.make_searchable()
 
     def close(self) -> None:
         for api in self._apis:
