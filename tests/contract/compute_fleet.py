@@ -346,7 +346,7 @@ class HangingPool:
         self.gate = threading.Event()
         self.pages: Counter[str] = Counter()
         self._hanging = hanging
-        self.cells = CellPool(fleet.fleet.cells, self._open, patience_s=0.2, probe_interval_s=0.05)
+        self.cells = CellPool(fleet.fleet.cells, self._open, patience_s=0.2, probe_interval_s=0.05, list_timeout_s=60)
 
     def _open(self, cell: Cell) -> CellAdapter:
         return _HangingAdapter(cell, self)
