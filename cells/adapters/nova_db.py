@@ -75,9 +75,11 @@ class NovaDbAdapter:
             request, filter=expressible, limit=request.limit if is_whole else max(request.limit, _RESIDUAL_BATCH_SIZE)
         )
         found: list[InstanceRow] = []
+        # Of the whole reading, not of each batch: MySQL shows all of them the moment of the first.
+        started = self._clock()
         with self._reading() as connection:
             while True:
-                rows = self._read(connection, batch, residual)
+                rows = self._read(connection, batch, residual, started)
                 found.extend(row for row in rows if is_whole or matches(row.record))
                 if len(found) >= request.limit or len(rows) < batch.limit:
                     return found[: request.limit]
@@ -92,8 +94,9 @@ class NovaDbAdapter:
         if self._api is not None:
             self._api.close()
 
-    def _read(self, connection: Connection, request: PageRequest, residual: Filter) -> list[InstanceRow]:
-        started = self._clock()
+    def _read(
+        self, connection: Connection, request: PageRequest, residual: Filter, started: int
+    ) -> list[InstanceRow]:
         found = connection.execute(self._page(request, residual)).all()
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
