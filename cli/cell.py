@@ -129,10 +129,11 @@ def add(
 
 
 @app.command(
+    "add-nova",
     epilog=examples(
         "fleetlight cell add-nova --api-database-url mysql://db/nova_api?read_default_file=/etc/fleetlight/nova.cnf",
         "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
-    )
+    ),
 )
 def add_nova(
     *,

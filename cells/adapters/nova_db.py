@@ -94,9 +94,7 @@ class NovaDbAdapter:
         if self._api is not None:
             self._api.close()
 
-    def _read(
-        self, connection: Connection, request: PageRequest, residual: Filter, started: int
-    ) -> list[InstanceRow]:
+    def _read(self, connection: Connection, request: PageRequest, residual: Filter, started: int) -> list[InstanceRow]:
         found = connection.execute(self._page(request, residual)).all()
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}

@@ -49,6 +49,7 @@ def test_the_commands_are_known() -> None:
         "notifications schemas",
         "cell list",
         "cell add",
+        "cell add-nova",
         "cell disable",
         "cell enable",
         "cell remove",
