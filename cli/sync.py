@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet import Fleet
 from cells.model import Cell, CellKind
@@ -33,11 +33,12 @@ from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.api_source import ApiSource
 from indexer.backends import open_writer
-from indexer.backends.base import IndexWriter
+from indexer.backends.base import CellProgress, IndexWriter
 from indexer.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
 from indexer.bulk_sync import sync as sync_source
 from indexer.checkpoints import FROM_API, FROM_CELLS, Checkpoints
 from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.foreign_comparison import compare_cell
 from indexer.leases import CellLeases
 from indexer.pace import Pace
 from indexer.rereading import rows_of
@@ -182,7 +183,8 @@ def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception
         print_error(str(outcome))
         return False
     instances = counted(outcome.rows, "instance")
-    promise = "" if source is SyncSource.API else f", complete up to sequence {outcome.sequence}"
+    is_numbered = source is SyncSource.CELLS and cell.kind is CellKind.NATIVE
+    promise = f", complete up to sequence {outcome.sequence}" if is_numbered else ""
     print_result(f"{cell.name}: {instances} synced{promise}")
     for uuid, reason in outcome.rejected.items():
         print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
@@ -196,6 +198,8 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
         on_progress = _between_pages(work, confirm, show)
         if work.upstream is not None:
             return _sync_from_api(work, work.upstream, cell, on_progress)
+        if cell.kind is not CellKind.NATIVE:
+            return _compare(work, cell, on_progress)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
         with closing(open_changelog_adapter(cell)) as adapter:
             source = CellSource(
@@ -205,6 +209,29 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
                 horizon=load_horizons(work.writer).get(cell.uuid, 0),
             )
             return sync_and_record(cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+
+
+def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
+    """A cell that does not number its changes; what the index has of it is complete as of the beginning."""
+    done = 0
+
+    def between_pages(rows: int) -> None:
+        nonlocal done
+        on_progress(rows)
+        work.pace.spend(rows - done)
+        done = rows
+
+    with closing(open_adapter(cell)) as adapter:
+        compared = compare_cell(
+            adapter,
+            work.writer,
+            batch_size=work.settings.indexer.sync_batch_size,
+            horizon=load_horizons(work.writer).get(cell.uuid, 0),
+            on_progress=between_pages,
+        )
+    progress = CellProgress(cell.uuid, 0, compared.began_at, is_complete=not compared.rejected)
+    work.writer.save_progress([progress])
+    return SyncResult(compared.rows, 0, compared.rejected)
 
 
 def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:

@@ -1,6 +1,7 @@
 """A cell that is the compute API of other software: here a second fleet, with logins, in a process of its own."""
 
 import asyncio
+import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from api.listing.answer import Consistency, Route
 from api.listing.list_instances import InstanceLister
@@ -20,6 +22,7 @@ from cells.fan_out import CellPool
 from cells.model import Cell, CellAdapter, CellKind
 from cells.upstream.address import UpstreamAddress
 from cells.upstream.clouds import read_cloud
+from cli.app import app
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
@@ -204,3 +207,21 @@ def test_token_that_has_ended_is_replaced_by_a_new_one(upstream: LiveApi, adapte
     credentials = adapter._upstream._credentials  # type: ignore[attr-defined]  # no clock can be moved there
     credentials._known = "ended"
     assert everything(adapter) == before
+
+
+def test_commands_add_sync_and_show_it(upstream: LiveApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("FLEETLIGHT_")]:
+        monkeypatch.delenv(name)
+    configuration = f'[fleet]\ndatabase_url = "sqlite:///{tmp_path}/fleet.db"\n'
+    (tmp_path / "fleetlight.toml").write_text(f'{configuration}[index]\nbackend = "sqlite"\npath = "index.db"\n')
+    login = ("--os-cloud", "fleetlight", "--clouds-file", str(upstream.clouds_file))
+    for command, said in (
+        (("database", "upgrade"), ""),
+        (("cell", "add", "east", "--kind", "nova-api", "--url", f"{upstream.url}/v2.1", *login), "24 instances"),
+        (("index", "sync", "--type", "OS::Nova::Server"), "east: 24 instances synced\n"),
+        (("index", "status", "--json"), '"health": "ok"'),
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+        assert said in result.stdout
