@@ -69,7 +69,10 @@ class ApiParts:
 
 
 def create_app(parts: ApiParts) -> FastAPI:
-    """The application over `parts`; its `state.lister` holds the safe-connect flag, its `state.feed` the watches."""
+    """The application over `parts`.
+
+    Its `state.lister` holds the safe-connect flag, its `state.feed` the watches, its `state.mappings` connections.
+    """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     lister = InstanceLister(parts.cells, mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
     # Where the catalog names another image service, or none, any image may be one of it.
@@ -97,6 +100,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
     app.state.feed = feed
+    app.state.mappings = mappings
     metrics = ApiMetrics(parts.other_metrics)
     _add_compute_routes(app, parts, lister, metrics, access)
     if isinstance(parts.identity, TokenIdentity):

@@ -38,12 +38,13 @@ class CellLeases:
         self._leases.release(_follow(cell_uuid))
 
     @contextmanager
-    def bulk(self, cell: Cell) -> Iterator[Callable[[], None]]:
+    def bulk(self, cell: Cell, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on all rows of a cell, alone; yields a function to call between two batches.
 
-        Raises LeaseHeldError, naming who else does; the function raises LeaseLostError.
+        patience_s: how long to wait for whoever else does. Raises LeaseHeldError, naming them; the function raises
+        LeaseLostError.
         """
-        self._take(cell, _bulk(cell.uuid))
+        self._waiting(patience_s)(self._take, cell, _bulk(cell.uuid))
         with self._taken(cell, _bulk(cell.uuid)) as confirm:
             yield confirm
 
@@ -57,13 +58,7 @@ class CellLeases:
         """
         self._take(cell, _bulk(cell.uuid))
         with self._taken(cell, _bulk(cell.uuid)) as confirm_bulk:
-            waiting = Retrying(
-                retry=retry_if_exception_type(LeaseHeldError),
-                wait=wait_fixed(_POLL_INTERVAL_S),
-                stop=stop_after_delay(patience_s),
-                before_sleep=_once(on_wait),
-                reraise=True,
-            )
+            waiting = self._waiting(patience_s).copy(before_sleep=_once(on_wait))
             waiting(self._take, cell, _follow(cell.uuid))
             with self._taken(cell, _follow(cell.uuid)) as confirm_alone:
 
@@ -94,6 +89,14 @@ class CellLeases:
     def close(self) -> None:
         """Give everything back."""
         self._leases.close()
+
+    def _waiting(self, patience_s: float) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(LeaseHeldError),
+            wait=wait_fixed(_POLL_INTERVAL_S),
+            stop=stop_after_delay(patience_s),
+            reraise=True,
+        )
 
     def _take(self, cell: Cell, name: str) -> None:
         if not self._leases.acquire(name):

@@ -27,6 +27,8 @@ from indexer.rebuild_cells import RebuiltCell, open_cell
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
+# How long to wait for whoever works on a cell.
+_PATIENCE_S = 5
 
 
 class RebuildPhase(StrEnum):
@@ -154,8 +156,8 @@ class _Rebuild:
         parts = self._parts
         opened = []
         for cell in self._missing_cells():
-            # Nobody removes, syncs or verifies it meanwhile.
-            self._confirms.append(stack.enter_context(parts.leases.bulk(cell)))
+            # Nobody removes, syncs or verifies it meanwhile; what an indexer compares by itself ends soon.
+            self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
             opened.append(
                 stack.enter_context(
                     closing(

@@ -24,7 +24,9 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> Cel
                 return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s)
             case CellKind.NOVA_DB:
                 return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s)
-    return open_changelog_adapter(cell, statement_timeout_s=statement_timeout_s)
+            case CellKind.NATIVE:
+                return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
+    raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")
 
 
 def open_changelog_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> ChangelogAdapter:

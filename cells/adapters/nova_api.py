@@ -66,7 +66,7 @@ class NovaApiAdapter:
         try:
             client = self._idle.pop()
         except IndexError:
-            client = self._upstream.open_client()
+            client = self._open_client()
         try:
             yield _Servers(self._cell, client, self._clock, time.monotonic() + self._timeout_s)
         except UpstreamError as error:
@@ -76,6 +76,12 @@ class NovaApiAdapter:
             client.close()
             raise
         self._idle.append(client)
+
+    def _open_client(self) -> ComputeApi:
+        try:
+            return self._upstream.open_client()
+        except UpstreamError as error:
+            raise CellUnreachableError(self._cell.name, str(error)) from error
 
 
 class _Servers:

@@ -119,7 +119,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
 
 
 def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
-    settings = ["-c default_transaction_read_only=on"]
+    # What a page costs is guessed too high without statistics, and compiling it takes longer than reading it.
+    settings = ["-c default_transaction_read_only=on", "-c jit=off"]
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "keepalives_idle": 10,

@@ -125,6 +125,7 @@ class Api:
 
     def close(self) -> None:
         self.app.state.feed.close()
+        self.app.state.mappings.close()
         self.lister.close()
         self._runner.run(self._client.aclose())
 

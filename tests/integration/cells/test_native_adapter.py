@@ -225,12 +225,13 @@ def test_cell_whose_database_is_away_is_unreachable_and_shows_no_password() -> N
     assert "secret" not in repr(cell)
 
 
-@pytest.mark.parametrize("open_it", [open_adapter, open_changelog_adapter])
 @pytest.mark.parametrize(
-    ("kind", "url", "reason"),
+    ("open_it", "kind", "url", "reason"),
     [
-        (CellKind.GANETI, "https://cluster:5080", "no adapter for cells of kind 'ganeti'"),
-        (CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
+        (open_adapter, CellKind.GANETI, "https://cluster:5080", "no adapter for cells of kind 'ganeti'"),
+        (open_changelog_adapter, CellKind.GANETI, "https://cluster:5080", "numbers the changes of cells of kind"),
+        (open_adapter, CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
+        (open_changelog_adapter, CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
     ],
 )
 def test_cell_that_nothing_can_ask_says_so(

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cells.errors import UpstreamError
+from cells.adapters.nova_api import NovaApiAdapter
+from cells.errors import CellUnreachableError, UpstreamError
+from cells.model import Cell, CellKind
 from cells.upstream.address import Upstream, UpstreamAddress
 from cells.upstream.clouds import find_clouds_file, read_cloud
 
@@ -45,6 +47,12 @@ def test_url_that_is_none_of_an_api_is_refused() -> None:
         with pytest.raises(UpstreamError, match="must be like https://") as refused:
             Upstream(UpstreamAddress(url), timeout_s=1).open_client()
         assert "secret" not in str(refused.value)
+
+
+def test_cell_whose_address_is_none_of_an_api_cannot_be_reached() -> None:
+    adapter = NovaApiAdapter(Cell("u", "east", CellKind.NOVA_API, "", ""))
+    with pytest.raises(CellUnreachableError, match="'east' cannot be reached: the address of an API must be like"):
+        adapter.find("any")
 
 
 def test_secret_that_cannot_be_read_is_named_by_its_file(tmp_path: Path) -> None:
