@@ -568,8 +568,8 @@ def test_dead_letter_on_a_bus_that_ends_with_the_process_comes_again_from_the_ch
     stage.bus.is_durable = False
     message = stage.cell.create()
     stage.cell.changes[0] = replace(stage.cell.changes[0], message=b"{")
+    stage.failures.is_away = True
     with stage.running() as service:
-        stage.failures.is_away = True
         stage.bus.waiting.append(replace(message, body=b"{"))
         wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
     assert (saved := stage.saved()) is None or saved.watermark == 0
