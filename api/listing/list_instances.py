@@ -1,6 +1,5 @@
 """The decision: which sources answer a request. Everything that lists instances comes through here."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -226,7 +225,6 @@ class InstanceLister:
             and self._is_answered_by_index(progress.get(cell.uuid), consistency)
             and progress[cell.uuid].horizon not in too_short
         }
-        deadline = time.monotonic() + cell_timeout_s
         live = {
             cell.uuid: CellSource(
                 cell.uuid,
@@ -234,7 +232,7 @@ class InstanceLister:
                 request,
                 template,
                 batch_size=live_batch_size(request.limit, len(cells)),
-                deadline=deadline,
+                patience_s=cell_timeout_s,
                 stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
             )
             for cell in cells

@@ -105,7 +105,8 @@ def index_source(
 class CellSource:
     """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
 
-    deadline: time.monotonic() after which the cell counts as not reachable.
+    patience_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
+        which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     failure: why the cell could not deliver everything itself; None while it could.
     """
 
@@ -117,14 +118,14 @@ class CellSource:
         template: ItemTemplate,
         *,
         batch_size: int,
-        deadline: float,
+        patience_s: float,
         stand_in: Callable[[PageRequest], Source] | None,
     ) -> None:
         self.cell_uuid = cell_uuid
         self.failure: CellUnreachableError | UnknownCellError | None = None
         self._reader = reader
         self._template = template
-        self._deadline = deadline
+        self._left_s = patience_s
         self._live = BatchedSource(self._read, request, batch_size)
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None
@@ -150,10 +151,11 @@ class CellSource:
             self._stand_in = self._open_stand_in(self._live.rest)
 
     async def _read(self, request: PageRequest) -> Sequence[Row]:
-        left_s = self._deadline - time.monotonic()
-        if left_s <= 0:
+        if self._left_s <= 0:
             raise CellUnreachableError(self.cell_uuid, "its time for this request is used up")
-        rows = await self._reader.read_page(self.cell_uuid, request, left_s)
+        began = time.monotonic()
+        rows = await self._reader.read_page(self.cell_uuid, request, self._left_s)
+        self._left_s -= time.monotonic() - began
         return [LiveRow(row, request.order.values(row.record), self._template) for row in rows]
 
 

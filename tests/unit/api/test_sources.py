@@ -1,7 +1,6 @@
 """Live cells are read in batches that a page really needs, and the index continues where a cell stops."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import TypeVar
@@ -88,7 +87,7 @@ def cell_source(reader: NumberedCells, number: int, limit: int, batch_size: int)
         page_of(limit),
         TEMPLATE,
         batch_size=batch_size,
-        deadline=time.monotonic() + 60,
+        patience_s=60,
         stand_in=None,
     )
 
@@ -124,9 +123,7 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
     def stand_in(rest: PageRequest) -> BatchedSource:
         return BatchedSource(read, rest, 30)
 
-    source = CellSource(
-        "0", reader, page_of(50), TEMPLATE, batch_size=10, deadline=time.monotonic() + 60, stand_in=stand_in
-    )
+    source = CellSource("0", reader, page_of(50), TEMPLATE, batch_size=10, patience_s=60, stand_in=stand_in)
     uuids = collect([source], limit=50)
     assert uuids == sorted(set(uuids))
     assert len(uuids) == 50
@@ -136,10 +133,28 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
 
 def test_cell_whose_time_is_used_up_is_not_asked() -> None:
     reader = NumberedCells(rows=5)
-    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, deadline=time.monotonic(), stand_in=None)
+    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, patience_s=0, stand_in=None)
     assert collect([source], limit=5) == []
     assert source.failure is not None
     assert reader.requests == {}
+
+
+class HungCell(NumberedCells):
+    """A cell that uses up all the time it is given."""
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        await asyncio.sleep(timeout_s)
+        raise CellUnreachableError(cell_uuid, f"no answer within {timeout_s:g} s")
+
+
+def test_time_that_the_page_waits_for_a_hung_cell_is_not_taken_from_the_others() -> None:
+    def source(number: int, reader: NumberedCells) -> CellSource:
+        return CellSource(str(number), reader, page_of(40), TEMPLATE, batch_size=10, patience_s=0.5, stand_in=None)
+
+    hung, healthy = source(0, HungCell(rows=0)), source(1, NumberedCells(rows=50))
+    assert len(collect([hung, healthy], limit=40)) == 40
+    assert hung.failure is not None
+    assert healthy.failure is None
 
 
 @pytest.mark.parametrize(("limit", "cells", "size"), [(1000, 1, 1000), (1000, 16, 79), (50, 16, 7), (1, 64, 1)])
