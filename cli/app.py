@@ -7,11 +7,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from typer.core import TyperGroup
 
 from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
-from cells.errors import CellError
+from cells.errors import CellError, UnknownCellError
 from cli import accounts, cell, database, explain, host, identity, index, notifications, processes, up
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.options import examples
-from cli.output import print_error
+from cli.output import print_error, print_notice
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError
@@ -37,7 +37,10 @@ class FleetlightGroup(TyperGroup):
         except CommandError as error:
             print_error(str(error))
             raise typer.Exit(error.exit_code) from error
-        except (InsecureListeningError, IdentityConfigurationError) as error:
+        except KeyboardInterrupt:
+            print_notice("stopped")
+            raise typer.Exit(INTERRUPTED) from None
+        except (InsecureListeningError, IdentityConfigurationError, UnknownCellError) as error:
             print_error(str(error))
             raise typer.Exit(ConfigurationError.exit_code) from error
         except _FAILURES as error:

@@ -1,5 +1,6 @@
 """`fleetlight index fields` and `fleetlight index find`: what newer producers say that this program does not know."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,7 +12,9 @@ from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, print_json, print_table
 from cli.settings import load_settings
 from indexer.backends import open_writer
-from indexer.extra_fields import NOT_INDEXED, search_terms
+from indexer.backends.base import IndexWriter
+from indexer.extra_fields import MISFIT, NO_KIND, search_terms
+from indexer.settings import IndexSettings
 
 _DEFAULT_LIMIT = 100
 
@@ -27,16 +30,14 @@ def fields(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
 
     A field is only kept, and not indexed, where no schema describes it or its value contradicts the schema.
     """
-    settings = load_settings(config, data_dir)
-    with closing(open_writer(settings.index)) as writer:
-        found = sorted(writer.count_extra_fields().items())
-    rows = [_Row.of(field, count) for field, count in found]
+    with closing(open_writer(load_settings(config, data_dir).index)) as writer:
+        rows = _rows(writer)
     if json:
         print_json([row.as_json() for row in rows])
         return
     print_table(
         ("FIELD", "KIND", "STATE", "COUNT"),
-        [[row.name, row.kind, row.state, counted(row.count, "instance")] for row in rows],
+        [[row.name, row.kind or "-", row.state, counted(row.count, "instance")] for row in rows],
     )
 
 
@@ -48,13 +49,18 @@ def find(
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find instances by a field that `fleetlight index fields` shows as indexed, in the order of their uuids."""
+    """Find instances by a field that `fleetlight index fields` shows as indexed, in the order of their uuids.
+
+    Exit code 2 if no instance has such a field.
+    """
     name, separator, value = field.partition("=")
     if not separator or not name:
         raise ConfigurationError(f"--field '{field}' must be NAME=VALUE")
     settings = load_settings(config, data_dir)
     with closing(open_writer(settings.index)) as writer:
         uuids = writer.find_extra(search_terms(name, value), limit)
+        if not uuids:
+            _require_indexed(name, _rows(writer))
         documents = writer.read(uuids)
     found = [documents[uuid] for uuid in uuids if uuid in documents]
     if json:
@@ -79,23 +85,50 @@ def find(
     )
 
 
+def count_misfits(settings: IndexSettings) -> int:
+    """How many values are only kept since they contradict their schemas; raises IndexerError."""
+    with closing(open_writer(settings)) as writer:
+        return sum(row.count for row in _rows(writer) if row.is_misfit)
+
+
+def _rows(writer: IndexWriter) -> list["_Row"]:
+    return [_Row.of(field, count) for field, count in sorted(writer.count_extra_fields().items())]
+
+
+def _require_indexed(name: str, rows: Sequence["_Row"]) -> None:
+    """Raise ConfigurationError unless some instance could be found by this field."""
+    if any(row.name == name and row.is_indexed for row in rows):
+        return
+    if any(row.name == name for row in rows):
+        raise ConfigurationError(f"the field '{name}' is only kept: see `fleetlight index fields`")
+    indexed = sorted({row.name for row in rows if row.is_indexed})
+    known = f"known: {', '.join(indexed)}" if indexed else "no newer producer has brought any"
+    raise ConfigurationError(f"no instance has a field '{name}' that can be searched for; {known}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One field, as it is in some documents. kind: NOT_INDEXED where it is only kept."""
+    """One field, as it is in some documents. kind: None where no schema describes it."""
 
     name: str
-    kind: str
+    kind: str | None
+    is_misfit: bool
     count: int
 
     @classmethod
     def of(cls, field: str, count: int) -> "_Row":
         name, _, kind = field.rpartition(":")
-        return cls(name, kind, count)
+        return cls(name, None if kind == NO_KIND else kind.removeprefix(MISFIT), kind.startswith(MISFIT), count)
+
+    @property
+    def is_indexed(self) -> bool:
+        return self.kind is not None and not self.is_misfit
 
     @property
     def state(self) -> str:
-        return "kept only" if self.kind == NOT_INDEXED else "indexed"
+        if self.is_misfit:
+            return "kept only, contradicts its schema"
+        return "indexed" if self.is_indexed else "kept only"
 
     def as_json(self) -> dict[str, Any]:
-        kind = None if self.kind == NOT_INDEXED else self.kind
-        return {"field": self.name, "kind": kind, "state": self.state, "count": self.count}
+        return {"field": self.name, "kind": self.kind, "state": self.state, "count": self.count}

@@ -12,7 +12,7 @@ from cells.adapters import open_changelog_adapter
 from cells.errors import CellUnreachableError
 from cells.failures import Failure, FailureSummary
 from cells.fleet import Fleet
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
@@ -139,7 +139,7 @@ def drop(
 
 
 def _chosen(fleet: Fleet, ids: Sequence[str] | None, every: bool, cell: str | None) -> Iterator[str]:
-    """The ids that are meant, those of one cell together. Raises ConfigurationError, CommandError, UnknownCellError."""
+    """The ids that are meant, those of one cell together. Raises ConfigurationError, UnknownCellError."""
     if bool(ids) == every:
         raise ConfigurationError("name failures by their id, or all of them with --all")
     if ids and cell is not None:
@@ -153,7 +153,7 @@ def _chosen(fleet: Fleet, ids: Sequence[str] | None, every: bool, cell: str | No
 def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
     found = [failure for batch in _batches(ids) for failure in fleet.failures.find(batch)]
     if unknown := sorted(set(ids) - {failure.id for failure in found}):
-        raise CommandError(f"there is no failure {', '.join(unknown)}: see `fleetlight index failures list`")
+        raise ConfigurationError(f"there is no failure {', '.join(unknown)}: see `fleetlight index failures list`")
     return found
 
 

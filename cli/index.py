@@ -10,10 +10,8 @@ import typer
 
 from cells.adapters import open_changelog_adapter
 from cells.clock import system_clock
-from cells.errors import UnknownCellError
 from cells.model import Cell
 from cli import extra_fields, failures, purge, rebuild, sync
-from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_error, print_json, print_notice, print_table
@@ -21,7 +19,7 @@ from cli.settings import load_settings
 from cli.verification import print_problems, print_verified, print_verified_json, verify_cells
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexerError, IndexUnavailableError
 from indexer.leases import CellLeases
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
@@ -79,6 +77,8 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
             f"stale: nothing has said for {settings.search.staleness_limit_s:g} s that the index has every change; "
             f"does `{following}` run?"
         )
+    if problem is None:
+        _report_misfits(settings.index)
     if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 
@@ -109,11 +109,7 @@ def verify(
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index verify"))) as leases,
     ):
-        try:
-            cells = chosen_cells(fleet, cell)
-        except UnknownCellError as error:
-            # Exit code 1 says that something differs.
-            raise ConfigurationError(str(error)) from error
+        cells = chosen_cells(fleet, cell)
         writer.prepare()
         verified = verify_cells(cells, writer, leases, repair=repair)
     if json:
@@ -123,6 +119,16 @@ def verify(
     print_problems(verified)
     if not all(each.agrees for each in verified):
         raise typer.Exit(1)
+
+
+def _report_misfits(settings: IndexSettings) -> None:
+    try:
+        misfits = extra_fields.count_misfits(settings)
+    except IndexerError as error:
+        print_notice(f"what newer producers have brought is not known: {error}")
+        return
+    if misfits:
+        print_notice(f"values of newer producers contradict their schemas: {misfits}; see `fleetlight index fields`")
 
 
 async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:

@@ -1,15 +1,25 @@
 """Where the `fleetlight` command begins: before anything is imported that takes a moment."""
 
+import signal
 import sys
+from types import FrameType
 
-_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+from cli.errors import INTERRUPTED
 
 
 def main() -> None:
-    """Run the command line; ends the process."""
+    """Run the command line; ends the process.
+
+    SIGTERM ends a command as Ctrl-C does, so that it saves what it has done; processes that serve end in their own way.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         from cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
 
         app()
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

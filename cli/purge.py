@@ -34,8 +34,8 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index purge"))) as leases,
     ):
-        writer.prepare()
         cells = chosen_cells(fleet, cell)
+        writer.prepare()
         retention_s = settings.index.deleted_retention.total_seconds()
         horizons = announce(writer, [each.uuid for each in cells], retention_s, system_clock())
         wait_s = grace_s(settings.fleet.cells_refresh_interval_s)

@@ -11,7 +11,7 @@ import typer
 from cells.adapters import open_changelog_adapter
 from cells.fleet import Fleet
 from cells.model import Cell
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import INTERRUPTED, ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from cli.output import print_notice, print_result
@@ -66,7 +66,8 @@ def rebuild(
             try:
                 rebuild_index(parts, _Watcher(fleet, start, stop), back=back)
             except _StopRequestedError:
-                raise CommandError("stopped; the same command goes on from here") from None
+                print_notice("stopped; the same command goes on from here")
+                raise typer.Exit(INTERRUPTED) from None
     print_result(
         "the previous index is the current one again; `fleetlight index drop-old` drops the other one"
         if back

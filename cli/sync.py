@@ -17,7 +17,7 @@ from cells.model import Cell, CellKind
 from cells.settings import UpstreamSettings
 from cells.upstream.client import ComputeApi
 from cells.upstream.credentials import Credentials, Fixed
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import (
     CELLS_AT_ONCE,
@@ -43,8 +43,6 @@ from indexer.leases import CellLeases
 from indexer.pace import Pace
 from indexer.rereading import rows_of
 from indexer.retention import load_horizons
-
-_INTERRUPTED = 130
 
 
 class SyncSource(StrEnum):
@@ -119,9 +117,9 @@ def sync(
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
     ):
+        cells = chosen_cells(fleet, cell)
         writer.prepare()
         work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream)
-        cells = chosen_cells(fleet, cell)
         try:
             with shown_progress("instances") as start:
                 # Deleted instances are synced too, but nobody counts them.
@@ -132,7 +130,7 @@ def sync(
                 outcomes = _sync_cells(work, cells, shows, parallel)
         except KeyboardInterrupt:
             print_notice("stopped; the same command goes on from here")
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(INTERRUPTED) from None
     # Not earlier: what is printed beside progress bars ends up between them.
     failed = [
         cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(source, cell, outcome)

@@ -34,6 +34,7 @@ class Batch:
     failed: after `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
+    forgotten: after `documents`, how many messages were left out because of the horizon.
     """
 
     def __init__(self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None) -> None:
@@ -46,6 +47,7 @@ class Batch:
         self.failed: dict[str, MalformedMessageError] = {}
         self.unread: Collection[str] = ()
         self.elsewhere = 0
+        self.forgotten = 0
         self.changes = 0
         self.others = 0
 
@@ -128,7 +130,11 @@ class Batch:
             if uuid not in rows and (existing is None or existing.cell_uuid != self._cell_uuid):
                 self.elsewhere += 1
             return settle(self._cell_uuid, existing, rows.get(uuid), changes, kept=self._rows.kept)
-        if not changes or (existing is None and all(change.version < self._horizon for change in changes)):
+        if not changes:
+            return None
+        if existing is None and all(change.version < self._horizon for change in changes):
+            self.changes -= len(changes)
+            self.forgotten += len(changes)
             return None
         if self._rows is not None and (existing is None or existing.cell_uuid != self._cell_uuid):
             # Nobody can say now that it is of this cell.

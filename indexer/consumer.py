@@ -226,6 +226,7 @@ class Consumer:
             ("heartbeat", len(batch.heartbeats)),
             ("other", batch.others),
             ("elsewhere", batch.elsewhere),
+            ("forgotten", batch.forgotten),
         ):
             self._metrics.messages_handled(self._cell_uuid, outcome, count)
 

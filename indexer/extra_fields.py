@@ -18,7 +18,10 @@ from notifications.versioned import DATA_KEY, VersionedPayload
 
 SCHEMA_KEY = "nova_object.schema"
 """Beside `nova_object.data`: JSON Schemas of fields, by name, for receivers that do not know them."""
-NOT_INDEXED = "-"
+NO_KIND = "-"
+"""In `Extra.fields`, for the kind of a field that no schema describes as something that could be searched for."""
+MISFIT = "!"
+"""In `Extra.fields`, before the kind of a field whose value is not of that kind, and so is only kept."""
 
 # Lucene takes no longer term than 32,766 bytes.
 _MAX_TERM_LENGTH = 8000
@@ -47,8 +50,13 @@ class Extra(msgspec.Struct, frozen=True):
     @property
     def fields(self) -> list[str]:
         """Name and kind of every field."""
-        fitting = {name for name, kind in self.kinds.items() if _texts(kind, self.values[name]) is not None}
-        return [f"{name}:{self.kinds[name] if name in fitting else NOT_INDEXED}" for name in self.values]
+        misfits = self.misfits
+        return [f"{name}:{MISFIT if name in misfits else ''}{self.kinds.get(name, NO_KIND)}" for name in self.values]
+
+    @property
+    def misfits(self) -> frozenset[str]:
+        """Names of the fields whose values contradict their schemas."""
+        return frozenset(name for name, kind in self.kinds.items() if _texts(kind, self.values[name]) is None)
 
 
 def read_extra(payload: VersionedPayload, schemas: object) -> Extra | None:

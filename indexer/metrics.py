@@ -56,6 +56,12 @@ class IndexerMetrics:
         self._documents = Counter(
             "fleetlight_indexer_documents", "Documents by what the index said", ["cell", "outcome"], registry=registry
         )
+        self._misfits = Counter(
+            "fleetlight_indexer_misfit_fields",
+            "Fields of newer producers that contradict their schema: kept, and not searchable",
+            ["cell"],
+            registry=registry,
+        )
         self._failures = Counter(
             "fleetlight_indexer_failures",
             "Failures that were waited out, by kind",
@@ -86,14 +92,23 @@ class IndexerMetrics:
         self._batch_messages.labels(cell_uuid).observe(messages)
 
     def messages_handled(self, cell_uuid: str, outcome: str, count: int) -> None:
-        """outcome: applied, duplicate, heartbeat, other, elsewhere (another cell), or the reason of a dead letter."""
+        """outcome: what became of messages, in one word.
+
+        applied, duplicate, heartbeat, other, elsewhere (about another cell), forgotten (of an instance that is not
+        there, and from before the horizon), never happened (from a future that its cell was restored out of), or the
+        reason of a dead letter.
+        """
         if count:
             self._messages.labels(cell_uuid, outcome).inc(count)
 
-    def documents_written(self, cell_uuid: str, *, applied: int, stale: int, rejected: int, duration_s: float) -> None:
+    def documents_written(
+        self, cell_uuid: str, *, applied: int, stale: int, rejected: int, misfits: int, duration_s: float
+    ) -> None:
         for outcome, count in (("applied", applied), ("stale", stale), ("rejected", rejected)):
             if count:
                 self._documents.labels(cell_uuid, outcome).inc(count)
+        if misfits:
+            self._misfits.labels(cell_uuid).inc(misfits)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
 
     def failed(self, cell_uuid: str, kind: str) -> None:

@@ -78,12 +78,14 @@ class PatientWriter:
             sum(each.applied for each in done),
             sum(each.stale for each in done),
             tuple(rejection for each in done for rejection in each.rejected),
+            sum(each.misfits for each in done),
         )
         self._metrics.documents_written(
             self._cell_uuid,
             applied=result.applied,
             stale=result.stale,
             rejected=len(result.rejected),
+            misfits=result.misfits,
             duration_s=time.perf_counter() - started,
         )
         return result

@@ -77,11 +77,15 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """applied: written. stale: something as new or newer was there, which is success. rejected: never possible."""
+    """applied: written. stale: something as new or newer was there, which is success. rejected: never possible.
+
+    misfits: extra fields that contradict their schemas, and so are in their documents but cannot be searched for.
+    """
 
     applied: int
     stale: int
     rejected: tuple[Rejection, ...] = ()
+    misfits: int = 0
 
 
 class PartlyWrittenError(IndexUnavailableError):

@@ -54,7 +54,7 @@ from indexer.backends.elasticsearch_documents import (
 )
 from indexer.backends.elasticsearch_outdated import is_outdated, mapping_version
 from indexer.backends.elasticsearch_pause import end_pause
-from indexer.backends.extra import described_documents
+from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexOutdatedError, IndexReplacedError, IndexRequestError, IndexUnavailableError
 from indexer.mapping import (
@@ -164,7 +164,8 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         rejected: list[Rejection] = []
-        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), rejected)
+        documents = described_documents(documents, self._settings.schemas_dir)
+        bulks = to_bulks(documents, rejected)
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         is_small = len(documents) <= BULK_MAX_DOCUMENTS
         outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
@@ -177,9 +178,10 @@ class ElasticsearchWriter:
             rejected.extend(outcome.rejected)
         applied = sum(outcome.applied for outcome in outcomes)
         stale = sum(outcome.stale for outcome in outcomes)
-        result = WriteResult(applied, stale, tuple(rejected))
+        remaining = [document for outcome in outcomes for document in outcome.unwritten]
+        misfits = count_misfits(documents) - count_misfits(remaining)
+        result = WriteResult(applied, stale, tuple(rejected), misfits)
         if passing is not None:
-            remaining = [document for outcome in outcomes for document in outcome.unwritten]
             raise PartlyWrittenError(passing, result, remaining) from passing
         return result
 

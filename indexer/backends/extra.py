@@ -17,3 +17,8 @@ def described_documents(documents: Sequence[Document], folder: Path | None) -> S
         document if document.extra is None else replace(document, extra=described(document.extra, folder))
         for document in documents
     ]
+
+
+def count_misfits(documents: Sequence[Document]) -> int:
+    """How many extra fields of these contradict their schemas."""
+    return sum(len(document.extra.misfits) for document in documents if document.extra is not None)

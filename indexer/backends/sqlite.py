@@ -26,7 +26,7 @@ from indexer.backends.base import (
     WriteResult,
     ignore_removed,
 )
-from indexer.backends.extra import described_documents
+from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.sqlite_digests import Compared, count_foreign, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite_schema import (
     DOCUMENTS,
@@ -121,7 +121,7 @@ class SqliteWriter:
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
         except _UNSTORABLE:
             return self._write_one_by_one(documents)
-        return WriteResult(applied, len(documents) - applied)
+        return WriteResult(applied, len(documents) - applied, misfits=count_misfits(documents))
 
     def make_searchable(self) -> None:
         """Nothing to do: what is committed can be found."""
@@ -248,7 +248,8 @@ class SqliteWriter:
                     applied += self._connection.execute(self._upsert, row_of(document)).rowcount
                 except _UNSTORABLE as error:
                     rejected.append(Rejection(document, str(error)))
-        return WriteResult(applied, len(documents) - applied - len(rejected), tuple(rejected))
+        stale = len(documents) - applied - len(rejected)
+        return WriteResult(applied, stale, tuple(rejected), count_misfits(documents))
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

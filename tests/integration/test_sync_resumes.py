@@ -55,7 +55,7 @@ def start_slow_sync(world: World) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_sync_goes_on_where_it_was_stopped_or_killed(world: World, number: signal.Signals) -> None:
     with closing(open_writer(IndexSettings(path=world.folder.index_database))) as index:
         index.prepare()
@@ -68,10 +68,10 @@ def test_sync_goes_on_where_it_was_stopped_or_killed(world: World, number: signa
 
         slow = start_slow_sync(world)
         # Who can say goodbye saves where it is; who is killed has saved it some time before.
-        wait_until(indexed if number is signal.SIGINT else rows_behind, 60)
+        wait_until(rows_behind if number is signal.SIGKILL else indexed, 60)
         slow.send_signal(number)
         _, errors = slow.communicate(timeout=60)
-        if number is signal.SIGINT:
+        if number is not signal.SIGKILL:
             assert slow.returncode == 130
             assert "the same command goes on from here" in errors
         assert 0 < rows_behind() < _INSTANCES

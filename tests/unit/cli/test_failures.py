@@ -145,7 +145,7 @@ def test_all_are_dropped_only_after_a_question(run: Run, fleet: Fleet, monkeypat
 @pytest.mark.parametrize("command", ["show", "retry", "drop"])
 def test_unknown_id_is_named(run: Run, fleet: Fleet, command: str) -> None:
     result = run("index", "failures", command, "no-such-failure")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no failure no-such-failure" in result.stderr
 
 

@@ -46,5 +46,5 @@ def test_hosts_join_once_and_are_listed(run: Run) -> None:
 
 def test_unknown_cell_is_named(run: Run) -> None:
     result = run("host", "list", "no-such")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no-such" in result.output

@@ -1,7 +1,8 @@
 """How the program begins, ends, and says what went wrong."""
 
+import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,16 +15,40 @@ import cli.main
 from cli.options import program
 
 
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """What the program does about signals ends with the test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_shows_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli.app, "app", interrupted)
+def terminated() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("end", [interrupted, terminated])
+def test_ctrl_c_and_sigterm_show_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], end: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(cli.app, "app", end)
     with pytest.raises(SystemExit) as ended:
         cli.main.main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_interrupted_command_says_so() -> None:
+    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app.command("work")(interrupted)
+    app.command("other")(interrupted)
+    result = CliRunner().invoke(app, ["work"])
+    assert (result.exit_code, result.stderr) == (130, "stopped\n")
 
 
 def failing_with(error: Exception) -> Callable[[], Any]:

@@ -138,12 +138,6 @@ def test_cell_that_is_away_is_unknown_and_the_others_are_verified(
     assert "cannot be reached" in cells["cell1"]["problem"]
 
 
-def test_unknown_cell_is_wrong_usage(run: Run, cell_uuids: list[str]) -> None:
-    result = run("index", "verify", "--cell", "cell9")
-    assert result.exit_code == 2
-    assert "known: cell1, cell2" in result.stderr
-
-
 def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come_first(
     run: Run, cell_uuids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -364,9 +364,11 @@ def test_old_notification_about_an_instance_that_is_not_there_is_left_out(stage:
     stage.consume(message)
     assert stage.index.documents == {}
     assert stage.bus.acknowledged == 1
+    assert (stage.messages("forgotten"), stage.messages("applied")) == (1, 0)
     stage.horizon = 0
     stage.consume(message)
     assert len(stage.index.documents) == 1
+    assert (stage.messages("forgotten"), stage.messages("applied")) == (1, 1)
 
 
 def test_old_notification_about_an_instance_that_is_there_counts(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.batches import Batch
 from indexer.documents import ForeignChange, NativeChange
-from indexer.extra_fields import SCHEMA_KEY, Extra, described, merged, search_terms
+from indexer.extra_fields import MISFIT, NO_KIND, SCHEMA_KEY, Extra, described, merged, search_terms
 from indexer.messages import interpret
 from notifications.envelope import Notification, encode
 from notifications.event_types import INSTANCE_UPDATE
@@ -115,6 +115,7 @@ def test_message_of_a_known_version_has_nothing_extra() -> None:
         ({"type": "array", "items": {"type": "string"}}, ["a", "b"], ["x=a", "x=b"]),
         ({"type": "array", "items": {"type": "string"}}, ["a", 1], None),
         ({"type": "object"}, {"a": 1}, None),
+        ({"type": "integer"}, "7", None),
         ("no schema", "a", None),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "a", None),
     ],
@@ -125,4 +126,6 @@ def test_value_is_indexed_only_as_its_schema_says(schema: Any, value: Any, terms
     assert change.extra is not None
     assert change.extra.values == {"x": value}
     assert change.extra.terms == (terms or [])
-    assert change.extra.fields[0].endswith(":-") is (terms is None)
+    kind = change.extra.fields[0].removeprefix("x:")
+    assert (kind == NO_KIND or kind.startswith(MISFIT)) is (terms is None)
+    assert bool(change.extra.misfits) is kind.startswith(MISFIT)

@@ -21,30 +21,31 @@ class Overloaded(MemoryIndex):
         super().write(documents[:2])
         self.writes[-1] = len(documents)
         rejected = tuple(Rejection(document, "too long") for document in documents[2:3])
-        result = WriteResult(len(documents[:2]), 0, rejected)
+        result = WriteResult(len(documents[:2]), 0, rejected, misfits=1)
         if len(documents) > 3:
             raise PartlyWrittenError(IndexUnavailableError("busy"), result, documents[3:])
         return result
 
 
-def writer(index: MemoryIndex, waits: list[Exception]) -> PatientWriter:
+def writer(index: MemoryIndex, waits: list[Exception], registry: CollectorRegistry | None = None) -> PatientWriter:
     return PatientWriter(
         index,
         "c0",
         Event(),
         retry_wait_max_s=0.01,
-        metrics=IndexerMetrics(CollectorRegistry()),
+        metrics=IndexerMetrics(registry or CollectorRegistry()),
         on_wait=waits.append,
         on_answer=lambda: None,
     )
 
 
 def test_only_what_could_not_be_written_is_written_again() -> None:
-    index, waits = Overloaded(), list[Exception]()
+    index, waits, registry = Overloaded(), list[Exception](), CollectorRegistry()
     documents = [make_document(number) for number in range(1, 9)]
-    result = writer(index, waits).write(documents)
+    result = writer(index, waits, registry).write(documents)
     assert index.writes == [8, 5, 2]
-    assert (result.applied, result.stale) == (6, 0)
+    assert (result.applied, result.stale, result.misfits) == (6, 0, 3)
+    assert registry.get_sample_value("fleetlight_indexer_misfit_fields_total", {"cell": "c0"}) == 3
     assert [rejection.document for rejection in result.rejected] == [documents[2], documents[5]]
     assert index.documents.keys() == {document.id for document in documents} - {documents[2].id, documents[5].id}
     assert len(waits) == 2
