@@ -5,6 +5,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """Up to where the changes of a cell are known: the sequence, and an incarnation that calls it so.
+
+    incarnation: None before the first relay, when nothing has a number yet.
+    """
+
+    incarnation: str | None
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lineage:
     """The incarnations of a cell, the oldest that is kept first: uuid, and the last sequence before it began."""
 

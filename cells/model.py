@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from cells.digests import RangeDigest
-from cells.lineage import Lineage
+from cells.lineage import Lineage, Position
 from query.fields import Record
 from query.page import PageRequest
 
@@ -131,8 +131,13 @@ class DescribingAdapter(Protocol):
         ...
 
 
+@runtime_checkable
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
+
+    def position(self) -> Position:
+        """The highest sequence that has been given out, and the newest incarnation."""
+        ...
 
     def published_sequence(self) -> int:
         """The highest sequence that has been given out; 0 when there were no changes yet."""

@@ -1,24 +1,24 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
 A cell is followed through its changelog, by sequence, so nothing is left out and nothing depends on the index or the
-bus. Nobody watches: nothing is read.
+bus. Nobody watches: nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or
+left the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 import structlog
 
+from api.watching.changelogs import ChangedInstance, Reading, newest_position, read_on
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import NO_REVISION, Cell, CellAdapter, CellKind, Change, ChangelogAdapter, InstanceRow
-from indexer.native_messages import read_record
+from cells.lineage import Position
+from cells.model import Cell, CellAdapter, CellKind
 
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
-_BATCH_SIZE = 500
 _POLL_INTERVAL_S = 0.25
 _CELLS_INTERVAL_S = 5.0
 
@@ -31,15 +31,6 @@ class AsksCells(Protocol):
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedInstance:
-    """What a cell's changelog says up to `sequence`. row: the instance after it; None when it is about none."""
-
-    cell_uuid: str
-    sequence: int
-    row: InstanceRow | None
-
-
 class Watcher(Protocol):
     """Who is told. Calls come from the event loop and must not block."""
 
@@ -49,8 +40,8 @@ class Watcher(Protocol):
         """Whether all cells of the fleet are followed, whenever that changes."""
         ...
 
-    def reset(self, reason: str) -> None:
-        """Changes were missed that nobody can tell any more."""
+    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
+        """Changes of a cell were missed that nobody can tell any more; it is followed from `position` on, if at all."""
         ...
 
     def end(self) -> None:
@@ -65,9 +56,10 @@ class ChangeFeed:
         self._reader = reader
         self._timeout_s = timeout_s
         self._watchers: set[Watcher] = set()
+        self._cells: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
-        self._positions: dict[str, int] = {}
+        self._positions: dict[str, Position] = {}
         self._not_followed: set[str] = set()
         self._starting = asyncio.Lock()
 
@@ -80,12 +72,10 @@ class ChangeFeed:
     def watchers(self) -> int:
         return len(self._watchers)
 
-    async def join(self, watcher: Watcher) -> Mapping[str, int]:
-        """Tell `watcher` of each change from now on; returns the sequences that come before. Raises
-        FleetUnreachableError.
-        """
+    async def join(self, watcher: Watcher) -> Mapping[str, Position]:
+        """Tell `watcher` of each change from now on; returns what comes before. Raises FleetUnreachableError."""
         async with self._starting:
-            if not self._tasks:
+            if self._watching_cells is None:
                 await self._follow_cells()
                 self._watching_cells = asyncio.create_task(self._watch_cells())
             self._watchers.add(watcher)
@@ -103,23 +93,17 @@ class ChangeFeed:
         self._watchers.clear()
         self._stop()
 
-    async def replay(self, cell_uuid: str, after: int) -> Sequence[ChangedInstance] | None:
-        """Changes of a cell that follow the sequence `after`, a batch; None when they are not known any more.
+    async def replay(self, cell_uuid: str, after: Position) -> Reading | None:
+        """Changes of a cell that follow `after`, a batch; None when they are not known any more.
 
         Raises CellUnreachableError and UnknownCellError.
         """
-
-        def read(adapter: CellAdapter) -> Sequence[ChangedInstance] | None:
-            log = _changelog(adapter)
-            if not log.oldest_kept_sequence() - 1 <= after <= log.published_sequence():
-                return None
-            return [_changed(adapter, change) for change in log.changes_after(after, _BATCH_SIZE)]
-
-        return await self._reader.ask(cell_uuid, read, self._timeout_s)
+        return await self._reader.ask(cell_uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
 
     def _stop(self) -> None:
         for task in (*self._tasks.values(), *filter(None, [self._watching_cells])):
             task.cancel()
+        self._cells.clear()
         self._tasks.clear()
         self._watching_cells = None
         self._positions.clear()
@@ -135,58 +119,66 @@ class ChangeFeed:
 
     async def _follow_cells(self) -> None:
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
-        for uuid in set(self._tasks) - set(cells):
-            self._tasks.pop(uuid).cancel()
+        for uuid in self._cells - cells.keys():
+            self._cells.remove(uuid)
+            if uuid in self._tasks:
+                self._tasks.pop(uuid).cancel()
             self._positions.pop(uuid, None)
             self._mark(uuid, is_followed=True)
-        new = [cell for uuid, cell in cells.items() if uuid not in self._tasks]
-        await asyncio.gather(*map(self._begin, new))
+            self._reset("a cell has left the fleet", uuid)
+        await asyncio.gather(*(self._begin(cell) for uuid, cell in cells.items() if uuid not in self._cells))
 
     async def _begin(self, cell: Cell) -> None:
+        self._cells.add(cell.uuid)
         if cell.kind is not CellKind.NATIVE:
             # It numbers nothing that could be followed.
             self._mark(cell.uuid, is_followed=False)
-            return
-        await self._find_position(cell)
-        self._tasks[cell.uuid] = asyncio.create_task(self._follow(cell))
+        else:
+            await self._find_position(cell.uuid)
+            following = self._tasks[cell.uuid] = asyncio.create_task(self._follow(cell.uuid))
+            following.add_done_callback(self._ended)
+        self._reset("a cell has joined the fleet", cell.uuid)
 
-    async def _find_position(self, cell: Cell) -> bool:
+    async def _find_position(self, cell_uuid: str) -> bool:
         try:
-            self._positions[cell.uuid] = await self._reader.ask(cell.uuid, _published, self._timeout_s)
+            self._positions[cell_uuid] = await self._reader.ask(cell_uuid, newest_position, self._timeout_s)
         except (CellUnreachableError, UnknownCellError):
-            self._mark(cell.uuid, is_followed=False)
+            self._mark(cell_uuid, is_followed=False)
             return False
-        self._mark(cell.uuid, is_followed=True)
+        self._mark(cell_uuid, is_followed=True)
         return True
 
-    async def _follow(self, cell: Cell) -> None:
-        uuid = cell.uuid
+    async def _follow(self, cell_uuid: str) -> None:
         while True:
-            if uuid not in self._positions:
-                if await self._find_position(cell):
-                    self._reset("a cell is followed that could not be asked before")
-            elif await self._read_on(uuid):
+            if cell_uuid not in self._positions:
+                if await self._find_position(cell_uuid):
+                    self._reset("not all changes of a cell are known", cell_uuid)
+            elif await self._read_on(cell_uuid):
                 continue
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     async def _read_on(self, cell_uuid: str) -> bool:
         """Pass on what is new; whether there may be more."""
-        after = self._positions[cell_uuid]
         try:
-            changes = await self.replay(cell_uuid, after)
+            reading = await self.replay(cell_uuid, self._positions[cell_uuid])
         except (CellUnreachableError, UnknownCellError):
             self._mark(cell_uuid, is_followed=False)
             return False
         self._mark(cell_uuid, is_followed=True)
-        if changes is None:
-            # Somebody has put an older copy of the cell in its place, or its changelog was pruned in the meantime.
-            self._positions.pop(cell_uuid, None)
+        if reading is None:
+            del self._positions[cell_uuid]
             return True
-        for change in changes:
-            self._positions[cell_uuid] = change.sequence
+        for change in reading.changes:
             for watcher in tuple(self._watchers):
                 watcher.offer(change)
-        return len(changes) == _BATCH_SIZE
+        self._positions[cell_uuid] = reading.reached
+        return reading.has_more
+
+    def _ended(self, following: asyncio.Task[None]) -> None:
+        """A mistake of this program: watches that would be told nothing more end, since silence means no change."""
+        if not following.cancelled() and (error := following.exception()) is not None:
+            _log.error("watch.failed", exc_info=error)
+            self.close()
 
     def _mark(self, cell_uuid: str, *, is_followed: bool) -> None:
         was_complete = self.is_complete
@@ -195,28 +187,6 @@ class ChangeFeed:
             for watcher in tuple(self._watchers):
                 watcher.tell(is_complete=self.is_complete)
 
-    def _reset(self, reason: str) -> None:
+    def _reset(self, reason: str, cell_uuid: str) -> None:
         for watcher in tuple(self._watchers):
-            watcher.reset(reason)
-
-
-def _changelog(adapter: CellAdapter) -> ChangelogAdapter:
-    """Native cells alone are followed, and theirs have a changelog."""
-    return adapter  # type: ignore[return-value]  # what the kind of the cell says
-
-
-def _published(adapter: CellAdapter) -> int:
-    return _changelog(adapter).published_sequence()
-
-
-def _changed(adapter: CellAdapter, change: Change) -> ChangedInstance:
-    row: InstanceRow | None = None
-    if change.revision != NO_REVISION and change.instance_uuid:
-        record = read_record(change.message)
-        # What a newer version of us has written, the cell itself can tell.
-        row = (
-            adapter.find(change.instance_uuid)
-            if record is None
-            else InstanceRow(adapter.cell.uuid, change.revision, record)
-        )
-    return ChangedInstance(adapter.cell.uuid, change.sequence, row)
+            watcher.reset(reason, cell_uuid, self._positions.get(cell_uuid))

@@ -11,10 +11,12 @@ from uuid import UUID
 import msgspec
 from cryptography.fernet import Fernet, InvalidToken
 
-Positions = Mapping[str, int]
-"""By cell uuid, the sequence up to which its changes have been looked at."""
+from cells.lineage import Position
 
-_decode = msgspec.msgpack.Decoder(dict[bytes, int]).decode
+Positions = Mapping[str, Position]
+"""By cell uuid, up to where its changes have been looked at."""
+
+_decode = msgspec.msgpack.Decoder(dict[bytes, tuple[bytes | None, int]]).decode
 
 
 class PositionCodec:
@@ -25,13 +27,21 @@ class PositionCodec:
         self._fernet = Fernet(secret)
 
     def encode(self, positions: Positions) -> str:
-        packed = msgspec.msgpack.encode({UUID(uuid).bytes: sequence for uuid, sequence in positions.items()})
-        return self._fernet.encrypt(packed).decode()
+        packed = {
+            UUID(uuid).bytes: (
+                None if position.incarnation is None else UUID(position.incarnation).bytes,
+                position.sequence,
+            )
+            for uuid, position in positions.items()
+        }
+        return self._fernet.encrypt(msgspec.msgpack.encode(packed)).decode()
 
     def decode(self, text: str) -> Positions | None:
         """None for what was not made with this key."""
         try:
-            packed = _decode(self._fernet.decrypt(text.encode()))
-            return {str(UUID(bytes=uuid)): sequence for uuid, sequence in packed.items()}
+            return {
+                str(UUID(bytes=uuid)): Position(None if incarnation is None else str(UUID(bytes=incarnation)), sequence)
+                for uuid, (incarnation, sequence) in _decode(self._fernet.decrypt(text.encode())).items()
+            }
         except (InvalidToken, msgspec.DecodeError, ValueError):
             return None

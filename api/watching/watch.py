@@ -13,17 +13,19 @@ from dataclasses import dataclass
 import msgspec
 from sse_starlette import ServerSentEvent
 
-from api.watching.feed import ChangedInstance, ChangeFeed
+from api.watching.changelogs import ChangedInstance
+from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec, Positions
 from cells.errors import CellUnreachableError, UnknownCellError
+from cells.lineage import Position
 from cells.model import InstanceRow
 from query.evaluate import Matcher
 
 _BUFFERED_EVENTS = 1000
 # Removals of this many servers are told once and not again while they stay away; of older ones they may be told again.
 _REMEMBERED_REMOVALS = 10_000
-_RETRY_INTERVAL_S = 1.0
 _HEARTBEAT_S = 15.0
+_BEGINNING = Position(None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Watch:
         self._request = request
         self._since = since
         self._is_lost = is_lost
-        self._positions: dict[str, int] = {}
-        self._looked_at: dict[str, int] = {}
+        self._positions: dict[str, Position] = {}
+        self._looked_at: dict[str, Position | None] = {}
         self._buffer: deque[_Event] = deque()
         self._removed: OrderedDict[str, None] = OrderedDict()
         self._news = asyncio.Event()
@@ -65,16 +67,17 @@ class Watch:
         self._has_ended = False
 
     def offer(self, change: ChangedInstance) -> None:
-        self._looked_at[change.cell_uuid] = change.sequence
+        self._looked_at[change.cell_uuid] = change.position
         told = self._told_of(change)
         if told is not None:
-            self._put(_Event(*told, change.cell_uuid, change.sequence))
+            self._put(_Event(*told, change.cell_uuid, change.position))
 
     def tell(self, *, is_complete: bool) -> None:
         self._put(_Event("complete" if is_complete else "incomplete", b"{}"))
 
-    def reset(self, reason: str) -> None:
-        self._put(_Event("reset", _reason(reason)))
+    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
+        self._looked_at[cell_uuid] = position
+        self._put(_Event("reset", _reason(reason), cell_uuid, position))
 
     def end(self) -> None:
         self._has_ended = True
@@ -83,16 +86,20 @@ class Watch:
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         """The stream; it ends when the process does, or with `overrun`. Raises FleetUnreachableError."""
         try:
-            self._positions = dict(await self._feed.join(self))
-            until = dict(self._positions)
-            if self._since is not None:
-                self._positions |= {uuid: self._since.get(uuid, 0) for uuid in until}
-            yield self._sent(_Event("ready", msgspec.json.encode({"complete": self._feed.is_complete})), with_id=True)
+            newest = dict(await self._feed.join(self))
+            since = newest if self._since is None else self._since
+            # What a cell without a number had, it has had from the beginning.
+            self._positions = {uuid: since.get(uuid, _BEGINNING) for uuid in newest}
+            has_left = not since.keys() <= newest.keys()
+            ready = _Event("ready", msgspec.json.encode({"complete": self._feed.is_complete}))
+            yield self._sent(ready, self._codec.encode(self._positions))
             if self._is_lost:
-                yield self._sent(_Event("reset", _reason("the last id is not known here")), with_id=True)
-            for cell_uuid, sequence in until.items():
-                async for missed in self._missed(cell_uuid, sequence):
-                    yield self._sent(missed, with_id=False)
+                yield self._untold("the last id is not known here")
+            elif has_left:
+                yield self._untold("a cell of the last id has left the fleet, or cannot be asked")
+            for cell_uuid, until in newest.items():
+                async for missed in self._missed(cell_uuid, until):
+                    yield missed
             async for event in self._live():
                 yield event
         finally:
@@ -103,12 +110,10 @@ class Watch:
             while self._buffer and not self._is_overrun:
                 event = self._buffer.popleft()
                 if event.cell_uuid is not None:
-                    if event.sequence <= self._positions.get(event.cell_uuid, 0):
-                        continue  # it was among the missed ones
-                    self._positions[event.cell_uuid] = event.sequence
-                yield self._sent(event, with_id=not self._buffer)
+                    self._set(event.cell_uuid, event.position)
+                yield self._sent(event, None if self._buffer else self._id())
             if self._is_overrun:
-                yield self._sent(_Event("overrun", _reason("this reader is too slow")), with_id=True)
+                yield self._sent(_Event("overrun", _reason("this reader is too slow")), self._id())
                 return
             self._news.clear()
             if not await self._is_news():
@@ -123,23 +128,27 @@ class Watch:
             return False
         return True
 
-    async def _missed(self, cell_uuid: str, until: int) -> "AsyncIterator[_Event]":
+    async def _missed(self, cell_uuid: str, until: Position) -> AsyncIterator[ServerSentEvent]:
         """What happened in a cell between the earlier stream and this one, from its changelog."""
         while self._positions[cell_uuid] != until and not self._has_ended and not self._is_overrun:
             try:
-                changes = await self._feed.replay(cell_uuid, self._positions[cell_uuid])
+                reading = await self._feed.replay(cell_uuid, self._positions[cell_uuid])
             except (CellUnreachableError, UnknownCellError):
-                await asyncio.sleep(_RETRY_INTERVAL_S)
-                continue
-            if not changes:
+                reading = None
+            if reading is None:
                 self._positions[cell_uuid] = until
-                yield _Event("reset", _reason("not all changes since the last id are known any more"))
+                yield self._untold("not all changes since the last id are known any more")
                 return
-            for change in changes:
-                if change.sequence <= until:
-                    self._positions[cell_uuid] = change.sequence
-                    if (told := self._told_of(change)) is not None:
-                        yield _Event(*told)
+            for change in reading.changes:
+                if change.position.sequence > until.sequence:
+                    # It comes among what is new.
+                    self._positions[cell_uuid] = until
+                    return
+                self._positions[cell_uuid] = change.position
+                if (told := self._told_of(change)) is not None:
+                    yield self._sent(_Event(*told))
+            if not reading.has_more:
+                self._positions[cell_uuid] = until
 
     def _told_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
         """Name and data of the event; None for what is nothing to this caller."""
@@ -168,22 +177,31 @@ class Watch:
     def _id(self) -> str:
         """Where the reader is: behind all that was looked at, unless some of it still waits to be told."""
         if not self._buffer and not self._is_overrun:
-            for cell_uuid, sequence in self._looked_at.items():
-                self._positions[cell_uuid] = max(sequence, self._positions.get(cell_uuid, 0))
+            for cell_uuid, position in self._looked_at.items():
+                self._set(cell_uuid, position)
         return self._codec.encode(self._positions)
 
-    def _sent(self, event: "_Event", *, with_id: bool) -> ServerSentEvent:
-        return ServerSentEvent(event.data.decode(), event=event.name, id=self._id() if with_id else None)
+    def _set(self, cell_uuid: str, position: Position | None) -> None:
+        if position is None:
+            self._positions.pop(cell_uuid, None)
+        else:
+            self._positions[cell_uuid] = position
+
+    def _untold(self, reason: str) -> ServerSentEvent:
+        return self._sent(_Event("reset", _reason(reason)))
+
+    def _sent(self, event: "_Event", position: str | None = None) -> ServerSentEvent:
+        return ServerSentEvent(event.data.decode(), event=event.name, id=position)
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """cell_uuid, sequence: the change that it is about, if it is about one."""
+    """cell_uuid: of the cell that it is about, if it is about one; position: up to where that is followed then."""
 
     name: str
     data: bytes
     cell_uuid: str | None = None
-    sequence: int = 0
+    position: Position | None = None
 
 
 def _reason(text: str) -> bytes:

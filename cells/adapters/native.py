@@ -12,9 +12,9 @@ from cells.database import create_database_engine, translated_failures
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.errors import CellUnreachableError
 from cells.incarnations import read_lineage
-from cells.lineage import Lineage
+from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
-from cells.tables import cell_state, changes, instances
+from cells.tables import cell_state, changes, incarnations, instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
 from query.instances import INSTANCE_FIELDS
@@ -75,6 +75,11 @@ class NativeAdapter:
         with self._reading() as connection:
             row = connection.execute(select(instances).where(instances.c.uuid == uuid)).one_or_none()
         return None if row is None else self._row(row)
+
+    def position(self) -> Position:
+        newest = select(incarnations.c.uuid).order_by(incarnations.c.id.desc()).limit(1).scalar_subquery()
+        with self._reading() as connection:
+            return Position(*connection.execute(select(newest, cell_state.c.last_sequence)).one())
 
     def published_sequence(self) -> int:
         with self._reading() as connection:

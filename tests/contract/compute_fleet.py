@@ -1,4 +1,7 @@
-"""The compute API over a small real fleet: SQLite cells, a SQLite index, and the application in this process."""
+"""The compute API over a small real fleet: cells, an index, and the application in this process.
+
+Everything is in SQLite files unless a test names other databases and another index.
+"""
 
 import asyncio
 import shutil
@@ -11,6 +14,7 @@ from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
+from pydantic import SecretStr
 from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
@@ -26,6 +30,7 @@ from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.fan_out import CellPool
 from cells.fleet import Fleet
+from cells.lineage import Position
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from cells.native_cells import NativeCells
@@ -173,20 +178,24 @@ class _Nobody:
 
 
 class ComputeFleet:
-    """Three cells in a folder, and an index: in the folder too, unless `index` names another one."""
+    """Three cells in a folder, and an index: in the folder too, unless `index` names another one.
 
-    def __init__(self, folder: Path, index: IndexSettings | None = None) -> None:
+    new_database: a function that returns the URL of an empty database for the fleet and for each cell.
+    """
+
+    def __init__(
+        self, folder: Path, index: IndexSettings | None = None, new_database: Callable[[], str] | None = None
+    ) -> None:
         self._runner = asyncio.Runner()
-        fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+        self._folder = folder
+        self._new_database = new_database
+        fleet_engine = create_database_engine(self._database("fleet"))
         upgrade_fleet(fleet_engine)
         self.fleet = Fleet(fleet_engine)
         self._engines: dict[str, Engine] = {}
         self.cells: dict[str, Cell] = {}
         for name in CELLS:
-            url = f"sqlite:///{folder}/{name}.db"
-            self._engines[name] = create_database_engine(url)
-            upgrade_cell(self._engines[name])
-            self.cells[name] = self.fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
+            self.add_cell(name)
         self._index = folder / "index"
         self.index_settings = index or IndexSettings(backend="sqlite", path=self._index / "index.db")
         self._writer = open_writer(self.index_settings)
@@ -195,6 +204,27 @@ class ComputeFleet:
         self.pool = CellPool(self.fleet.cells, open_adapter)
         self.native = NativeCells(self.fleet.cells)
         self._apis: list[Api] = []
+
+    def add_cell(self, name: str) -> Cell:
+        """A new native cell."""
+        url = self._database(name)
+        self._engines[name] = create_database_engine(url)
+        upgrade_cell(self._engines[name])
+        self.cells[name] = self.fleet.add_cell(name, CellKind.NATIVE, url, "memory://")
+        return self.cells[name]
+
+    def remove_cell(self, name: str) -> None:
+        """Disable a cell and take it out of the fleet."""
+        cell = self.cells.pop(name)
+        self.fleet.set_disabled(cell.uuid, True)
+        self.fleet.remove_cell(self.fleet.cell(cell.uuid))
+
+    def engine(self, cell: str) -> Engine:
+        """The database of a cell."""
+        return self._engines[cell]
+
+    def _database(self, name: str) -> str:
+        return f"sqlite:///{self._folder}/{name}.db" if self._new_database is None else self._new_database()
 
     def operations(self, cell: str) -> InstanceOperations:
         return InstanceOperations(self._engines[cell], self.fleet, self.cells[cell])
@@ -234,10 +264,10 @@ class ComputeFleet:
                 pass
             relay.close()
 
-    def forget_changes(self) -> None:
-        """Let every changelog forget what it has, as relays do when it is old."""
-        for engine in self._engines.values():
-            with writing(engine) as connection:
+    def forget_changes(self, *cells: str) -> None:
+        """Let changelogs (all unless named) forget what they have, as relays do when it is old."""
+        for name in cells or self.cells:
+            with writing(self._engines[name]) as connection:
                 connection.execute(delete(changes))
 
     def index(
@@ -270,6 +300,7 @@ class ComputeFleet:
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
         max_watches: int = 200,
+        watch_key: str | None = None,
         clock: Clock = system_clock,
         pool: CellReader | None = None,
         compute_link_prefix: str | None = None,
@@ -288,6 +319,7 @@ class ComputeFleet:
             api=ApiSettings(
                 max_limit=max_limit,
                 max_watches=max_watches,
+                watch_key=None if watch_key is None else SecretStr(watch_key),
                 compute_link_prefix=compute_link_prefix,
                 list_records_by_skipping_down_cells=skips_down_cells,
             ),
@@ -329,8 +361,10 @@ class ComputeFleet:
 
 
 @contextmanager
-def compute_fleet(folder: Path, index: IndexSettings | None = None) -> Iterator[ComputeFleet]:
-    fleet = ComputeFleet(folder, index)
+def compute_fleet(
+    folder: Path, index: IndexSettings | None = None, new_database: Callable[[], str] | None = None
+) -> Iterator[ComputeFleet]:
+    fleet = ComputeFleet(folder, index, new_database)
     try:
         yield fleet
     finally:
@@ -371,9 +405,9 @@ class _HangingAdapter(NativeAdapter):
         self._pool.wait(self.cell.name)
         return super().find(uuid)
 
-    def oldest_kept_sequence(self) -> int:
+    def position(self) -> Position:
         self._pool.wait(self.cell.name)
-        return super().oldest_kept_sequence()
+        return super().position()
 
 
 @contextmanager

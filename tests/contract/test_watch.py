@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -12,19 +13,32 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
-from api.watching.feed import ChangedInstance, ChangeFeed
+from api.server import serve
+from api.watching.changelogs import ChangedInstance, read_on
+from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from api.watching.watch import Watch, WatchRequest
-from cells.model import InstanceRow
+from cells.adapters import open_adapter
+from cells.fan_out import CellPool
+from cells.lineage import Position
+from cells.model import CellKind, InstanceRow
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.support.backups import Backup
 from tests.support.documents import make_record
+from tests.support.indexing import MemoryCell
 
 STREAM = {"Accept": "text/event-stream"}
 PATIENCE_S = 60
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+def fleet(fleet_of_any_database: ComputeFleet) -> ComputeFleet:
+    return fleet_of_any_database
+
+
+@pytest.fixture
+def small_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    """For what does not depend on the databases."""
     with compute_fleet(tmp_path) as fleet:
         yield fleet
 
@@ -60,9 +74,20 @@ class Stream:
             return await self._events.get()
 
     async def told(self) -> tuple[str, str]:
-        """Name and server of the next event that is about one."""
+        """Name and server of the next event, which is about one."""
         event = await self.next()
+        assert "server" in event.data, event
         return event.name, event.data["server"]["id"]
+
+    async def names(self, count: int) -> list[str]:
+        """The names of the next events."""
+        return [(await self.next()).name for _ in range(count)]
+
+    async def skip_to(self, name: str) -> Event:
+        """The next event of that name."""
+        while (event := await self.next()).name != name:
+            pass
+        return event
 
 
 @asynccontextmanager
@@ -163,39 +188,180 @@ def test_stream_goes_on_from_the_last_id_with_each_change_once(fleet: ComputeFle
     api.run(scenario())
 
 
-def test_id_that_is_not_ours_or_too_old_leads_to_a_new_list(fleet: ComputeFleet) -> None:
-    api = fleet.api()
+def test_reader_without_an_id_of_ours_is_told_to_list_again(small_fleet: ComputeFleet) -> None:
+    api = small_fleet.api()
 
     async def scenario() -> None:
         async with stream(api, last_id="nonsense") as watch:
-            assert [(await watch.next()).name for _ in range(2)] == ["ready", "reset"]
-            fresh = fleet.create("north")
-            fleet.number_changes()
+            assert await watch.names(2) == ["ready", "reset"]
+            fresh = small_fleet.create("north")
+            small_fleet.number_changes()
             assert await watch.told() == ("changed", fresh)
-        fleet.create("north")
-        fleet.number_changes()
-        fleet.forget_changes()
-        fleet.create("north")
-        fleet.number_changes()
-        async with stream(api, last_id=watch.last_id) as watch:
-            assert [(await watch.next()).name for _ in range(2)] == ["ready", "reset"]
 
     api.run(scenario())
 
 
-def test_cell_that_hangs_makes_the_stream_incomplete_and_loses_nothing(fleet: ComputeFleet) -> None:
-    with hanging_pool(fleet, "south") as pool:
+def test_what_one_changelog_has_forgotten_is_told_as_a_reset_and_the_other_cells_go_on(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+
+    async def scenario() -> None:
+        async with stream(api) as watch:
+            await watch.next()
+        kept = {fleet.create(cell) for cell in ("north", "east")}
+        fleet.create("south")
+        fleet.number_changes()
+        fleet.forget_changes("south")
+        fleet.create("south")
+        fleet.number_changes()
+        async with stream(api, last_id=watch.last_id) as again:
+            events = [await again.next() for _ in range(4)]
+            assert sorted(event.name for event in events) == ["changed", "changed", "ready", "reset"]
+            assert {event.data["server"]["id"] for event in events if event.name == "changed"} == kept
+            later = fleet.create("south")
+            fleet.number_changes()
+            assert await again.told() == ("changed", later), "from here on nothing is missing"
+
+    api.run(scenario())
+
+
+def test_changelog_that_is_pruned_before_it_is_followed_is_told_too(small_fleet: ComputeFleet) -> None:
+    with hanging_pool(small_fleet, "south") as pool:
         pool.gate.set()
-        api = fleet.api(pool=pool.cells)
+        api = small_fleet.api(pool=pool.cells)
+
+        async def scenario() -> None:
+            async with stream(api) as watch:
+                await watch.next()
+                pool.gate.clear()
+                await watch.skip_to("incomplete")
+                small_fleet.create("south")
+                small_fleet.number_changes()
+                small_fleet.forget_changes("south")
+                small_fleet.create("south")
+                small_fleet.number_changes()
+                pool.gate.set()
+                await watch.skip_to("reset")
+                later = small_fleet.create("south")
+                small_fleet.number_changes()
+                event = await watch.skip_to("changed")
+                assert event.data["server"]["id"] == later
+
+        api.run(scenario())
+
+
+def test_restored_cell_is_told_as_a_reset_and_followed_in_its_new_history(fleet: ComputeFleet, tmp_path: Path) -> None:
+    kept = fleet.create("south", display_name="kept")
+    fleet.number_changes()
+    backup = Backup(fleet.engine("south"), tmp_path)
+    api = fleet.api()
+
+    async def scenario() -> None:
+        async with stream(api) as watch:
+            await watch.next()
+            lost = {fleet.create("south") for _ in range(3)}
+            fleet.number_changes()
+            assert {await watch.told() for _ in lost} == {("changed", uuid) for uuid in lost}
+            last_id = watch.last_id
+            backup.restore()
+            assert (await watch.next()).name == "reset"
+            # The numbers of what was lost are given to other changes.
+            fleet.operations("south").update(kept, {"display_name": "otherwise"})
+            fleet.number_changes()
+            event = await watch.next()
+            assert (event.name, event.data["server"]["name"]) == ("changed", "otherwise")
+        for number in range(9):
+            fleet.operations("south").update(kept, {"display_name": f"otherwise {number}"})
+        fleet.number_changes()
+        async with stream(api, last_id=last_id) as again:
+            assert await again.names(2) == ["ready", "reset"], "there are as many changes as there had been"
+        async with stream(api, last_id=watch.last_id) as again:
+            assert await again.names(2) == ["ready", "changed"]
+
+    api.run(scenario())
+
+
+def test_cell_that_joins_or_leaves_the_fleet_is_a_reset(
+    small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.watching.feed._CELLS_INTERVAL_S", 0.05)
+    pool = CellPool(small_fleet.fleet.cells, open_adapter, refresh_interval_s=0.05, list_timeout_s=60)
+    api = small_fleet.api(pool=pool)
+
+    async def scenario() -> None:
+        async with stream(api) as watch:
+            await watch.next()
+            small_fleet.add_cell("west")
+            assert (await watch.next()).name == "reset"
+            uuid = small_fleet.create("west")
+            small_fleet.number_changes()
+            assert await watch.told() == ("changed", uuid)
+            last_id = watch.last_id
+            small_fleet.remove_cell("west")
+            assert (await watch.next()).name == "reset"
+            small_fleet.fleet.add_cell("nova", CellKind.NOVA_API, "http://127.0.0.1:9/v2.1", "")
+            assert sorted(await watch.names(2)) == ["incomplete", "reset"]
+        async with stream(api, last_id=last_id) as again:
+            ready = await again.next()
+            assert (ready.name, ready.data) == ("ready", {"complete": False}), "Nova numbers nothing"
+            assert (await again.next()).name == "reset", "its id knows a cell that is gone"
+            uuid = small_fleet.create("north")
+            small_fleet.number_changes()
+            assert await again.told() == ("changed", uuid)
+
+    api.run(scenario())
+    small_fleet.close_pool(pool)
+
+
+def test_stream_goes_on_at_another_process_with_the_same_key(fleet: ComputeFleet) -> None:
+    one, another = (fleet.api(watch_key="a secret of sixteen letters") for _ in range(2))
+    stranger = fleet.api(watch_key="another secret of many letters")
+
+    async def scenario() -> None:
+        async with stream(one) as watch:
+            await watch.next()
+            first = fleet.create("north")
+            fleet.number_changes()
+            assert await watch.told() == ("changed", first)
+        second = fleet.create("east")
+        fleet.number_changes()
+        async with stream(another, last_id=watch.last_id) as again:
+            assert (await again.next()).name == "ready"
+            assert await again.told() == ("changed", second)
+        async with stream(stranger, last_id=watch.last_id) as refused:
+            assert await refused.names(2) == ["ready", "reset"]
+
+    one.run(scenario())
+
+
+def test_log_that_is_pruned_between_two_looks_at_it_is_not_taken_for_whole() -> None:
+    class Pruned(MemoryCell):
+        def position(self) -> Position:
+            position = super().position()
+            self.prune(2)
+            return position
+
+    cell = Pruned()
+    for _ in range(3):
+        cell.create()
+    assert read_on(cell, Position(None, 0)) is None
+    reading = read_on(cell, Position(None, 2))
+    assert reading is not None
+    assert [change.position.sequence for change in reading.changes] == [3]
+
+
+def test_cell_that_hangs_makes_the_stream_incomplete_and_loses_nothing(small_fleet: ComputeFleet) -> None:
+    with hanging_pool(small_fleet, "south") as pool:
+        pool.gate.set()
+        api = small_fleet.api(pool=pool.cells)
 
         async def scenario() -> None:
             async with stream(api) as watch:
                 assert (await watch.next()).data == {"complete": True}
                 pool.gate.clear()
                 assert (await watch.next()).name == "incomplete"
-                one = fleet.create("south")
-                other = fleet.create("north")
-                fleet.number_changes()
+                one = small_fleet.create("south")
+                other = small_fleet.create("north")
+                small_fleet.number_changes()
                 assert await watch.told() == ("changed", other)
                 pool.gate.set()
                 told = [await watch.next() for _ in range(2)]
@@ -213,11 +379,74 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
         events = watch.events()
         told = [await anext(events)]
         for number in range(1, 1500):
-            watch.offer(ChangedInstance("cell", number, InstanceRow("cell", number, make_record(number))))
+            row = InstanceRow("cell", number, make_record(number))
+            watch.offer(ChangedInstance("cell", Position(None, number), row))
         told += [event async for event in events]
         return told
 
     assert [event.event for event in asyncio.run(scenario())] == ["ready", "overrun"]
+
+
+def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_again(
+    small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.watching.watch._BUFFERED_EVENTS", 20)
+    changes = 80
+    api = small_fleet.api()
+    uuid = small_fleet.create("north")
+    small_fleet.number_changes()
+
+    async def scenario() -> bytes:
+        listener, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
+        # Otherwise the kernel would take megabytes for a reader that takes nothing.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        stop = asyncio.Event()
+        serving = asyncio.create_task(serve(api.app, listener, stop))
+        client.connect(listener.getsockname())
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(b"GET /v2.1/servers/detail HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
+        writer.write(b"Accept: text/event-stream\r\n\r\n")
+        await reader.readuntil(b"event: ready")
+        counter = _Counter()
+        await api.app.state.feed.join(counter)
+        for number in range(changes):
+            metadata = {f"{number}-{key}": "x" * 255 for key in range(100)}
+            small_fleet.operations("north").update(uuid, {"metadata": metadata})
+            small_fleet.number_changes()
+            await counter.takes_one()
+        async with asyncio.timeout(PATIENCE_S):
+            told = await reader.read()
+        api.app.state.feed.leave(counter)
+        writer.close()
+        stop.set()
+        await serving
+        return told
+
+    told = api.run(scenario())
+    assert 0 < told.count(b"event: changed") < changes, "not served what is old by now"
+    assert told.count(b"event: overrun") == 1
+    assert told.rindex(b"event: overrun") > told.rindex(b"event: changed"), "the connection ends with it"
+
+
+class _Counter:
+    """A watcher that tells when it is offered a change."""
+
+    def __init__(self) -> None:
+        self._offered: asyncio.Queue[ChangedInstance] = asyncio.Queue()
+
+    async def takes_one(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._offered.get()
+
+    def offer(self, change: ChangedInstance) -> None:
+        self._offered.put_nowait(change)
+
+    def tell(self, *, is_complete: bool) -> None: ...
+
+    def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class _NoCells:
@@ -228,8 +457,8 @@ class _NoCells:
         raise AssertionError("there is no cell")
 
 
-def test_stop_of_the_process_ends_every_stream(fleet: ComputeFleet) -> None:
-    api = fleet.api()
+def test_stop_of_the_process_ends_every_stream(small_fleet: ComputeFleet) -> None:
+    api = small_fleet.api()
 
     async def scenario() -> None:
         async with stream(api) as watch:
@@ -241,8 +470,8 @@ def test_stop_of_the_process_ends_every_stream(fleet: ComputeFleet) -> None:
     api.run(scenario())
 
 
-def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(fleet: ComputeFleet) -> None:
-    api = fleet.api(max_watches=1)
+def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(small_fleet: ComputeFleet) -> None:
+    api = small_fleet.api(max_watches=1)
     assert api.get("/v2.1/servers/detail?changes-since=x", STREAM).status_code == 400
     assert api.get("/v2.1/servers/detail?all_tenants=1", STREAM, MEMBER).status_code == 403
 
@@ -258,8 +487,9 @@ def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(fleet: Compu
 
 def test_positions_are_for_nobody_else_to_read() -> None:
     codec, cell = PositionCodec("a secret of sixteen letters"), str(uuid4())
-    text = codec.encode({cell: 7})
-    assert PositionCodec("a secret of sixteen letters").decode(text) == {cell: 7}
+    positions = {cell: Position(str(uuid4()), 7), str(uuid4()): Position(None, 0)}
+    text = codec.encode(positions)
+    assert PositionCodec("a secret of sixteen letters").decode(text) == positions
     assert PositionCodec("another secret").decode(text) is None
     assert PositionCodec(None).decode("é") is None
     assert cell not in text

@@ -1,18 +1,16 @@
 """A cell's database goes back to a backup: the index forgets the future that the cell does not have any more."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, text
 
-from cells.tables import cell_metadata
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.history import INCARNATIONS
+from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 
@@ -29,24 +27,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def copy_database(source: Path, target: Path) -> None:
-    """As SQLite makes and restores backups: also of and into a database that others have open."""
-    with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(target)) as written:
-        opened.backup(written)
-
-
-def copy_rows(engine: Engine, source: str, target: str) -> None:
-    """What a dump holds of a PostgreSQL database, from one schema of it into another one, in one transaction."""
-    with engine.begin() as connection:
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {target}"))
-        for table in cell_metadata.sorted_tables:
-            connection.execute(text(f"CREATE TABLE IF NOT EXISTS {target}.{table.name} (LIKE {source}.{table.name})"))
-        for table in reversed(cell_metadata.sorted_tables):
-            connection.execute(text(f"DELETE FROM {target}.{table.name}"))  # noqa: S608
-        for table in cell_metadata.sorted_tables:
-            connection.execute(text(f"INSERT INTO {target}.{table.name} SELECT * FROM {source}.{table.name}"))  # noqa: S608
-
-
 def wait_until_index_equals_cell(world: World) -> None:
     wait_until(lambda: world.has_published_everything() and world.index_equals_cell(), timeout_s=60)
 
@@ -57,17 +37,13 @@ class Story:
     def __init__(self, world: World, folder: Path) -> None:
         self._world = world
         self._operations = world.operations
-        self._cell, self._backup = folder / "cell.db", folder / "backup.db"
-        self._is_sqlite = world.engine.dialect.name == "sqlite"
+        self._folder = folder
         self.kept = self._operations.create({"display_name": "kept"}).uuid
         self.deleted = self._operations.create({"display_name": "deleted after the backup"}).uuid
         self.created: list[str] = []
 
     def back_up(self) -> None:
-        if self._is_sqlite:
-            copy_database(self._cell, self._backup)
-        else:
-            copy_rows(self._world.engine, "public", "backup")
+        self._backup = Backup(self._world.engine, self._folder)
 
     def go_on(self) -> None:
         """The future that will not have happened."""
@@ -77,10 +53,7 @@ class Story:
         self._operations.delete(self.deleted)
 
     def restore(self) -> None:
-        if self._is_sqlite:
-            copy_database(self._backup, self._cell)
-        else:
-            copy_rows(self._world.engine, "backup", "public")
+        self._backup.restore()
 
     def go_on_differently(self, changes: int) -> None:
         """The numbers of the lost future are given to other changes."""

@@ -14,7 +14,7 @@ from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.failures import Failure
 from cells.instance_payload import to_payload
-from cells.lineage import Lineage
+from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.new_instance import new_record
 from cells.outbox import heartbeat_message
@@ -411,6 +411,10 @@ class MemoryCell:
     def find(self, uuid: str) -> InstanceRow | None:
         self._require_cell()
         return self.rows.get(uuid)
+
+    def position(self) -> Position:
+        self._require_cell()
+        return Position(None, self.last_sequence)
 
     def published_sequence(self) -> int:
         self._require_cell()

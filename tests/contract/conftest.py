@@ -1,0 +1,32 @@
+"""Small fleets for tests that hold for every kind of store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indexer.backends.settings import IndexSettings
+from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+
+_SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
+
+
+@pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def fleet_of_any_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+    """A fleet of SQLite files, and one of PostgreSQL databases."""
+    new_database = None if request.param == "files" else request.getfixturevalue("new_postgresql_database")
+    with compute_fleet(tmp_path, new_database=new_database) as fleet:
+        yield fleet
+
+
+@pytest.fixture(params=["files", _SERVERS])
+def fleet_of_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
+    """A fleet of SQLite files, and one of PostgreSQL databases and an Elasticsearch index."""
+    if request.param == "files":
+        with compute_fleet(tmp_path) as fleet:
+            yield fleet
+        return
+    url, prefix = map(request.getfixturevalue, ("elasticsearch_url", "elasticsearch_prefix"))
+    index = IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"))
+    with compute_fleet(tmp_path, index, request.getfixturevalue("new_postgresql_database")) as fleet:
+        yield fleet
