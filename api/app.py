@@ -10,16 +10,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.endpoint import Door
-from api.compute.faults import fault, no_such_route
-from api.compute.fleet_access import FleetAccess
-from api.compute.host_status import HostStatusCache
+from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OpenApiDocument
+from api.compute.protocol.endpoint import Door
+from api.compute.protocol.faults import fault, no_such_route
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
-from api.compute.routes import METHODS, RouteTable
-from api.compute.server_watches import ServerWatches
-from api.compute.servers import ServerHandlers
-from api.compute.token_watch import TokenWatch
+from api.compute.server_lists.servers import ServerHandlers
+from api.compute.server_lists.token_watch import TokenWatch
+from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VersionDocuments
 from api.documented import Operation
 from api.explain import Explainer
@@ -34,20 +34,20 @@ from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
+from cells.actions.native_cells import NativeCells
 from cells.clock import Clock, system_clock
-from cells.default_images import is_default_image
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.mappings import Mappings
-from cells.native_cells import NativeCells
+from cells.simulation.default_images import is_default_image
 from indexer.backends.base import IndexSearcher
-from indexer.liveness import Probes
+from indexer.followers.liveness import Probes
 
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     """What the application is made of. Whoever built a part closes it.
 
-    cells: a `cells.fan_out.CellPool`. native: the cells that can be changed.
+    cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
     soft_deletes: whether deleted servers of native cells can be restored for a while.

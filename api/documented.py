@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from api.compute.shapes import Kind
+from api.compute.protocol.shapes import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.answers import json_answer
-from api.compute.endpoint import ComputeRequest
-from api.compute.query_string import QueryString
-from api.compute.servers import ServerHandlers
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.query_string import QueryString
+from api.compute.server_lists.servers import ServerHandlers
 from api.errors import BadRequestError, ForbiddenError
 from api.listing.answer import CellAnswer, Page
 from api.listing.explanation import Attempt, ObservedSource, Observer, Query

@@ -17,7 +17,7 @@ from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
-from indexer.liveness import ALIVE, Probes
+from indexer.followers.liveness import ALIVE, Probes
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0

@@ -2,8 +2,8 @@
 
 from starlette.responses import Response
 
-from api.compute.answers import empty_answer
-from api.compute.endpoint import ComputeRequest
+from api.compute.protocol.answers import empty_answer
+from api.compute.protocol.endpoint import ComputeRequest
 from api.errors import ForbiddenError
 from api.listing.safe_connect import SafeConnect
 

@@ -21,19 +21,19 @@ from prometheus_client import CollectorRegistry
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from cells.failures import Failure
-from cells.instance_payload import to_payload
+from cells.fleet.failures import Failure
+from cells.native.instance_payload import to_payload
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document, IndexWriter
-from indexer.backends.elasticsearch_documents import to_bulks
+from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
-from indexer.consumer import Consumer
-from indexer.dead_letters import DeadLetters
-from indexer.documents import to_document
+from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
-from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader
 from indexer.settings import IndexerSettings
+from indexer.transform.documents import to_document
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader
 from notifications import topology
 from notifications.bus import Message, Publisher, Receiver
 from notifications.envelope import Notification, encode

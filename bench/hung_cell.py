@@ -11,9 +11,9 @@ from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.adapters.native import NativeAdapter
-from cells.fan_out import CellPool
+from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, InstanceRow
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 
 _DEADLINE_S = 2.0

@@ -21,10 +21,10 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from indexer.backends import open_writer
 from indexer.backends.base import Document, IndexWriter
-from indexer.backends.elasticsearch_documents import to_bulks
+from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite_schema import row_of, upsert_statement
-from indexer.documents import to_document
+from indexer.backends.sqlite.schema import row_of, upsert_statement
+from indexer.transform.documents import to_document
 
 _BATCH = 500
 _BATCHES_AT_ONCE = 4

@@ -21,21 +21,21 @@ from api.settings import ApiSettings, SearchSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http
 from bench.measure import Figure, at_most, figure, interleaved
+from cells.actions.native_cells import NativeCells
 from cells.adapters import open_adapter
 from cells.clock import system_clock
 from cells.database import create_database_engine, writing
-from cells.fan_out import CellPool
-from cells.fleet import Fleet
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native_cells import NativeCells
 from cells.tables import instances
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite_schema import piece_column
-from indexer.documents import to_document
-from indexer.view import ItemTemplate
+from indexer.backends.sqlite.schema import piece_column
+from indexer.items.view import ItemTemplate
+from indexer.transform.documents import to_document
 from query.filters import Eq
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

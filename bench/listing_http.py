@@ -26,13 +26,13 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.clock import system_clock
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
-from indexer.documents import to_document
+from indexer.transform.documents import to_document
 from query.to_dsl import uuid_parts
 
 _PAGE = 1000

@@ -25,19 +25,19 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine, writing
-from cells.leases import open_leases
+from cells.fleet.leases import open_leases
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.tables import instances
 from indexer.backends import open_generations, open_writer
 from indexer.backends.base import IndexWriter
-from indexer.backends.elasticsearch_documents import to_bulks
+from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
-from indexer.bulk_sync import CellSource, no_limit, sync
-from indexer.documents import to_document
-from indexer.leases import CellLeases
-from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.settings import IndexerSettings
+from indexer.transform.documents import to_document
+from indexer.upkeep.bulk_sync import CellSource, no_limit, sync
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.writing.leases import CellLeases
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
@@ -132,7 +132,7 @@ def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: l
 
 
 class _Watch:
-    """Notes when each phase of a rebuild begins (indexer.rebuild.Watcher)."""
+    """Notes when each phase of a rebuild begins (indexer.upkeep.rebuild.Watcher)."""
 
     def __init__(self) -> None:
         self.begun_s: dict[RebuildPhase, float] = {}

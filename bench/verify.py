@@ -21,8 +21,8 @@ from cells.tables import instances
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
 from indexer.backends.settings import IndexSettings
-from indexer.bulk_sync import sync_cell
-from indexer.verify import Verification, verify_cell
+from indexer.upkeep.bulk_sync import sync_cell
+from indexer.upkeep.verify import Verification, verify_cell
 
 _BATCH = 1000
 _FEW, _MANY = 1, 1000

@@ -11,8 +11,9 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Engine, Table
 
-from cells import fleet_tables, tables
+from cells import tables
 from cells.database import translated_failures, writing
+from cells.fleet import tables as fleet_tables
 
 _SEQUENCES = """
     SELECT sequence.relname

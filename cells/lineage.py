@@ -1,4 +1,4 @@
-"""The incarnations of a cell in order, as values: see cells.incarnations."""
+"""The incarnations of a cell in order, as values: see cells.native.incarnations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

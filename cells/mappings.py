@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from threading import Lock
 
 from cells.errors import DatabaseUrlError, FleetUnreachableError
-from cells.fleet import Fleet, InstanceMapping
+from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.fleet.server_groups import ServerGroups
 from cells.model import Cell, CellKind
 from cells.nova.deployment import Deployment, NovaMapping
-from cells.server_groups import ServerGroups
 
 
 class Mappings:

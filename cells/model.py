@@ -94,7 +94,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: NO_REVISION for a notification of somebody else (cells.outbox.append_foreign).
+    revision: NO_REVISION for a notification of somebody else (cells.native.outbox.append_foreign).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 

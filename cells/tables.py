@@ -85,7 +85,7 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
-# Messages that could not be indexed, until somebody has solved or dropped them (cells.failures).
+# Messages that could not be indexed, until somebody has solved or dropped them (cells.fleet.failures).
 failures = Table(
     "failures",
     fleet_metadata,
@@ -182,7 +182,7 @@ cell_state = Table(
     Column("last_sequence", BigInteger, nullable=False),
 )
 
-# Who gave out the numbers, oldest first: see cells.incarnations.
+# Who gave out the numbers, oldest first: see cells.native.incarnations.
 incarnations = Table(
     "incarnations",
     cell_metadata,

@@ -12,13 +12,13 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine, func, select
 
+from cells.actions.native_cells import NativeCells
 from cells.database import translated_failures
 from cells.errors import CellUnreachableError
-from cells.flavors import Flavor
-from cells.fleet import Fleet
+from cells.fleet.flavors import Flavor
+from cells.fleet.fleet import Fleet
+from cells.fleet.quotas import check
 from cells.model import Cell
-from cells.native_cells import NativeCells
-from cells.quotas import check
 from cells.tables import instances, jobs
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class Size:
 def in_use(
     fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None, *, down: Collection[str] = ()
 ) -> dict[str, int]:
-    """What counts against the quotas of a project, by resource (cells.quotas.DEFAULTS).
+    """What counts against the quotas of a project, by resource (cells.fleet.quotas.DEFAULTS).
 
     down: uuids of cells that are not asked. Raises FleetUnreachableError.
     """
@@ -56,7 +56,7 @@ def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, in
 
 
 def project_turn(project_id: str) -> str:
-    """The turn (cells.turns) of whoever looks at the quotas of a project, and then lets it have more."""
+    """The turn (cells.fleet.turns) of whoever looks at the quotas of a project, and then lets it have more."""
     return f"quotas of project {project_id}"
 
 

@@ -50,7 +50,7 @@ def elasticsearch(
     config: ConfigOption = None,
 ) -> None:
     """Make a key for the API, which can only read our indexes, and one for the indexer, which can only write ours."""
-    from indexer.backends import elasticsearch_accounts as index_accounts  # noqa: PLC0415 -- has the client
+    from indexer.backends.elasticsearch import accounts as index_accounts  # noqa: PLC0415 -- has the client
 
     settings = load_settings(config, None).index
     if settings.backend != "elasticsearch":

@@ -8,10 +8,13 @@ from typer.core import TyperGroup
 
 from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
 from cells.errors import CellError, UnknownCellError
-from cli import accounts, cell, database, explain, host, identity, index, notifications, processes, up
+from cli import accounts, explain, identity, notifications
+from cli.cells import cell, database, host
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
+from cli.index import index
 from cli.options import examples
 from cli.output import print_error, print_notice
+from cli.processes import processes, up
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError

@@ -9,12 +9,12 @@ import msgspec
 import typer
 
 from api.identity import NoIdentity
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cli.errors import CommandError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
-from cli.serving import open_parts
+from cli.processes.serving import open_parts
 from cli.settings import Settings, load_settings
 
 _NEWEST = "latest"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from cells.database import create_database_engine
 from cells.errors import FleetUnreachableError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.settings import FleetSettings
 from cli.errors import CommandError

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from pydantic import BaseModel, ConfigDict, Field
 
 from cli.errors import CommandError
-from indexer.liveness import ALIVE, Probe, Probes
+from indexer.followers.liveness import ALIVE, Probe, Probes
 
 _log = structlog.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
-from cells.outbox import append_foreign
+from cells.native.outbox import append_foreign
 from cli.errors import CommandError
 from cli.fleet import is_in_process, open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples

@@ -2,10 +2,10 @@
 
 from starlette.responses import Response
 
-from api.compute.answers import json_answer
-from api.compute.endpoint import ComputeRequest
-from api.compute.routes import Route
-from api.compute.shapes import NOTHING, page
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import NOTHING, page
 from api.errors import NotFoundError
 
 

@@ -2,35 +2,35 @@
 
 from collections.abc import Iterator
 
-from api.compute.aggregates import aggregate_routes
-from api.compute.availability_zones import AvailabilityZoneHandlers
 from api.compute.extensions import extension_routes
-from api.compute.flavor_access import FlavorAccessHandlers
-from api.compute.flavor_extra_specs import ExtraSpecHandlers
-from api.compute.flavors import FlavorHandlers
-from api.compute.fleet_access import FleetAccess
-from api.compute.host_status import HostStatusCache
-from api.compute.hypervisors import HypervisorHandlers
-from api.compute.instance_actions import InstanceActionHandlers
-from api.compute.keypairs import KeypairHandlers
-from api.compute.limits import LimitHandlers
-from api.compute.migrations import MigrationHandlers
-from api.compute.parameters import PARAMETERS
-from api.compute.query_parameters import QueryParameters
-from api.compute.quotas import QuotaHandlers
-from api.compute.routes import Route, gone
-from api.compute.server_actions import ServerActionHandlers
-from api.compute.server_create import ServerCreation
-from api.compute.server_groups import ServerGroupHandlers
-from api.compute.server_metadata import ServerMetadataHandlers
-from api.compute.server_parts import ServerPartHandlers
-from api.compute.server_shape import SERVER_DETAILS, SERVER_LIST, SHOWN_SERVER
-from api.compute.server_tags import ServerTagHandlers
-from api.compute.server_update import ServerChangeHandlers
-from api.compute.servers import ServerHandlers
-from api.compute.services import ServiceHandlers
-from api.compute.shapes import Shape
-from api.compute.tenant_usage import TenantUsageHandlers
+from api.compute.flavors.access import FlavorAccessHandlers
+from api.compute.flavors.extra_specs import ExtraSpecHandlers
+from api.compute.flavors.flavors import FlavorHandlers
+from api.compute.hosts.aggregates import aggregate_routes
+from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.hosts.hypervisors import HypervisorHandlers
+from api.compute.hosts.services import ServiceHandlers
+from api.compute.projects.keypairs import KeypairHandlers
+from api.compute.projects.limits import LimitHandlers
+from api.compute.projects.quotas import QuotaHandlers
+from api.compute.projects.server_groups import ServerGroupHandlers
+from api.compute.projects.tenant_usage import TenantUsageHandlers
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.parameters import PARAMETERS
+from api.compute.protocol.query_parameters import QueryParameters
+from api.compute.protocol.routes import Route, gone
+from api.compute.protocol.shapes import Shape
+from api.compute.server_lists.servers import ServerHandlers
+from api.compute.servers.actions import ServerActionHandlers
+from api.compute.servers.create import ServerCreation
+from api.compute.servers.instance_actions import InstanceActionHandlers
+from api.compute.servers.metadata import ServerMetadataHandlers
+from api.compute.servers.migrations import MigrationHandlers
+from api.compute.servers.parts import ServerPartHandlers
+from api.compute.servers.shape import SERVER_DETAILS, SERVER_LIST, SHOWN_SERVER
+from api.compute.servers.tags import ServerTagHandlers
+from api.compute.servers.update import ServerChangeHandlers
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None

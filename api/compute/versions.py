@@ -6,10 +6,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.answers import json_answer
-from api.compute.endpoint import Door
-from api.compute.links import Links
-from api.compute.microversion import NEWEST, OLDEST, Microversion
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import Door
+from api.compute.protocol.links import Links
+from api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.compute.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from cells.default_images import Image
+from api.compute.protocol.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
+from cells.simulation.default_images import Image
 
 IMAGE = Shape(
     {

@@ -19,11 +19,11 @@ from api.listing.sources import CellReader, CellSource, ask_fleet, index_source,
 from api.settings import SearchSettings
 from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, UnknownCellError
-from cells.fleet import InstanceMapping
+from cells.fleet.fleet import InstanceMapping
 from cells.model import NOBODY, Cell
 from indexer.backends.base import CellProgress, IndexSearcher
 from indexer.errors import IndexerError
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.filters import Eq, all_of

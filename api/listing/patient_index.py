@@ -14,7 +14,7 @@ import structlog
 
 from indexer.backends.base import CellProgress, FoundRow, IndexSearcher
 from indexer.errors import IndexerError, IndexUnavailableError
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 

@@ -16,8 +16,8 @@ from api.listing.merge_sort import Row, Source
 from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
-from indexer.documents import to_document
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
+from indexer.transform.documents import to_document
 from query.page import PageRequest
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CellReader(Protocol):
-    """What the sources need of `cells.fan_out.CellPool`."""
+    """What the sources need of `cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cells.errors import CellUnreachableError
 from cells.lineage import Position
 from cells.model import NO_REVISION, CellAdapter, Change, ChangelogAdapter, InstanceRow
-from indexer.native_messages import read_record
+from indexer.transform.native_messages import read_record
 
 _BATCH_SIZE = 500
 

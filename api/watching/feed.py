@@ -24,7 +24,7 @@ _CELLS_INTERVAL_S = 5.0
 
 
 class AsksCells(Protocol):
-    """What the feed needs of `cells.fan_out.CellPool`."""
+    """What the feed needs of `cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
 

@@ -13,8 +13,8 @@ from cells.clock import system_clock
 from cells.model import ChangelogAdapter, InstanceRow
 from cells.tables import changes
 from indexer.backends.base import Document, IndexWriter
-from indexer.documents import to_document
-from indexer.verify import verify_cell
+from indexer.transform.documents import to_document
+from indexer.upkeep.verify import verify_cell
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

@@ -18,9 +18,9 @@ from bench.faults.world import World
 from cells.clock import Clock, system_clock
 from cells.database import create_database_engine
 from cells.model import Cell
-from cells.relay import Publishes, Relay
+from cells.native.relay import Publishes, Relay
 from cli.fleet import open_fleet
-from cli.following import keep_indexing
+from cli.processes.following import keep_indexing
 from indexer.metrics import IndexerMetrics
 from notifications.bus import Publisher
 

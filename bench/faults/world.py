@@ -16,12 +16,12 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
+from cells.actions.operations import InstanceOperations
 from cells.clock import Clock
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 from cells.tables import changes
 from cli.settings import Settings, load_settings
 from notifications import topology

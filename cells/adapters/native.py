@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, selec
 from cells.database import create_database_engine, translated_failures
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.errors import CellUnreachableError
-from cells.incarnations import read_lineage
 from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
+from cells.native.incarnations import read_lineage
 from cells.tables import cell_state, changes, incarnations, instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from indexer.backends.base import Generations, IndexSearcher, IndexWriter
 from indexer.backends.settings import IndexSettings
-from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
-from indexer.backends.sqlite_generations import SqliteGenerations
+from indexer.backends.sqlite.generations import SqliteGenerations
+from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Backend:
 
 def _elasticsearch() -> Backend:
     # Only where it is used: the client alone takes a third of the time in which a command starts.
-    from indexer.backends.elasticsearch import ElasticsearchSearcher, ElasticsearchWriter  # noqa: PLC0415
-    from indexer.backends.elasticsearch_generations import ElasticsearchGenerations  # noqa: PLC0415
+    from indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
+    from indexer.backends.elasticsearch.index import ElasticsearchSearcher, ElasticsearchWriter  # noqa: PLC0415
 
     return Backend(ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations)
 

@@ -14,7 +14,7 @@ import msgspec
 from cells.digests import RangeDigest
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
-from indexer.view import ItemTemplate, View
+from indexer.items.view import ItemTemplate, View
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -37,7 +37,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present.
-    view: the ready pieces of the answers that show this instance (indexer.view).
+    view: the ready pieces of the answers that show this instance (indexer.items.view).
     extra: what a newer producer says of it (indexer.extra_fields).
     """
 
@@ -105,7 +105,7 @@ class CellProgress:
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        indexer.retention; only searchers tell it.
+        indexer.upkeep.retention; only searchers tell it.
     """
 
     cell_uuid: str
@@ -249,7 +249,8 @@ class IndexWriter(Protocol):
 class Generations(Protocol):
     """The physical indexes behind an index: the current one, the next one while it is filled, and the previous one.
 
-    One process at a time may use it (indexer.leases). All others read and write the current one and need not know.
+    One process at a time may use it (indexer.writing.leases). All others read and write the current one and need not
+    know.
     """
 
     def has_next(self) -> bool: ...

@@ -23,30 +23,30 @@ from api.listing.explanation import DescribesSearches
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
+from cells.actions.native_cells import NativeCells
+from cells.actions.operations import InstanceOperations
+from cells.actions.worker import Worker
 from cells.adapters import open_adapter
 from cells.adapters.native import NativeAdapter
 from cells.clock import Clock, system_clock
 from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
-from cells.fan_out import CellPool
-from cells.fleet import Fleet
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import Fleet
 from cells.lineage import Position
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
-from cells.native_cells import NativeCells
-from cells.nodes import Capacity, NewHost
-from cells.operations import InstanceOperations
-from cells.relay import Relay
+from cells.native.nodes import Capacity, NewHost
+from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
-from cells.worker import Worker
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.backends.settings import IndexSettings
-from indexer.documents import to_document
 from indexer.errors import IndexUnavailableError
-from indexer.liveness import Probes
-from indexer.view import ItemTemplate
+from indexer.followers.liveness import Probes
+from indexer.items.view import ItemTemplate
+from indexer.transform.documents import to_document
 from notifications.bus import Message
 from query.fields import Record
 from query.filters import EVERYTHING

@@ -26,11 +26,11 @@ from indexer.backends.base import (
     IndexWriter,
     WriteResult,
 )
+from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, RebuildError
 from indexer.extra_fields import Extra
-from indexer.mapping import MAPPING_VERSION, instance_mapping
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds

@@ -15,7 +15,7 @@ import pytest
 from cells.adapters.native import NativeAdapter
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
-from cells.fan_out import CellPool
+from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, InstanceRow
 from query.page import PageRequest
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from cells.fleet import InstanceMapping
+from cells.fleet.fleet import InstanceMapping
 from cells.model import CellKind, InstanceRow
 from indexer.backends.base import FoundRow
 from indexer.errors import IndexUnavailableError
-from indexer.liveness import ALIVE, Probe
-from indexer.view import ItemTemplate
+from indexer.followers.liveness import ALIVE, Probe
+from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 from tests.contract.compute_fleet import (
     CELLS,

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cells.default_flavors import DEFAULT_FLAVORS
-from cells.flavors import FlavorQuery
+from cells.fleet.default_flavors import DEFAULT_FLAVORS
+from cells.fleet.flavors import FlavorQuery
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 FULL_2_1 = {

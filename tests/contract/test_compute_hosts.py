@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cells.nodes import Capacity, NewHost
+from cells.native.nodes import Capacity, NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}

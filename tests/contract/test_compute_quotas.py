@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cells.quotas import DEFAULTS
+from cells.fleet.quotas import DEFAULTS
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 ALWAYS = {"instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members"}

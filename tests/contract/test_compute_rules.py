@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cells.default_images import DEFAULT_IMAGES
+from cells.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
 

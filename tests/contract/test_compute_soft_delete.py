@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, select
 
-from cells.accepting import Acceptance
+from cells.actions.accepting import Acceptance
+from cells.actions.reclaiming import Reclaimer
 from cells.clock import system_clock
 from cells.database import create_database_engine
-from cells.reclaiming import Reclaimer
 from cells.tables import changes
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 

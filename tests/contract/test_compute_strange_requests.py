@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.compute.parameters import FORBIDDEN, PARAMETERS
-from api.compute.sorting import IGNORED, SORTED
+from api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
+from api.compute.server_lists.sorting import IGNORED, SORTED
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 _NAMES = st.sampled_from((*PARAMETERS, *FORBIDDEN, "_x", "foo", "", "é"))

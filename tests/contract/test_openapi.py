@@ -20,9 +20,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from api.compute.microversion import NEWEST
-from cells.default_images import DEFAULT_IMAGES
-from cells.nodes import Capacity, NewHost
+from api.compute.protocol.microversion import NEWEST
+from cells.native.nodes import Capacity, NewHost
+from cells.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
 

@@ -19,7 +19,7 @@ from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from api.watching.watch import Watch, WatchRequest
 from cells.adapters import open_adapter
-from cells.fan_out import CellPool
+from cells.fan_out.cell_pool import CellPool
 from cells.lineage import Position
 from cells.model import CellKind, InstanceRow
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool

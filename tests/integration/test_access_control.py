@@ -25,12 +25,12 @@ from elasticsearch import ApiError, Elasticsearch
 from psycopg import sql
 from typer.testing import CliRunner
 
+from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 from cli.app import app
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings

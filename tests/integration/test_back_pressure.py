@@ -7,13 +7,13 @@ from threading import Event
 from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import CellProgress
-from indexer.consumer import Consumer
-from indexer.dead_letters import DeadLetters
+from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
-from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
-from indexer.writing import PatientWriter
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader, rows_of
 from notifications import topology
 from notifications.bus import Publisher, Receiver
 from notifications.link import count_messages

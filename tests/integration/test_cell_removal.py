@@ -10,12 +10,12 @@ import pytest
 
 from cells.errors import CellInUseError
 from cells.model import Cell
-from cells.relay import is_relayed
+from cells.native.relay import is_relayed
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.cell_removal import Removed, remove_cell
 from indexer.errors import LeaseHeldError
-from indexer.leases import CellLeases
+from indexer.upkeep.cell_removal import Removed, remove_cell
+from indexer.writing.leases import CellLeases
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cli.following import run_indexer
+from cli.processes.following import run_indexer
 from cli.settings import load_settings
 from indexer.metrics import IndexerMetrics
 from tests.support.indexer_worlds import in_thread, new_world

@@ -8,9 +8,9 @@ from uuid import uuid4
 import kombu
 import pytest
 
+from cells.actions.operations import InstanceOperations
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from cells.operations import InstanceOperations
-from cells.simulated_instances import new_instance, new_metadata
+from cells.simulation.simulated_instances import new_instance, new_metadata
 from indexer.backends.settings import IndexSettings
 from notifications.bus import Message, Publisher, Receiver, dead_letters
 from notifications.memory_transport import MemoryTransport

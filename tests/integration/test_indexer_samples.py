@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cells.instance_payload import from_payload
+from cells.native.instance_payload import from_payload
 from indexer.backends.settings import IndexSettings
 from notifications.bus import Message, Publisher
 from notifications.envelope import Notification, encode, read_sample

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
 from cli.monitoring import MonitoringSettings, monitored
-from indexer.liveness import Probe
+from indexer.followers.liveness import Probe
 from tests.integration.test_up import free_port
 
 

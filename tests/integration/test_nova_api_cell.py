@@ -18,7 +18,7 @@ from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError
-from cells.fan_out import CellPool
+from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellAdapter, CellKind
 from cells.upstream.address import UpstreamAddress
 from cells.upstream.clouds import read_cloud
@@ -26,8 +26,8 @@ from cli.app import app
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
-from indexer.foreign_comparison import compare_cell
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
+from indexer.upkeep.foreign_comparison import compare_cell
 from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
 from query.instances import INSTANCE_FIELDS

@@ -19,8 +19,8 @@ from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, Document
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexOutdatedError, RebuildError
-from indexer.leases import CellLeases
-from indexer.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
+from indexer.writing.leases import CellLeases
 from query.filters import In
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

@@ -9,7 +9,7 @@ import pytest
 
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.history import INCARNATIONS
+from indexer.writing.history import INCARNATIONS
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until

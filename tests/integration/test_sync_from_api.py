@@ -20,11 +20,11 @@ from cells.upstream.client import ComputeApi, MarkerGoneError
 from cells.upstream.credentials import Fixed
 from cli.app import app
 from cli.data_folder import DataFolder
-from cli.embedded import set_up_cells, set_up_fleet
+from cli.processes.embedded import set_up_cells, set_up_fleet
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter, is_time
 from indexer.backends.settings import IndexSettings
-from indexer.documents import to_document
+from indexer.transform.documents import to_document
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record
 

@@ -15,14 +15,14 @@ from cells.database import create_database_engine, writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
-from cells.new_instance import new_record
+from cells.native.new_instance import new_record
 from cells.tables import instances
 from indexer.backends import open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.settings import IndexSettings
-from indexer.bulk_sync import sync_cell
-from indexer.documents import to_document
-from indexer.verify import DifferenceKind, Verification, verify_cell
+from indexer.transform.documents import to_document
+from indexer.upkeep.bulk_sync import sync_cell
+from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
 from tests.support.documents import make_record
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell

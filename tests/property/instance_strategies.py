@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cells.new_instance import new_record
+from cells.native.new_instance import new_record
 from query.fields import from_microseconds
 from query.filters import (
     And,

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import CellProgress
-from indexer.batches import RowReading
-from indexer.consumer import Consumer
-from indexer.dead_letters import DeadLetters
-from indexer.foreign_comparison import ForeignRows, compare_cell
+from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
-from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
-from indexer.writing import PatientWriter
+from indexer.transform.batches import RowReading
+from indexer.upkeep.foreign_comparison import ForeignRows, compare_cell
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
 from tests.support.documents import make_uuid
 from tests.support.indexing import MemoryBus, MemoryFailures, MemoryIndex

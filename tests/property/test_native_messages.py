@@ -8,9 +8,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from cells.instance_payload import from_payload
-from cells.simulated_instances import new_instance
-from indexer.native_messages import read_record
+from cells.native.instance_payload import from_payload
+from cells.simulation.simulated_instances import new_instance
+from indexer.transform.native_messages import read_record
 from notifications.envelope import Notification, decode, encode
 from notifications.errors import NotificationError
 from notifications.payloads.fleetlight import InstancePayload

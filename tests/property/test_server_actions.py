@@ -10,17 +10,17 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
+from cells.actions.server_actions import ACTIONS
 from cells.adapters import open_adapter
 from cells.database import create_database_engine
 from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
-from cells.placement import demand_of
-from cells.server_actions import ACTIONS
+from cells.native.placement import demand_of
 from cells.tables import allocations, changes, jobs
-from indexer.documents import NativeChange
-from indexer.messages import interpret
+from indexer.transform.documents import NativeChange
+from indexer.transform.messages import interpret
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

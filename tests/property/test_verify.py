@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
-from indexer.backends.sqlite import SqliteWriter
-from indexer.documents import to_document
-from indexer.verify import DifferenceKind, verify_cell
+from indexer.backends.sqlite.index import SqliteWriter
+from indexer.transform.documents import to_document
+from indexer.upkeep.verify import DifferenceKind, verify_cell
 from tests.support.documents import make_record
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex
 

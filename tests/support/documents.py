@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from indexer.backends.base import Document
-from indexer.view import ItemTemplate, render_view
+from indexer.items.view import ItemTemplate, render_view
 from query.instances import INSTANCE_FIELDS
 
 CREATED_AT = 1_700_000_000_000_000

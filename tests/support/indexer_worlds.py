@@ -9,23 +9,23 @@ from threading import Event, Thread
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select
 
+from cells.actions.operations import InstanceOperations
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
-from cells.operations import InstanceOperations
-from cells.relay import Relay
+from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.settings import IndexSettings
-from indexer.documents import to_document
-from indexer.leases import CellLeases
+from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
-from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
+from indexer.transform.documents import to_document
+from indexer.writing.leases import CellLeases
 from notifications.bus import Message, Publisher, Receiver
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS

@@ -12,12 +12,12 @@ import msgspec
 from cells.clock import system_clock
 from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.failures import Failure
-from cells.instance_payload import to_payload
+from cells.fleet.failures import Failure
 from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
-from cells.new_instance import new_record
-from cells.outbox import heartbeat_message
+from cells.native.instance_payload import to_payload
+from cells.native.new_instance import new_record
+from cells.native.outbox import heartbeat_message
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.errors import IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
@@ -208,7 +208,7 @@ class MemoryIndex:
 
 @dataclass
 class MemoryLeases:
-    """Leases (cells.leases) of one process among others. taken: name -> who else has it alone."""
+    """Leases (cells.fleet.leases) of one process among others. taken: name -> who else has it alone."""
 
     taken: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
@@ -234,7 +234,7 @@ class MemoryLeases:
 
 @dataclass
 class MemoryFailures:
-    """The failures of a fleet (cells.failures). is_away: the fleet database does not answer."""
+    """The failures of a fleet (cells.fleet.failures). is_away: the fleet database does not answer."""
 
     kept: dict[str, Failure] = field(default_factory=dict)
     reread: list[str] = field(default_factory=list)

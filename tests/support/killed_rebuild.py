@@ -11,12 +11,12 @@ from typing import NoReturn
 
 from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from indexer.backends import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.leases import CellLeases
-from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.writing.leases import CellLeases
 
 
 class Moment(StrEnum):

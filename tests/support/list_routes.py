@@ -13,19 +13,19 @@ from sqlalchemy import Engine, delete, insert
 from api.listing.answer import Consistency, Page
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
+from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter
 from cells.clock import system_clock
 from cells.database import create_database_engine, writing
-from cells.fan_out import CellPool
-from cells.fleet import Fleet, InstanceMapping
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 from cells.tables import instances
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
-from indexer.documents import to_document
+from indexer.transform.documents import to_document
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

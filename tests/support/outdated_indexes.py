@@ -7,8 +7,8 @@ from pathlib import Path
 
 from elasticsearch import Elasticsearch
 
+from indexer.backends.elasticsearch.mapping import progress_mapping
 from indexer.backends.settings import IndexSettings
-from indexer.mapping import progress_mapping
 from tests.support.documents import make_document
 
 _STORED = Path(__file__).parent / "stored"
@@ -33,7 +33,7 @@ def store_outdated(settings: IndexSettings, store: str) -> None:
         return
     stored = json.loads((_STORED / "elasticsearch_mapping_2.json").read_text())
     if store == "mapping 1":
-        # That is the whole difference (indexer.mapping).
+        # That is the whole difference (indexer.backends.elasticsearch.mapping).
         stored["mappings"]["_meta"]["mapping_version"] = 1
         for fields in (stored["mappings"]["properties"], *(document["source"] for document in stored["documents"])):
             for name in ("version", "digest_high", "digest_low"):

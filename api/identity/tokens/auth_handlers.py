@@ -6,8 +6,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.answers import empty_answer, json_answer
-from api.compute.request_body import read_bytes
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.request_body import read_bytes
 from api.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
 from api.identity.tokens.catalog import catalog, version_document
 from api.identity.tokens.directory import Directory

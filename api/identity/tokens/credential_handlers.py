@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 from starlette.responses import Response
 
-from api.compute.answers import empty_answer, json_answer
-from api.compute.request_body import read_bytes
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.request_body import read_bytes
 from api.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
 from api.identity.caller import ROLES
 from api.identity.passwords import hash_password

@@ -8,7 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.links import Links
+from api.compute.protocol.links import Links
 from api.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from api.identity.caller import Caller
 from api.identity.faults import identity_fault_of

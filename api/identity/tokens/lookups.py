@@ -10,7 +10,7 @@ from typing import Any
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from api.compute.answers import json_answer
+from api.compute.protocol.answers import json_answer
 from api.errors import IdentityNotFoundError
 from api.identity.caller import ROLES
 from api.identity.tokens.catalog import SERVICES, endpoints

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from cells.actions.operations import InstanceOperations
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

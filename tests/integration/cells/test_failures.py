@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cells.database import create_database_engine
-from cells.failures import Failure, FailureStore, FailureSummary, failure_id
-from cells.fleet import Fleet
+from cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.model import CellKind
 from cells.settings import FailureLimits
@@ -63,7 +63,7 @@ def test_same_message_of_two_cells_is_two_failures(store: FailureStore) -> None:
 
 
 def test_failures_are_listed_oldest_first_however_many(store: FailureStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cells.failures._BATCH", 3)
+    monkeypatch.setattr("cells.fleet.failures._BATCH", 3)
     bodies = [str(number).encode() for number in range(10)]
     store.add([failed(body, 100 - number // 2) for number, body in enumerate(bodies)])
     store.add([failed(b"of another cell", cell_uuid=TWO)])

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
+from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter
-from cells.adoption import map_instances
 from cells.errors import CellInUseError, UnknownCellError
-from cells.fleet import Fleet
+from cells.fleet.adoption import map_instances
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 
 
 def test_disabled_cell_stays_registered_and_keeps_its_state(fleet: Fleet, cell: Cell) -> None:

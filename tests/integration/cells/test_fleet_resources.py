@@ -2,14 +2,14 @@
 
 import pytest
 
-from cells.default_flavors import DEFAULT_FLAVORS
 from cells.errors import QuotaExceededError, ResourceExistsError, ResourceNotFoundError
-from cells.flavors import Flavor, FlavorQuery
-from cells.fleet import Fleet, InstanceMapping
-from cells.key_material import SSH, PublicKey
+from cells.fleet.default_flavors import DEFAULT_FLAVORS
+from cells.fleet.flavors import Flavor, FlavorQuery
+from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.fleet.key_material import SSH, PublicKey
+from cells.fleet.quotas import DEFAULTS, UNLIMITED, check
 from cells.migrations import upgrade_fleet
 from cells.model import Cell
-from cells.quotas import DEFAULTS, UNLIMITED, check
 
 TINY = Flavor("tiny", memory_mb=64, vcpus=1, root_gb=1, flavorid="t")
 

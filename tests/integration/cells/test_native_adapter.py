@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, insert, text, update
 
+from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter, open_changelog_adapter
 from cells.adapters.native import NativeAdapter
 from cells.database import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind
-from cells.new_instance import new_record
-from cells.operations import InstanceOperations
+from cells.native.new_instance import new_record
 from cells.tables import changes, instances
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, insert, select
 
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.model import Cell
-from cells.nodes import Capacity, CellNodes, NewHost
+from cells.native.nodes import Capacity, CellNodes, NewHost
 from cells.tables import allocations, changes
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)

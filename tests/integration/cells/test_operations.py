@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
+from cells.actions.operations import Changed, InstanceOperations
 from cells.adapters.native import NativeAdapter
 from cells.database import create_database_engine
 from cells.errors import (
@@ -16,10 +17,9 @@ from cells.errors import (
     InvalidTransitionError,
     InvalidValueError,
 )
-from cells.fleet import Fleet, InstanceMapping
-from cells.instance_payload import from_payload
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind, InstanceRow
-from cells.operations import Changed, InstanceOperations
+from cells.native.instance_payload import from_payload
 from cells.tables import changes
 from notifications.envelope import decode
 from notifications.errors import PayloadError

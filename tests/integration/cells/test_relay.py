@@ -10,15 +10,15 @@ from typing import Protocol
 import pytest
 from sqlalchemy import Engine, func, select
 
+from cells.actions.operations import InstanceOperations
 from cells.adapters.native import NativeAdapter
 from cells.clock import Clock
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError
-from cells.instance_payload import from_payload
 from cells.model import Cell
-from cells.operations import InstanceOperations
-from cells.outbox import append_foreign
-from cells.relay import Relay
+from cells.native.instance_payload import from_payload
+from cells.native.outbox import append_foreign
+from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from notifications.bus import Message

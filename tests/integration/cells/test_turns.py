@@ -7,8 +7,8 @@ import pytest
 
 from cells.database import create_database_engine
 from cells.errors import QuotaExceededError
-from cells.fleet import Fleet
-from cells.quotas import check
+from cells.fleet.fleet import Fleet
+from cells.fleet.quotas import check
 
 LIMIT = 3
 

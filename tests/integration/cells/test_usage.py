@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import Engine
 
+from cells.actions.native_cells import NativeCells
+from cells.actions.operations import InstanceOperations
 from cells.errors import QuotaExceededError
-from cells.fleet import Fleet
-from cells.native_cells import NativeCells
-from cells.operations import InstanceOperations
+from cells.fleet.fleet import Fleet
 from cells.usage import check_new_instances, in_use
 
 

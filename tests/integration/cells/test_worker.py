@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from sqlalchemy import Engine, func, select, update
 
-from cells.fleet import Fleet
-from cells.instance_actions import ERROR, SUCCESS, InstanceActionLog
-from cells.instance_migrations import MigrationLog, MigrationQuery
+from cells.actions.worker import Worker
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
+from cells.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from cells.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.tables import changes, instances, jobs
-from cells.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.waiting import wait_until
 
@@ -23,8 +23,8 @@ _WORKER = """
 import sys
 from threading import Event
 from cells.database import create_database_engine
-from cells.fleet import Fleet
-from cells.worker import Worker
+from cells.fleet.fleet import Fleet
+from cells.actions.worker import Worker
 fleet = Fleet(create_database_engine(sys.argv[1]))
 cell = fleet.cell("one")
 print("ready", flush=True)

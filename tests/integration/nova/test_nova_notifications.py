@@ -23,11 +23,11 @@ from cells.model import Cell, CellKind
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
-from indexer.following import Shared
-from indexer.foreign_follower import ForeignFollower
-from indexer.leases import CellLeases
+from indexer.followers.following import Shared
+from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.writing.leases import CellLeases
 from notifications.binding import split_address
 from notifications.bus import Receiver
 from query.filters import EVERYTHING

@@ -14,7 +14,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.errors import IndexUnavailableError
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.filters import EVERYTHING

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.compute.filters import build_filter
-from api.compute.parameters import PARAMETERS, accept, parse_time
-from api.compute.query_string import QueryString
-from api.compute.sorting import IGNORED, SORTED, build_order
+from api.compute.protocol.parameters import PARAMETERS, accept, parse_time
+from api.compute.protocol.query_string import QueryString
+from api.compute.server_lists.filters import build_filter
+from api.compute.server_lists.sorting import IGNORED, SORTED, build_order
 from api.errors import BadRequestError, ForbiddenError, ParameterError
 from api.identity import Caller
 from query.check import check

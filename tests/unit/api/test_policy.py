@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.compute.policy import RULES, authorize
+from api.compute.protocol.policy import RULES, authorize
 from api.errors import ForbiddenError
 from api.identity import Caller
 from api.identity.caller import ROLES

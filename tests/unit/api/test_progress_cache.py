@@ -10,7 +10,7 @@ from api.listing import progress
 from api.listing.progress import ProgressCache
 from indexer.backends.base import CellProgress, FoundRow
 from indexer.errors import IndexUnavailableError
-from indexer.view import ItemTemplate
+from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 

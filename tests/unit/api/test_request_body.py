@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 from starlette.requests import Request
 
-from api.compute.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
+from api.compute.protocol.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
 from api.errors import BadRequestError, BodyFieldError, BodyTooLargeError
 
 

@@ -8,10 +8,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
-from api.compute.endpoint import ComputeRequest, Door, Handler
-from api.compute.query_parameters import QueryParameters
-from api.compute.request_body import Body, RequestModel
-from api.compute.routes import METHODS, Route, RouteTable, gone
+from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
+from api.compute.protocol.query_parameters import QueryParameters
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import METHODS, Route, RouteTable, gone
 from api.identity import NoIdentity
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fan_out import CellPool
+from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellKind, InstanceRow
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS

@@ -4,7 +4,7 @@ import pytest
 
 from cells.database import create_database_engine
 from cells.errors import CellConflictError, FleetUnreachableError, UnknownCellError
-from cells.fleet import Fleet, InstanceMapping
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
 
 UUIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(4)]

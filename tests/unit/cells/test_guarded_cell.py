@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cells.errors import CellUnreachableError
-from cells.guarded_cell import GuardedCell
+from cells.fan_out.guarded_cell import GuardedCell
 
 AT_ONCE_S = 0.01
 LONG_S = 3600

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.instance_payload import POWER_STATES, from_payload, to_payload
-from cells.new_instance import new_record
+from cells.native.instance_payload import POWER_STATES, from_payload, to_payload
+from cells.native.new_instance import new_record
 from notifications.envelope import read_sample
 from notifications.errors import PayloadError
 from notifications.payloads import instance as nova

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 

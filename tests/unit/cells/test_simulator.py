@@ -7,16 +7,16 @@ from threading import Event
 import pytest
 from sqlalchemy import Engine, func, select
 
-from cells.accepting import Acceptance
+from cells.actions.accepting import Acceptance
+from cells.actions.operations import InstanceOperations
+from cells.actions.worker import Worker
 from cells.errors import CellUnreachableError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.nodes import CellNodes
-from cells.operations import InstanceOperations
-from cells.simulated_instances import DEMO_PROJECT, host_name, new_hosts, new_instance, zone_of
-from cells.simulator import SimulatedCell, Simulator
+from cells.native.nodes import CellNodes
+from cells.simulation.simulated_instances import DEMO_PROJECT, host_name, new_hosts, new_instance, zone_of
+from cells.simulation.simulator import SimulatedCell, Simulator
 from cells.tables import changes, instances
-from cells.worker import Worker
 from query.instances import INSTANCE_FIELDS
 
 

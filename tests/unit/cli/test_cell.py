@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cells.actions.operations import InstanceOperations
 from cells.database import create_database_engine
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
-from cells.relay import Relay
+from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cli.app import app
 from cli.settings import load_settings
@@ -199,7 +199,7 @@ def test_removal_is_confirmed_on_a_terminal(
     run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
 ) -> None:
     run("cell", "disable", "one")
-    monkeypatch.setattr("cli.cell.is_terminal", lambda: True)
+    monkeypatch.setattr("cli.cells.cell.is_terminal", lambda: True)
     result = CliRunner().invoke(app, ["cell", "remove", "one"], input=answer)
     assert result.exit_code == left
     assert len(listed_cells(run)) == left

@@ -15,14 +15,14 @@ from sqlalchemy import select
 
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.tables import changes
 from cli.data_folder import DataFolder
-from cli.embedded import set_up_cells, set_up_fleet
+from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends import open_writer
-from indexer.leases import CellLeases
+from indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"

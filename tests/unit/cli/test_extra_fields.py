@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.data_folder import DataFolder
-from cli.embedded import set_up_fleet
+from cli.processes.embedded import set_up_fleet
 from cli.settings import load_settings
 from indexer.backends import open_writer
 from indexer.extra_fields import Extra

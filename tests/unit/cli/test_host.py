@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.data_folder import DataFolder
-from cli.embedded import set_up_cells, set_up_fleet
+from cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 SIZE = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")

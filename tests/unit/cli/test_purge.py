@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cells.clock import system_clock
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cli.data_folder import DataFolder
-from cli.embedded import set_up_cells, set_up_fleet
+from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends import open_writer
-from indexer.leases import CellLeases
+from indexer.writing.leases import CellLeases
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 
@@ -22,7 +22,7 @@ DAY = 86_400_000_000
 @pytest.fixture
 def fleet(empty_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     """A cell of which the index has two instances, deleted 10 and 40 days ago."""
-    monkeypatch.setattr("cli.purge.grace_s", lambda _: 0.0)
+    monkeypatch.setattr("cli.index.purge.grace_s", lambda _: 0.0)
     folder = DataFolder(empty_place / "fleetlight-data")
     folder.create()
     fleet = set_up_fleet(folder)

@@ -8,16 +8,16 @@ from uuid import uuid4
 
 import pytest
 
+from cells.actions.operations import InstanceOperations
 from cells.database import create_database_engine
 from cells.errors import FleetUnreachableError
-from cells.fleet import Fleet
+from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.operations import InstanceOperations
 from cells.settings import FleetSettings, RelaySettings
-from cli import relaying
-from cli.parts import Part
-from cli.relaying import run_relays
+from cli.processes import relaying
+from cli.processes.parts import Part
+from cli.processes.relaying import run_relays
 from cli.settings import Settings
 from notifications.bus import Receiver
 from tests.support.waiting import wait_until

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult
-from indexer.bulk_sync import RESOURCE_TYPES, CellSource, sync_and_record, sync_cell
-from indexer.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
-from indexer.documents import to_document
 from indexer.errors import IndexUnavailableError
+from indexer.transform.documents import to_document
+from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, sync_and_record, sync_cell
+from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from query.page import PageRequest
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
 

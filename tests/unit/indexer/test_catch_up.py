@@ -6,9 +6,9 @@ import pytest
 from cells.errors import CellUnreachableError
 from cells.model import Change
 from indexer.backends.base import CellProgress
-from indexer.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.progress import ProgressTracker
+from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.writing.progress import ProgressTracker
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
 
 

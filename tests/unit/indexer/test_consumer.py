@@ -6,15 +6,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import CellProgress
-from indexer.consumer import Consumer
-from indexer.dead_letters import DeadLetters
 from indexer.errors import IndexUnavailableError
+from indexer.followers.consumer import Consumer
+from indexer.items.view import View, render_view
 from indexer.metrics import IndexerMetrics
-from indexer.progress import ProgressTracker
-from indexer.rereading import Rereader, rows_of
 from indexer.settings import IndexerSettings
-from indexer.view import View, render_view
-from indexer.writing import PatientWriter
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
 from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from query.fields import Record, from_microseconds
@@ -298,7 +298,7 @@ def test_message_that_this_program_fails_on_is_a_dead_letter_and_the_others_go_o
             raise KeyError("vcpus")
         return render_view(record)
 
-    monkeypatch.setattr("indexer.documents.render_view", render)
+    monkeypatch.setattr("indexer.transform.documents.render_view", render)
     stage.consume(bad, good, foreign(bad))
     [failure] = stage.failures.kept.values()
     assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "KeyError: 'vcpus'")
@@ -315,7 +315,7 @@ def test_message_that_cannot_even_be_read_for_an_unknown_cause_is_a_dead_letter(
     def mistake(_body: bytes) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("indexer.messages.read_record", mistake)
+    monkeypatch.setattr("indexer.transform.messages.read_record", mistake)
     stage.consume(stage.cell.create())
     [failure] = stage.failures.kept.values()
     assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "RuntimeError: a mistake")

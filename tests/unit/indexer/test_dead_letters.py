@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cells.errors import FleetUnreachableError
-from indexer.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from indexer.errors import DeadLetterReason
 from indexer.metrics import IndexerMetrics
+from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER
 from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryFailures

@@ -3,8 +3,8 @@
 from typing import Any
 
 from indexer.backends.base import Document
-from indexer.documents import ForeignChange, merge, to_document
-from indexer.view import render_view
+from indexer.items.view import render_view
+from indexer.transform.documents import ForeignChange, merge, to_document
 from tests.support.documents import make_record, make_uuid
 
 CELL = "c0"

@@ -7,8 +7,8 @@ import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse
 from elasticsearch import ApiError, Elasticsearch
 
-from indexer.backends.elasticsearch_client import send
-from indexer.backends.elasticsearch_documents import (
+from indexer.backends.elasticsearch.client import send
+from indexer.backends.elasticsearch.documents import (
     Bulk,
     from_found,
     from_progress_hits,

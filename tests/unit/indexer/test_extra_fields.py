@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from cells.instance_payload import to_payload
+from cells.native.instance_payload import to_payload
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.batches import Batch
-from indexer.documents import ForeignChange, NativeChange
 from indexer.extra_fields import MISFIT, NO_KIND, SCHEMA_KEY, Extra, described, merged, search_terms
-from indexer.messages import interpret
+from indexer.transform.batches import Batch
+from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.messages import interpret
 from notifications.envelope import Notification, encode
 from notifications.event_types import INSTANCE_UPDATE
 from notifications.payloads.fleetlight import InstancePayload

@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress, is_time
-from indexer.consumer import Receives
-from indexer.documents import to_document
-from indexer.following import Activity, Shared
-from indexer.foreign_follower import ForeignFollower
-from indexer.leases import CellLeases
+from indexer.followers.consumer import Receives
+from indexer.followers.following import Activity, Shared
+from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.transform.documents import to_document
+from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.documents import make_record, make_uuid
 from tests.support.indexing import ROUTING_KEY, MemoryBus, MemoryFailures, MemoryIndex, MemoryLeases

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from cells.model import Cell
 from indexer.backends.base import CellProgress, Document
-from indexer.bulk_sync import CellSource, sync_and_record
-from indexer.documents import to_document
 from indexer.extra_fields import Extra
-from indexer.kept_extras import KeepsExtras
-from indexer.leases import CellLeases
-from indexer.rebuild import RebuildParts, RebuildPhase, rebuild_index
-from indexer.verify import verify_cell
+from indexer.transform.documents import to_document
+from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.upkeep.verify import verify_cell
+from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.leases import CellLeases
 from tests.support.documents import make_document
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases
 from tests.support.memory_generations import MemoryGenerations

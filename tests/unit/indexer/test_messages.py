@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from cells.instance_payload import to_payload
-from cells.new_instance import new_record
-from indexer.documents import ForeignChange, NativeChange
+from cells.native.instance_payload import to_payload
+from cells.native.new_instance import new_record
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.messages import Heartbeat, OtherNotification, interpret
+from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.messages import Heartbeat, OtherNotification, interpret
 from notifications.envelope import Notification, encode
 from query.fields import to_microseconds
 from tests.support.indexing import CELL_UUID, NOW, MemoryCell

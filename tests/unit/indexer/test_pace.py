@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from indexer.pace import Pace
+from indexer.writing.pace import Pace
 
 
 class FakeTime:

@@ -8,10 +8,10 @@ import pytest
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, OutdatedDocument
-from indexer.documents import to_document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
-from indexer.leases import CellLeases
-from indexer.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
+from indexer.transform.documents import to_document
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
+from indexer.writing.leases import CellLeases
 from tests.support.documents import make_document, make_uuid
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases, versions
 from tests.support.memory_generations import MemoryGenerations

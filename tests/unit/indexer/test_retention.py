@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
-from indexer.bulk_sync import CellSource, sync_and_record
-from indexer.dead_letters import DeadLetter, to_failure
 from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.leases import CellLeases
-from indexer.retention import Purger, announce, load_horizons, purge_cell
-from indexer.retrying import retry
-from indexer.verify import verify_cell
+from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.upkeep.retention import Purger, announce, load_horizons, purge_cell
+from indexer.upkeep.retrying import retry
+from indexer.upkeep.verify import verify_cell
+from indexer.writing.dead_letters import DeadLetter, to_failure
+from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.indexer_worlds import in_thread
 from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryIndex, MemoryLeases

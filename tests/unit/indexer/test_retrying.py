@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from indexer.dead_letters import DeadLetter, to_failure
 from indexer.errors import DeadLetterReason
-from indexer.retrying import Retried, retry
+from indexer.upkeep.retrying import Retried, retry
+from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message
 from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryFailures, MemoryIndex, versions
 
@@ -130,6 +130,6 @@ def test_row_that_this_program_fails_on_says_so(stage: Stage, monkeypatch: pytes
         raise KeyError("flavor")
 
     stage.fail(stage.cell.create())
-    monkeypatch.setattr("indexer.documents.render_view", mistake)
+    monkeypatch.setattr("indexer.transform.documents.render_view", mistake)
     [result] = stage.retry().values()
     assert (result.is_solved, result.what) == (False, "KeyError: 'flavor'")

@@ -13,16 +13,16 @@ from prometheus_client import CollectorRegistry
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.bulk_sync import CellSource, sync_and_record
-from indexer.consumer import Receives
 from indexer.errors import IndexReplacedError, IndexRequestError
-from indexer.following import Activity
-from indexer.leases import CellLeases
-from indexer.liveness import Probe, Pulse
+from indexer.followers.consumer import Receives
+from indexer.followers.following import Activity
+from indexer.followers.liveness import Probe, Pulse
+from indexer.followers.probes import IndexerProbes
+from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
-from indexer.probes import IndexerProbes
-from indexer.service import IndexerService
 from indexer.settings import IndexerSettings
+from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from notifications.topology import SEQUENCE_HEADER
 from tests.support.indexing import (
@@ -580,7 +580,7 @@ def test_dead_letter_on_a_bus_that_ends_with_the_process_comes_again_from_the_ch
 
 
 def test_row_that_the_index_refused_is_tried_again_by_itself(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.rereading._REJECTED_RETRY_S", 0.01)
+    monkeypatch.setattr("indexer.writing.rereading._REJECTED_RETRY_S", 0.01)
     message = stage.cell.create()
     [uuid] = stage.cell.rows
     stage.index.refused[uuid] = "the name is too long"

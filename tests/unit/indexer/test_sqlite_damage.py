@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
 from indexer.errors import IndexerError
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.sqlite import SqliteSearcher, SqliteWriter
-from indexer.backends.sqlite_schema import SCHEMA_VERSION, creation_statements
+from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from tests.support.documents import make_document, make_uuid
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
-from indexer.documents import to_document
 from indexer.errors import IndexUnavailableError
-from indexer.verify import DifferenceKind, Verification, verify_cell
+from indexer.transform.documents import to_document
+from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
 from query.page import PageRequest
 from tests.support.documents import make_record, make_uuid
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
-from indexer.writing import PatientWriter
+from indexer.writing.patient_writing import PatientWriter
 from tests.support.documents import make_document
 from tests.support.indexing import MemoryIndex
 

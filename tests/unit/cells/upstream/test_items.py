@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cells.upstream.items import read_item
-from indexer.view import ItemTemplate, render_view
+from indexer.items.view import ItemTemplate, render_view
 from tests.support.documents import CREATED_AT, make_record
 
 SECOND = 1_000_000

@@ -1,0 +1,72 @@
+"""Who may use private flavors: `/flavors/{id}/os-flavor-access` and `/action` (contracts/nova-rest, 4.1)."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.body_types import ProjectId
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import TEXT, Shape, page
+from api.errors import BadRequestError, NotFoundError
+
+
+class _Tenant(RequestModel):
+    tenant: ProjectId
+
+
+class _Action(RequestModel):
+    """Exactly one of the two."""
+
+    addTenantAccess: _Tenant | None = None  # noqa: N815 -- Nova's spelling
+    removeTenantAccess: _Tenant | None = None  # noqa: N815
+
+
+_ACTION = Body({1: _Action})
+_ANSWER = page("flavor_access", Shape({"flavor_id": TEXT, "tenant_id": TEXT}))
+
+
+class FlavorAccessHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._flavors = access.fleet.flavors
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/flavors/{flavor_id}/os-flavor-access", self.index, errors=(403, 404), answer=_ANSWER),
+            Route(
+                "POST", "/flavors/{flavor_id}/action", self.act, body=_ACTION, errors=(403, 404, 409), answer=_ANSWER
+            ),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-flavor-access")
+        flavor_id = request.http.path_params["flavor_id"]
+        flavor = await self._access.ask(partial(self._flavors.find, flavor_id, is_admin=True))
+        if flavor.is_public:
+            raise NotFoundError("Access list not available for public flavors.")
+        return _answer(flavor_id, await self._access.ask(partial(self._flavors.projects, flavor_id)))
+
+    async def act(self, request: ComputeRequest) -> Response:
+        action = await _ACTION.read(request)
+        flavor_id = request.http.path_params["flavor_id"]
+        match action:
+            case _Action(addTenantAccess=_Tenant(tenant=tenant), removeTenantAccess=None):
+                request.authorize("os_compute_api:os-flavor-access:add_tenant_access")
+                change = partial(self._flavors.add_access, flavor_id, tenant)
+            case _Action(addTenantAccess=None, removeTenantAccess=_Tenant(tenant=tenant)):
+                request.authorize("os_compute_api:os-flavor-access:remove_tenant_access")
+                change = partial(self._flavors.remove_access, flavor_id, tenant)
+            case _:
+                raise BadRequestError("Exactly one of addTenantAccess and removeTenantAccess must be given")
+        return _answer(flavor_id, await self._access.ask(change))
+
+
+def _answer(flavor_id: str, projects: Sequence[str]) -> Response:
+    return json_answer(
+        {"flavor_access": [{"flavor_id": flavor_id, "tenant_id": project_id} for project_id in projects]}
+    )

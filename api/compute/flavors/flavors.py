@@ -1,0 +1,311 @@
+"""Flavors: `/flavors` (contracts/nova-rest, 4.1)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Count, Name, PositiveCount
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
+from api.compute.protocol.parameters import strict_bool
+from api.compute.protocol.policy import RULES
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.request_body import Body, BodyBool, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import (
+    BOOL,
+    INTEGER,
+    LINKS,
+    NUMBER,
+    TEXT,
+    Key,
+    MapOf,
+    OneOf,
+    Shape,
+    Since,
+    or_null,
+    page,
+)
+from api.errors import MarkerNotFoundError, ParameterError
+from cells.errors import ResourceNotFoundError
+from cells.fleet.flavors import SORT_KEYS, Flavor, FlavorQuery
+from query.errors import RegularExpressionError
+from query.regex import compile_pattern
+
+_DESCRIPTION_SINCE = 55
+_EXTRA_SPECS_SINCE = 61
+_ZERO_SWAP_SINCE = 75
+_NAME_FILTER_SINCE = 102
+_WITHOUT_FACTOR_SINCE = 102
+_LARGEST_FACTOR = 3.4e38
+_PARAMETERS = list_parameters(
+    PAGING | {"sort_key": 1, "sort_dir": 1, "minRam": 1, "minDisk": 1, "is_public": 1, "name": _NAME_FILTER_SINCE}
+)
+# Nova's names of sort keys that are called otherwise here.
+_SORT_KEYS = {name: name for name in SORT_KEYS} | {"id": "flavorid"}
+
+
+def _to_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _to_factor(value: object) -> object:
+    try:
+        return float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else value
+    except (ValueError, OverflowError):
+        raise PydanticCustomError("not_a_number", "is not a number") from None
+
+
+_FlavorId = Annotated[
+    str,
+    BeforeValidator(_to_text, json_schema_input_type=str | int),
+    Field(max_length=255, pattern=r"^[a-zA-Z0-9._-]([a-zA-Z0-9. _-]*[a-zA-Z0-9._-])?$"),
+]
+_Factor = Annotated[
+    float, BeforeValidator(_to_factor, json_schema_input_type=float | str), Field(gt=0, le=_LARGEST_FACTOR)
+]
+_SHORT = Shape({"id": TEXT, "name": TEXT, "links": LINKS, "description": Key(or_null(TEXT), since=_DESCRIPTION_SINCE)})
+_FULL = _SHORT.with_keys(
+    {
+        "ram": INTEGER,
+        "disk": INTEGER,
+        "vcpus": INTEGER,
+        "swap": Since({1: OneOf((INTEGER, TEXT)), _ZERO_SWAP_SINCE: INTEGER}),
+        "OS-FLV-EXT-DATA:ephemeral": INTEGER,
+        "os-flavor-access:is_public": BOOL,
+        "rxtx_factor": Key(NUMBER, until=_WITHOUT_FACTOR_SINCE - 1),
+        "OS-FLV-DISABLED:disabled": Key(BOOL, until=_WITHOUT_FACTOR_SINCE - 1),
+        "extra_specs": Key(MapOf(TEXT), since=_EXTRA_SPECS_SINCE, is_optional=True),
+    }
+)
+_ONE = Shape({"flavor": _FULL})
+_LongText = Annotated[str, Field(max_length=65535)] | None
+
+
+class _NewestFlavor(RequestModel):
+    """2.102: without rxtx_factor."""
+
+    name: Name
+    ram: PositiveCount
+    vcpus: PositiveCount
+    disk: Count
+    id: _FlavorId | None = None
+    ephemeral: Count = Field(default=0, alias="OS-FLV-EXT-DATA:ephemeral")
+    swap: Count = 0
+    is_public: BodyBool = Field(default=True, alias="os-flavor-access:is_public")
+
+    def flavor(self) -> Flavor:
+        return Flavor(
+            name=self.name,
+            memory_mb=self.ram,
+            vcpus=self.vcpus,
+            root_gb=self.disk,
+            flavorid=self.id or "",
+            ephemeral_gb=self.ephemeral,
+            swap=self.swap,
+            is_public=self.is_public,
+        )
+
+
+class _Flavor(_NewestFlavor):
+    rxtx_factor: _Factor = 1.0
+
+    def flavor(self) -> Flavor:
+        return replace(super().flavor(), rxtx_factor=self.rxtx_factor)
+
+
+class _DescribedFlavor(_Flavor):
+    """2.55: + description."""
+
+    description: _LongText = None
+
+    def flavor(self) -> Flavor:
+        return replace(super().flavor(), description=self.description)
+
+
+class _DescribedNewestFlavor(_NewestFlavor):
+    description: _LongText = None
+
+    def flavor(self) -> Flavor:
+        return replace(super().flavor(), description=self.description)
+
+
+class _NewFlavor(RequestModel):
+    flavor: _NewestFlavor
+
+
+class _NewFlavorUntil54(_NewFlavor):
+    flavor: _Flavor
+
+
+class _NewFlavorUntil101(_NewFlavor):
+    flavor: _DescribedFlavor
+
+
+class _NewFlavorSince102(_NewFlavor):
+    flavor: _DescribedNewestFlavor
+
+
+class _ChangedDescription(RequestModel):
+    description: _LongText
+
+
+class _FlavorChange(RequestModel):
+    flavor: _ChangedDescription
+
+
+_CREATE = Body[_NewFlavor]({1: _NewFlavorUntil54, 55: _NewFlavorUntil101, 102: _NewFlavorSince102})
+_UPDATE = Body({55: _FlavorChange})
+
+
+class FlavorHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._flavors = access.fleet.flavors
+
+    def routes(self) -> list[Route]:
+        one = "/flavors/{flavor_id}"
+        return [
+            Route(
+                "GET",
+                "/flavors",
+                self.index,
+                query=_PARAMETERS,
+                errors=(400,),
+                answer=page("flavors", _SHORT, "flavors_links"),
+            ),
+            Route(
+                "GET",
+                "/flavors/detail",
+                self.detail,
+                query=_PARAMETERS,
+                errors=(400,),
+                answer=page("flavors", _FULL, "flavors_links"),
+            ),
+            Route("GET", one, self.show, errors=(404,), answer=_ONE),
+            Route("POST", "/flavors", self.create, body=_CREATE, errors=(403, 409), answer=_ONE),
+            Route("PUT", one, self.update, since=_DESCRIPTION_SINCE, body=_UPDATE, errors=(403, 404), answer=_ONE),
+            Route("DELETE", one, self.delete, success=(202,), errors=(403, 404)),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        return await self._list(request, "flavors", _short_item)
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        return await self._list(request, "flavors/detail", flavor_item)
+
+    async def show(self, request: ComputeRequest) -> Response:
+        caller = request.caller
+        find = partial(
+            self._flavors.find,
+            request.http.path_params["flavor_id"],
+            project_id=caller.project_id,
+            is_admin=caller.is_admin,
+        )
+        return json_answer({"flavor": flavor_item(request, await self._access.ask(find))})
+
+    async def create(self, request: ComputeRequest) -> Response:
+        body = await _CREATE.read(request)
+        request.authorize("os_compute_api:os-flavor-manage:create")
+        flavor = await self._access.ask(partial(self._flavors.create, body.flavor.flavor()))
+        return json_answer({"flavor": flavor_item(request, flavor)})
+
+    async def update(self, request: ComputeRequest) -> Response:
+        body = await _UPDATE.read(request)
+        request.authorize("os_compute_api:os-flavor-manage:update")
+        flavor_id = request.http.path_params["flavor_id"]
+        await self._access.ask(partial(self._flavors.describe, flavor_id, body.flavor.description))
+        flavor = await self._access.ask(partial(self._flavors.find, flavor_id, is_admin=True))
+        return json_answer({"flavor": flavor_item(request, flavor)})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-flavor-manage:delete")
+        await self._access.ask(partial(self._flavors.delete, request.http.path_params["flavor_id"]))
+        return empty_answer(202)
+
+    async def _list(
+        self, request: ComputeRequest, path: str, item: Callable[[ComputeRequest, Flavor], dict[str, Any]]
+    ) -> Response:
+        paging = paging_of(request, self._access.max_limit)
+        query = replace(_query(request), limit=paging.limit, marker=paging.marker)
+        try:
+            flavors = await self._access.ask(partial(self._flavors.page, query))
+        except ResourceNotFoundError as error:
+            raise MarkerNotFoundError(error.name) from error
+        document: dict[str, Any] = {"flavors": [item(request, flavor) for flavor in flavors]}
+        link = next_link(request, path, paging, [flavor.flavorid for flavor in flavors])
+        return json_answer(document | ({"flavors_links": link} if link else {}))
+
+
+def _query(request: ComputeRequest) -> FlavorQuery:
+    """What the query string asks for, and what this caller may see."""
+    query, is_admin = request.query, request.caller.is_admin
+    sort_key, sort_dir = query.last("sort_key") or "flavorid", query.last("sort_dir") or "asc"
+    if sort_key not in _SORT_KEYS:
+        raise ParameterError("sort_key", sort_key, f"Must be one of: {', '.join(_SORT_KEYS)}.")
+    if sort_dir not in {"asc", "desc"}:
+        raise ParameterError("sort_dir", sort_dir, "Must be asc or desc.")
+    return FlavorQuery(
+        project_id=request.caller.project_id,
+        is_public=_is_public(query.last("is_public")) if is_admin else True,
+        includes_disabled=is_admin,
+        min_memory_mb=whole_number(request, "minRam", 0),
+        min_root_gb=whole_number(request, "minDisk", 0),
+        sort_key=_SORT_KEYS[sort_key],
+        is_descending=sort_dir == "desc",
+        keep=_name_filter(query.last("name")) if request.minor >= _NAME_FILTER_SINCE else None,
+    )
+
+
+def _is_public(text: str | None) -> bool | None:
+    """True unless something else is said; "none" is public or not."""
+    if text is None:
+        return True
+    return None if text.strip().lower() == "none" else strict_bool("is_public", text)
+
+
+def _name_filter(pattern: str | None) -> Callable[[Flavor], bool] | None:
+    if pattern is None:
+        return None
+    try:
+        compiled = compile_pattern(pattern)
+    except RegularExpressionError as error:
+        raise ParameterError("name", pattern, f"Must be a regular expression: {error.reason}.") from error
+    return lambda flavor: compiled.search(flavor.name) is not None
+
+
+def _short_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    return _SHORT.of(request.minor, _short_values(request, flavor))
+
+
+def _short_values(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    return {
+        "id": flavor.flavorid,
+        "name": flavor.name,
+        "links": request.links.to("flavors", flavor.flavorid),
+        "description": flavor.description,
+    }
+
+
+def flavor_item(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    """A flavor with all keys of the request's microversion."""
+    values = _short_values(request, flavor) | {
+        "ram": flavor.memory_mb,
+        "disk": flavor.root_gb,
+        "vcpus": flavor.vcpus,
+        "swap": flavor.swap if flavor.swap or request.minor >= _ZERO_SWAP_SINCE else "",
+        "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
+        "os-flavor-access:is_public": flavor.is_public,
+        "rxtx_factor": flavor.rxtx_factor,
+        "OS-FLV-DISABLED:disabled": flavor.disabled,
+    }
+    if request.caller.has_role(RULES["os_compute_api:os-flavor-extra-specs:index"]):
+        values["extra_specs"] = flavor.extra_specs
+    return _FULL.of(request.minor, values)

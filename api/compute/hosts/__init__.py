@@ -1,0 +1,1 @@
+"""Where servers run: services, hypervisors, availability zones."""

@@ -1,0 +1,88 @@
+"""Availability zones: `/os-availability-zone` (contracts/nova-rest, 4.6)."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import BOOL, NOTHING, TEXT, Kind, MapOf, Shape, or_null, page
+from api.compute.protocol.times import without_zone
+from cells.model import Cell
+from cells.native.nodes import ComputeService
+
+_SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
+
+
+def _answer(hosts: Kind) -> Shape:
+    zone = Shape({"zoneName": TEXT, "zoneState": Shape({"available": BOOL}), "hosts": hosts})
+    return page("availabilityZoneInfo", zone)
+
+
+class AvailabilityZoneHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING)),
+            Route(
+                "GET",
+                "/os-availability-zone/detail",
+                self.detail,
+                errors=(403,),
+                answer=_answer(or_null(MapOf(MapOf(_SERVICE)))),
+            ),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        of_cells = await self._of_cells()
+        zones = [_zone(name, _is_available(services), None) for name, services in _by_zone(of_cells).items()]
+        return json_answer({"availabilityZoneInfo": zones}, headers=of_cells.headers)
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-availability-zone:detail")
+        of_cells = await self._of_cells()
+        # Nova's own services are there; nothing of ours is, but clients look for the zone.
+        zones = [_zone("internal", True, {})]
+        for name, services in _by_zone(of_cells).items():
+            is_available = _is_available(services)
+            zones.append(_zone(name, is_available, _hosts(services) if is_available else None))
+        return json_answer({"availabilityZoneInfo": zones}, headers=of_cells.headers)
+
+    async def _of_cells(self) -> OfCells[list[ComputeService]]:
+        return await self._access.ask_cells(self._services)
+
+    def _services(self, cell: Cell) -> list[ComputeService]:
+        return list(self._access.native.nodes(cell).services())
+
+
+def _by_zone(of_cells: OfCells[list[ComputeService]]) -> dict[str, list[ComputeService]]:
+    zones: dict[str, list[ComputeService]] = {}
+    for _, services in of_cells.answers:
+        for service in services:
+            zones.setdefault(service.availability_zone, []).append(service)
+    return {name: zones[name] for name in sorted(zones)}
+
+
+def _is_available(services: list[ComputeService]) -> bool:
+    return not all(service.disabled for service in services)
+
+
+def _zone(name: str, is_available: bool, hosts: dict[str, Any] | None) -> dict[str, Any]:
+    return {"zoneName": name, "zoneState": {"available": is_available}, "hosts": hosts}
+
+
+def _hosts(services: list[ComputeService]) -> dict[str, Any]:
+    return {
+        service.host: {
+            service.binary: {
+                "available": service.is_up,
+                "active": not service.disabled,
+                "updated_at": without_zone(service.updated_at),
+            }
+        }
+        for service in services
+    }

@@ -1,0 +1,95 @@
+"""What `host_status` says of the hosts of servers (contracts/nova-servers, section 7.3), remembered for a moment.
+
+A list would otherwise ask every cell for its services. What is remembered is used while it is read again beside the
+requests; a request waits only when there is nothing, or nothing but what is old.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+import structlog
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.model import Cell
+from cells.native.nodes import COMPUTE, ComputeService
+from indexer.items.view import HostStatuses
+
+_log = structlog.get_logger(__name__)
+_SINCE = 16
+_READ_AGAIN_AFTER_S = 2.0
+# What is older counts for nothing. Reading takes one timeout while a cell hangs, so requests that keep coming go on.
+_OLD_AFTER_TIMEOUTS = 3
+
+
+class HostStatusCache:
+    """The statuses of all hosts of native cells, as `indexer.items.view.ItemTemplate` takes them."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._statuses: HostStatuses | None = None
+        self._read_at = float("-inf")
+        self._reading: asyncio.Task[HostStatuses] | None = None
+
+    async def shown_to(self, request: ComputeRequest) -> HostStatuses | None:
+        """What `request` is shown; None when its microversion or its caller is shown none."""
+        if request.minor < _SINCE or not request.caller.is_admin:
+            return None
+        return await self._get()
+
+    def forget(self) -> None:
+        """Read everything again before the next answer, because this process has changed a service."""
+        self._statuses = None
+        self._read_at = float("-inf")
+        self._reading = None
+
+    async def _get(self) -> HostStatuses:
+        """Cells that did not answer are left out: nothing is known of their hosts."""
+        age_s = time.monotonic() - self._read_at
+        if age_s > _READ_AGAIN_AFTER_S and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read())
+        is_old = age_s > _OLD_AFTER_TIMEOUTS * self._access.timeout_s
+        if self._reading is not None and (self._statuses is None or is_old):
+            return await asyncio.shield(self._reading)
+        return self._statuses or {}
+
+    async def _read(self) -> HostStatuses:
+        """What the cells say now. It is remembered, unless `forget` was called while they were asked."""
+        this = asyncio.current_task()
+        try:
+            cells = await self._access.ask(self._access.native.cells)
+        except FleetUnreachableError:
+            return {}
+        answers = await asyncio.gather(*map(self._services_of, cells))
+        statuses = {
+            cell.uuid: {
+                msgspec.json.encode(service.host): msgspec.json.encode(_status(service))
+                for service in services
+                if service.binary == COMPUTE
+            }
+            for cell, services in zip(cells, answers, strict=True)
+            if services is not None
+        }
+        if self._reading is this:
+            self._statuses, self._read_at = statuses, time.monotonic()
+        return statuses
+
+    async def _services_of(self, cell: Cell) -> Sequence[ComputeService] | None:
+        try:
+            return await self._access.ask_cell(cell, partial(self._read_services, cell))
+        except CellUnreachableError as error:
+            _log.debug("host_status_unknown", cell=cell.name, reason=str(error))
+            return None
+
+    def _read_services(self, cell: Cell) -> Sequence[ComputeService]:
+        return self._access.native.nodes(cell).services()
+
+
+def _status(service: ComputeService) -> str:
+    if not service.is_up:
+        return "DOWN"
+    return "MAINTENANCE" if service.disabled else "UP"

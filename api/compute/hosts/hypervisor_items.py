@@ -1,0 +1,98 @@
+"""What a hypervisor looks like, by microversion (contracts/nova-rest, 4.6)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
+from cells.native.nodes import ComputeNode
+from query.uuids import number_of
+
+_CPU_OBJECTS_SINCE = 28
+_UUIDS_SINCE = 53
+_WITHOUT_NUMBERS_SINCE = 88
+_NUMBERS = (
+    "vcpus",
+    "memory_mb",
+    "local_gb",
+    "vcpus_used",
+    "memory_mb_used",
+    "local_gb_used",
+    "free_ram_mb",
+    "free_disk_gb",
+    "current_workload",
+    "running_vms",
+    "disk_available_least",
+)
+_ID = Since({1: INTEGER, _UUIDS_SINCE: TEXT})
+_SERVERS = ListOf(Shape({"uuid": TEXT, "name": or_null(TEXT)}))
+SHORT = Shape({"id": _ID, "hypervisor_hostname": TEXT, "state": TEXT, "status": TEXT, "servers": optional(_SERVERS)})
+FULL = SHORT.with_keys(
+    {
+        "hypervisor_type": TEXT,
+        "hypervisor_version": INTEGER,
+        "host_ip": TEXT,
+        "service": Shape({"id": _ID, "host": TEXT, "disabled_reason": or_null(TEXT)}),
+        **dict.fromkeys(_NUMBERS, Key(INTEGER, until=_WITHOUT_NUMBERS_SINCE - 1)),
+        "cpu_info": Key(Since({1: TEXT, _CPU_OBJECTS_SINCE: Shape({})}), until=_WITHOUT_NUMBERS_SINCE - 1),
+        "uptime": Key(or_null(TEXT), since=_WITHOUT_NUMBERS_SINCE),
+    }
+)
+STATISTICS = Shape({"count": INTEGER, **dict.fromkeys(_NUMBERS, INTEGER)})
+
+
+def short_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+    return SHORT.of(request.minor, _short_values(request, node))
+
+
+def full_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+    service = node.service
+    values = {
+        **_short_values(request, node),
+        "hypervisor_type": node.hypervisor_type,
+        "hypervisor_version": node.hypervisor_version,
+        "host_ip": node.host_ip,
+        "service": {
+            "id": number_of(service.uuid) if request.minor < _UUIDS_SINCE else service.uuid,
+            "host": service.host,
+            "disabled_reason": service.disabled_reason,
+        },
+        **_numbers(node),
+        # No driver that there is says anything about processors.
+        "cpu_info": "{}" if request.minor < _CPU_OBJECTS_SINCE else {},
+        "uptime": None,
+    }
+    return FULL.of(request.minor, values)
+
+
+def statistics(nodes: Sequence[ComputeNode]) -> dict[str, int]:
+    """The sums over all nodes."""
+    numbers = [_numbers(node) for node in nodes]
+    return {"count": len(nodes)} | {name: sum(each[name] for each in numbers) for name in _NUMBERS}
+
+
+def _short_values(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+    return {
+        "id": number_of(node.uuid) if request.minor < _UUIDS_SINCE else node.uuid,
+        "hypervisor_hostname": node.hypervisor_hostname,
+        "state": "up" if node.service.is_up else "down",
+        "status": "disabled" if node.service.disabled else "enabled",
+    }
+
+
+def _numbers(node: ComputeNode) -> dict[str, int]:
+    capacity, used, free = node.capacity, node.used, node.free
+    values = (
+        capacity.vcpus,
+        capacity.memory_mib,
+        capacity.disk_gib,
+        used.vcpus,
+        used.memory_mib,
+        used.disk_gib,
+        free.memory_mib,
+        free.disk_gib,
+        0,  # jobs are those of the cell, not of a node
+        node.instance_count,
+        free.disk_gib,
+    )
+    return dict(zip(_NUMBERS, values, strict=True))

@@ -1,0 +1,222 @@
+"""Hypervisors: `/os-hypervisors` (contracts/nova-rest, 4.6)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.hosts.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
+from api.compute.protocol.paging import Paging, next_link, paging_of
+from api.compute.protocol.parameters import strict_bool
+from api.compute.protocol.query_parameters import QueryParameters
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import Shape, page
+from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError, NotSupportedError
+from cells.model import Cell
+from cells.native.nodes import ComputeNode
+from query.uuids import is_uuid, number_of
+
+_PAGES_SINCE = 33
+_UUIDS_SINCE = 53
+_EMPTY_SERVERS_SINCE = 75
+_STATISTICS_UNTIL = 87
+_LIST = QueryParameters(
+    {
+        "limit": _PAGES_SINCE,
+        "marker": _PAGES_SINCE,
+        "hypervisor_hostname_pattern": _UUIDS_SINCE,
+        "with_servers": _UUIDS_SINCE,
+    },
+    refuses_unknown_since=_UUIDS_SINCE,
+)
+_SHOW = QueryParameters({"with_servers": _UUIDS_SINCE}, refuses_unknown_since=_UUIDS_SINCE)
+
+_Servers = Mapping[str, Sequence[tuple[str, str]]]
+_Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    cell: Cell
+    node: ComputeNode
+
+
+class HypervisorHandlers:
+    """A fleet has some thousand nodes at most, so a list of them is read whole and cut to its page here."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-hypervisors", "/os-hypervisors/{hypervisor_id}"
+        until_52 = _UUIDS_SINCE - 1
+        return [
+            Route(
+                "GET",
+                many,
+                self.index,
+                query=_LIST,
+                errors=(400, 403, 404),
+                answer=page("hypervisors", SHORT, "hypervisors_links"),
+            ),
+            Route(
+                "GET",
+                many + "/detail",
+                self.detail,
+                query=_LIST,
+                errors=(400, 403, 404),
+                answer=page("hypervisors", FULL, "hypervisors_links"),
+            ),
+            Route(
+                "GET",
+                many + "/statistics",
+                self.statistics,
+                until=_STATISTICS_UNTIL,
+                errors=(403,),
+                answer=Shape({"hypervisor_statistics": STATISTICS}),
+            ),
+            Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
+            Route(
+                "GET", one + "/uptime", self.uptime, until=_STATISTICS_UNTIL, success=(), errors=(400, 403, 404, 501)
+            ),
+            Route(
+                "GET",
+                one + "/search",
+                self.search,
+                until=until_52,
+                errors=(403, 404),
+                answer=page("hypervisors", SHORT),
+            ),
+            Route(
+                "GET",
+                one + "/servers",
+                self.servers,
+                until=until_52,
+                errors=(403, 404),
+                answer=page("hypervisors", SHORT),
+            ),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:list")
+        return await self._list(request, "os-hypervisors", short_item)
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:list-detail")
+        return await self._list(request, "os-hypervisors/detail", full_item)
+
+    async def show(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:show")
+        found = await self._required(request)
+        item = full_item(request, found.node)
+        if _wants_servers(request):
+            item |= _servers_of(request, found.node, await self._servers([found]))
+        return json_answer({"hypervisor": item})
+
+    async def statistics(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:statistics")
+        of_cells, found = await self._all()
+        numbers = statistics([candidate.node for candidate in found])
+        return json_answer({"hypervisor_statistics": numbers}, headers=of_cells.headers)
+
+    async def uptime(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:uptime")
+        await self._required(request)
+        raise NotSupportedError("Virt driver does not support uptime function.")
+
+    async def search(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:search")
+        of_cells, found = await self._matching(request.http.path_params["hypervisor_id"])
+        items = [short_item(request, candidate.node) for candidate in found]
+        return json_answer({"hypervisors": items}, headers=of_cells.headers)
+
+    async def servers(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hypervisors:servers")
+        of_cells, found = await self._matching(request.http.path_params["hypervisor_id"])
+        servers = await self._servers(found)
+        items = [short_item(request, each.node) | _servers_of(request, each.node, servers) for each in found]
+        return json_answer({"hypervisors": items}, headers=of_cells.headers)
+
+    async def _list(self, request: ComputeRequest, path: str, item: _Item) -> Response:
+        pattern = request.query.last("hypervisor_hostname_pattern") if request.minor >= _UUIDS_SINCE else None
+        paging = Paging(self._access.max_limit, None)
+        if pattern is not None:
+            if "limit" in request.query or "marker" in request.query:
+                raise BadRequestError("Paging over hypervisors with the hypervisor_hostname_pattern is not supported.")
+            of_cells, found = await self._matching(pattern)
+        else:
+            of_cells, found = await self._all()
+            if request.minor >= _PAGES_SINCE:
+                paging = paging_of(request, self._access.max_limit)
+                found = _page(request, found, paging)
+        items = [item(request, each.node) for each in found]
+        if _wants_servers(request):
+            servers = await self._servers(found)
+            items = [shown | _servers_of(request, each.node, servers) for each, shown in zip(found, items, strict=True)]
+        document: dict[str, Any] = {"hypervisors": items}
+        if request.minor >= _PAGES_SINCE and pattern is None:
+            link = next_link(request, path, paging, [_id(request, each.node) for each in found])
+            document |= {"hypervisors_links": link} if link else {}
+        return json_answer(document, headers=of_cells.headers)
+
+    async def _all(self) -> tuple[OfCells[Sequence[ComputeNode]], list[_Found]]:
+        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
+        return of_cells, [_Found(cell, node) for cell, nodes in of_cells.answers for node in nodes]
+
+    async def _matching(self, pattern: str) -> tuple[OfCells[Sequence[ComputeNode]], list[_Found]]:
+        of_cells, everything = await self._all()
+        found = [each for each in everything if pattern.lower() in each.node.hypervisor_hostname.lower()]
+        if not found:
+            raise NotFoundError(f"No hypervisor matching '{pattern}' could be found.")
+        return of_cells, found
+
+    async def _required(self, request: ComputeRequest) -> _Found:
+        hypervisor_id: str = request.http.path_params["hypervisor_id"]
+        if request.minor >= _UUIDS_SINCE and not is_uuid(hypervisor_id):
+            raise BadRequestError(f"Invalid uuid {hypervisor_id}")
+        _, found = await self._all()
+        for each in found:
+            if _id(request, each.node) == hypervisor_id:
+                return each
+        raise NotFoundError(f"Hypervisor with ID '{hypervisor_id}' could not be found.")
+
+    async def _servers(self, found: Sequence[_Found]) -> _Servers:
+        """Uuid and name of the servers, by host; one question for each cell."""
+        hosts: dict[str, list[str]] = {}
+        for each in found:
+            hosts.setdefault(each.cell.uuid, []).append(each.node.service.host)
+        native = self._access.native
+        of_cells = await self._access.ask_cells(
+            lambda cell: native.nodes(cell).servers_on(hosts[cell.uuid]) if cell.uuid in hosts else {}
+        )
+        return {host: servers for _, by_host in of_cells.answers for host, servers in by_host.items()}
+
+
+def _id(request: ComputeRequest, node: ComputeNode) -> str:
+    return str(number_of(node.uuid)) if request.minor < _UUIDS_SINCE else node.uuid
+
+
+def _page(request: ComputeRequest, found: list[_Found], paging: Paging) -> list[_Found]:
+    begin = 0
+    if paging.marker is not None:
+        ids = [_id(request, each.node) for each in found]
+        if paging.marker not in ids:
+            raise MarkerNotFoundError(paging.marker)
+        begin = ids.index(paging.marker) + 1
+    return found[begin : begin + paging.limit]
+
+
+def _wants_servers(request: ComputeRequest) -> bool:
+    if request.minor < _UUIDS_SINCE:
+        return False
+    wanted = [strict_bool("with_servers", text) for text in request.query.all("with_servers")]
+    return bool(wanted) and wanted[-1]
+
+
+def _servers_of(request: ComputeRequest, node: ComputeNode, servers: _Servers) -> dict[str, Any]:
+    items = [{"uuid": uuid, "name": name} for uuid, name in servers.get(node.service.host, ())]
+    return {"servers": items} if items or request.minor >= _EMPTY_SERVERS_SINCE else {}

@@ -1,0 +1,236 @@
+"""Compute services: `/os-services`, and the zones they are in (contracts/nova-rest, 4.6)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Fqdn
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.request_body import Body, BodyBool, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, Since, optional, or_null, page
+from api.compute.protocol.times import without_zone
+from api.errors import BadRequestError, ConflictError, NotFoundError
+from cells.errors import HostInUseError, HostNotFoundError
+from cells.model import Cell
+from cells.native.nodes import COMPUTE, ComputeService
+from query.uuids import is_uuid, number_of
+
+_FORCED_DOWN_SINCE = 11
+_UUIDS_SINCE = 53
+_NUMBER = re.compile(r"[0-9]+")
+_PARAMETERS = list_parameters({"host": 1, "binary": 1})
+
+_SERVICE = Shape(
+    {
+        "id": Since({1: INTEGER, _UUIDS_SINCE: TEXT}),
+        **dict.fromkeys(("binary", "host", "zone", "status", "state", "updated_at"), TEXT),
+        "disabled_reason": or_null(TEXT),
+        "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE),
+    }
+)
+_CHANGED_BY_HOST = Shape(
+    {
+        "host": TEXT,
+        "binary": TEXT,
+        "status": optional(TEXT),
+        "disabled_reason": optional(TEXT),
+        "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE, is_optional=True),
+    }
+)
+
+_Reason = Annotated[str, Field(min_length=1, max_length=255)]
+_Binary = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class _ByHost(RequestModel):
+    """Until 2.52: what is changed is named by the last element of the address."""
+
+    host: Fqdn
+    binary: _Binary
+    disabled_reason: _Reason | None = None
+
+
+class _ByHostWithForce(_ByHost):
+    forced_down: BodyBool | None = None
+
+
+class _Change(RequestModel):
+    status: Literal["enabled", "disabled"] | None = None
+    disabled_reason: _Reason | None = None
+    forced_down: BodyBool | None = None
+
+
+_BY_HOST = Body({1: _ByHost, 11: _ByHostWithForce})
+_CHANGE = Body({53: _Change})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    cell: Cell
+    service: ComputeService
+
+
+class ServiceHandlers:
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
+        self._access = access
+        self._host_statuses = host_statuses
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-services", "/os-services/{service_id}"
+        return [
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(403,), answer=page("services", _SERVICE)),
+            Route(
+                "PUT",
+                one,
+                self.update_by_host,
+                until=52,
+                body=_BY_HOST,
+                errors=(403, 404),
+                answer=Shape({"service": _CHANGED_BY_HOST}),
+            ),
+            Route(
+                "PUT",
+                one,
+                self.update,
+                since=_UUIDS_SINCE,
+                body=_CHANGE,
+                errors=(403, 404),
+                answer=Shape({"service": _SERVICE}),
+            ),
+            Route("DELETE", one, self.delete, success=(204,), errors=(400, 403, 404, 409)),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-services:list")
+        host, binary = request.query.last("host"), request.query.last("binary")
+        of_cells = await self._access.ask_cells(self._services)
+        services = [
+            _item(request, service)
+            for _, services in of_cells.answers
+            for service in services
+            if host in {None, service.host} and binary in {None, service.binary}
+        ]
+        return json_answer({"services": services}, headers=of_cells.headers)
+
+    async def update_by_host(self, request: ComputeRequest) -> Response:
+        """The last element of the address says what is done, as in `PUT /os-services/disable`."""
+        wanted = await _BY_HOST.read(request)
+        request.authorize("os_compute_api:os-services:update")
+        change, answer = _change_by_word(request, wanted)
+        if wanted.binary != COMPUTE:
+            raise BadRequestError(f"Updating a {wanted.binary} service is not supported; only {COMPUTE} services are.")
+        found = await self._find(lambda service: (service.host, service.binary) == (wanted.host, wanted.binary))
+        if found is None:
+            raise NotFoundError(f"Could not find binary {wanted.binary} on host {wanted.host}.")
+        await self._change(found, change)
+        return json_answer({"service": {"host": wanted.host, "binary": wanted.binary} | answer})
+
+    async def update(self, request: ComputeRequest) -> Response:
+        change = await _CHANGE.read(request)
+        request.authorize("os_compute_api:os-services:update")
+        if not change.model_fields_set or (change.disabled_reason is not None and change.status != "disabled"):
+            raise BadRequestError("Give a status or forced_down; a disabled_reason only with the status disabled")
+        service = await self._change(await self._required(request), change)
+        return json_answer({"service": _item(request, service)})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-services:delete")
+        found = await self._required(request)
+        nodes = self._access.native.nodes(found.cell)
+        try:
+            await self._access.act(found.cell, partial(nodes.remove_service, found.service.uuid))
+        except HostNotFoundError as error:
+            raise _no_service(found.service.uuid) from error
+        except HostInUseError as error:
+            raise ConflictError("Unable to delete compute service that is hosting instances.") from error
+        self._host_statuses.forget()
+        return empty_answer(204)
+
+    def _services(self, cell: Cell) -> list[ComputeService]:
+        return list(self._access.native.nodes(cell).services())
+
+    async def _find(self, is_wanted: Callable[[ComputeService], bool]) -> _Found | None:
+        of_cells = await self._access.ask_cells(self._services)
+        found = (_Found(cell, service) for cell, services in of_cells.answers for service in services)
+        return next((candidate for candidate in found if is_wanted(candidate.service)), None)
+
+    async def _required(self, request: ComputeRequest) -> _Found:
+        """The service that the address names, by uuid or by number as the microversion has it."""
+        service_id = request.http.path_params["service_id"]
+        if request.minor < _UUIDS_SINCE and not _NUMBER.fullmatch(service_id):
+            raise BadRequestError(f"Invalid id {service_id}: it must be a number")
+        if request.minor < _UUIDS_SINCE:
+            found = await self._find(lambda service: str(number_of(service.uuid)) == service_id)
+        elif is_uuid(service_id):
+            found = await self._find(lambda service: service.uuid == service_id)
+        else:
+            raise BadRequestError(f"Invalid uuid {service_id}")
+        if found is None:
+            raise _no_service(service_id)
+        return found
+
+    async def _change(self, found: _Found, change: _Change) -> ComputeService:
+        service = found.service
+        is_disabled = service.disabled if change.status is None else change.status == "disabled"
+        reason = change.disabled_reason if change.status is not None else service.disabled_reason
+        forced_down = service.forced_down if change.forced_down is None else change.forced_down
+        nodes = self._access.native.nodes(found.cell)
+        update = partial(
+            nodes.update_service, service.uuid, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down
+        )
+        try:
+            changed = await self._access.act(found.cell, update)
+        except HostNotFoundError as error:
+            raise _no_service(service.uuid) from error
+        self._host_statuses.forget()
+        return changed
+
+
+def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
+    """What the last element of the address asks for, and what the answer says besides host and binary."""
+    word = request.http.path_params["service_id"]
+    match word:
+        case "enable":
+            return _Change(status="enabled"), {"status": "enabled"}
+        case "disable":
+            return _Change(status="disabled"), {"status": "disabled"}
+        case "disable-log-reason":
+            if wanted.disabled_reason is None:
+                raise BadRequestError("Missing disabled reason field")
+            change = _Change(status="disabled", disabled_reason=wanted.disabled_reason)
+            return change, {"status": "disabled", "disabled_reason": wanted.disabled_reason}
+        case "force-down" if isinstance(wanted, _ByHostWithForce):
+            if wanted.forced_down is None:
+                raise BadRequestError("Missing forced_down field")
+            return _Change(forced_down=wanted.forced_down), {"forced_down": wanted.forced_down}
+        case _:
+            raise NotFoundError(f"Unknown action {word}")
+
+
+def _no_service(service_id: str) -> NotFoundError:
+    return NotFoundError(f"Service {service_id} could not be found.")
+
+
+def _item(request: ComputeRequest, service: ComputeService) -> dict[str, Any]:
+    values = {
+        "id": number_of(service.uuid) if request.minor < _UUIDS_SINCE else service.uuid,
+        "binary": service.binary,
+        "host": service.host,
+        "zone": service.availability_zone,
+        "status": "disabled" if service.disabled else "enabled",
+        "state": "up" if service.is_up else "down",
+        "updated_at": without_zone(service.updated_at),
+        "disabled_reason": service.disabled_reason,
+        "forced_down": service.forced_down,
+    }
+    return _SERVICE.of(request.minor, values)

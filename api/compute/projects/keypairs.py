@@ -1,0 +1,208 @@
+"""Key pairs of users: `/os-keypairs` (contracts/nova-rest, 4.2)."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.paging import Paging, next_link, paging_of
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
+from api.compute.protocol.times import without_zone
+from api.errors import ForbiddenError, MarkerNotFoundError
+from cells.errors import ResourceNotFoundError
+from cells.fleet.key_material import SSH, PublicKey, generate_key, read_key
+from cells.fleet.keypairs import Keypair
+from cells.fleet.quotas import check
+
+_TYPES_SINCE = 2
+_OTHER_USERS_SINCE = 10
+_PAGES_SINCE = 35
+_ONLY_IMPORT_SINCE = 92
+_PARAMETERS = list_parameters({"user_id": _OTHER_USERS_SINCE, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE})
+
+_Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_]([a-zA-Z0-9\-_ ]{0,253}[a-zA-Z0-9\-_])?$")]
+_NewestName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_@.]([a-zA-Z0-9\-_@. ]{0,253}[a-zA-Z0-9\-_@.])?$")]
+_UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9\-._]*$")]
+_BRIEF = Shape({"name": TEXT, "public_key": TEXT, "fingerprint": TEXT, "type": Key(TEXT, since=_TYPES_SINCE)})
+_FULL = _BRIEF.with_keys(
+    {
+        "user_id": TEXT,
+        "id": INTEGER,
+        "created_at": TEXT,
+        "updated_at": or_null(TEXT),
+        "deleted": BOOL,
+        "deleted_at": or_null(TEXT),
+    }
+)
+_NEW = Shape({"keypair": _BRIEF.with_keys({"user_id": TEXT, "private_key": optional(TEXT)})})
+_LIST = page("keypairs", Shape({"keypair": _BRIEF}), "keypairs_links")
+_KeyType = Literal["ssh", "x509"]
+
+
+class _NewKey(RequestModel):
+    """type and user_id are fixed where the microversion does not have them."""
+
+    name: str
+    public_key: str | None = None
+
+    @property
+    def key_type(self) -> str:
+        return SSH
+
+    @property
+    def owner(self) -> str | None:
+        return None
+
+
+class _KeyUntil1(_NewKey):
+    name: _Name
+
+
+class _KeyUntil9(_KeyUntil1):
+    type: _KeyType = "ssh"
+
+    @property
+    def key_type(self) -> str:
+        return self.type
+
+
+class _KeyUntil91(_KeyUntil9):
+    user_id: _UserId | None = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.user_id
+
+
+class _KeySince92(_KeyUntil91):
+    name: _NewestName
+    public_key: str
+
+
+class _NewKeypair(RequestModel):
+    keypair: _NewKey
+
+
+class _NewKeypairUntil1(_NewKeypair):
+    keypair: _KeyUntil1
+
+
+class _NewKeypairUntil9(_NewKeypair):
+    keypair: _KeyUntil9
+
+
+class _NewKeypairUntil91(_NewKeypair):
+    keypair: _KeyUntil91
+
+
+class _NewKeypairSince92(_NewKeypair):
+    keypair: _KeySince92
+
+
+_CREATE = Body[_NewKeypair](
+    {1: _NewKeypairUntil1, 2: _NewKeypairUntil9, 10: _NewKeypairUntil91, 92: _NewKeypairSince92}
+)
+
+
+class KeypairHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._keypairs = access.fleet.keypairs
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-keypairs", "/os-keypairs/{name}"
+        return [
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=_LIST),
+            Route("GET", one, self.show, query=_PARAMETERS, errors=(403, 404), answer=Shape({"keypair": _FULL})),
+            Route("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409), answer=_NEW),
+            Route("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409), answer=_NEW),
+            Route("DELETE", one, self.delete, until=1, success=(202,), errors=(404,)),
+            Route("DELETE", one, self.delete, since=2, query=_PARAMETERS, success=(204,), errors=(403, 404)),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        user_id = _user(request, "index")
+        has_pages = request.minor >= _PAGES_SINCE
+        paging = paging_of(request, self._access.max_limit) if has_pages else Paging(self._access.max_limit, None)
+        page = partial(self._keypairs.page, user_id, marker=paging.marker, limit=paging.limit)
+        try:
+            keypairs = await self._access.ask(page)
+        except ResourceNotFoundError as error:
+            raise MarkerNotFoundError(str(paging.marker)) from error
+        document: dict[str, Any] = {"keypairs": [{"keypair": _brief(request, keypair)} for keypair in keypairs]}
+        link = next_link(request, "os-keypairs", paging, [keypair.name for keypair in keypairs]) if has_pages else []
+        return json_answer(document | ({"keypairs_links": link} if link else {}))
+
+    async def show(self, request: ComputeRequest) -> Response:
+        user_id = _user(request, "show")
+        keypair = await self._access.ask(partial(self._keypairs.find, user_id, request.http.path_params["name"]))
+        return json_answer(
+            {
+                "keypair": _brief(request, keypair)
+                | {
+                    "user_id": keypair.user_id,
+                    "id": keypair.number,
+                    "created_at": without_zone(keypair.created_at),
+                    "updated_at": None,
+                    "deleted": False,
+                    "deleted_at": None,
+                }
+            }
+        )
+
+    async def create(self, request: ComputeRequest) -> Response:
+        wanted = (await _CREATE.read(request)).keypair
+        user_id = _own_or_permitted(request, wanted.owner, "create")
+        key, private_key = await self._access.ask(partial(_key, wanted))
+        keypair = await self._access.ask(partial(self._add, request, user_id, wanted.name, key))
+        item = _brief(request, keypair) | {"user_id": user_id}
+        if private_key is not None:
+            item["private_key"] = private_key
+        return json_answer({"keypair": item}, 200 if request.minor < _TYPES_SINCE else 201)
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        user_id = _user(request, "delete")
+        await self._access.ask(partial(self._keypairs.remove, user_id, request.http.path_params["name"]))
+        return empty_answer(202 if request.minor < _TYPES_SINCE else 204)
+
+    def _add(self, request: ComputeRequest, user_id: str, name: str, key: PublicKey) -> Keypair:
+        quotas, project_id = self._access.fleet.quotas, request.caller.project_id or ""
+        with self._access.fleet.turn(f"key pairs of user {user_id}"):
+            check(quotas.limits(project_id), quotas.counts(project_id, user_id), {"key_pairs": 1})
+            return self._keypairs.add(user_id, name, key)
+
+
+def _key(wanted: _NewKey) -> tuple[PublicKey, str | None]:
+    """Public and, of a new one, private half."""
+    if wanted.public_key is None:
+        return generate_key(wanted.key_type, wanted.name)
+    return read_key(wanted.key_type, wanted.public_key), None
+
+
+def _user(request: ComputeRequest, action: str) -> str:
+    user_id = request.query.last("user_id") if request.minor >= _OTHER_USERS_SINCE else None
+    return _own_or_permitted(request, user_id, action)
+
+
+def _own_or_permitted(request: ComputeRequest, user_id: str | None, action: str) -> str:
+    """The user whose key pairs are meant. Raises ForbiddenError unless that is the caller, or one who may do that."""
+    if user_id not in {None, request.caller.user_id} and not request.caller.is_admin:
+        raise ForbiddenError(f"os_compute_api:os-keypairs:{action}")
+    return user_id or request.caller.user_id
+
+
+def _brief(request: ComputeRequest, keypair: Keypair) -> dict[str, Any]:
+    values = {
+        "name": keypair.name,
+        "public_key": keypair.public_key,
+        "fingerprint": keypair.fingerprint,
+        "type": keypair.type,
+    }
+    return _BRIEF.of(request.minor, values)

@@ -1,0 +1,29 @@
+"""Which quotas a microversion shows, and under which names."""
+
+from collections.abc import Mapping
+
+from api.compute.protocol.shapes import Key, Kind, Shape
+from cells.fleet.quotas import UNLIMITED
+
+_ALWAYS = ("instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members")
+_FILES = ("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
+# Of the network service, which is not ours: never limited here.
+NETWORK = ("floating_ips", "fixed_ips", "security_groups", "security_group_rules")
+NETWORK_UNTIL = 35
+IMAGE_METADATA_UNTIL = 38
+FILES_UNTIL = 56
+_CLASS_GROUPS_SINCE = 50
+
+
+def shape_of_limits(value: Kind, *, classes: bool = False) -> Shape:
+    """What shows limits, each as a `value`. classes: quota classes got to know of server groups later."""
+    keys: dict[str, Kind | Key] = dict.fromkeys(_ALWAYS, value)
+    if classes:
+        keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASS_GROUPS_SINCE))
+    keys |= dict.fromkeys(_FILES, Key(value, until=FILES_UNTIL))
+    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=NETWORK_UNTIL)))
+
+
+def shown_limits(limits: Mapping[str, int]) -> dict[str, int]:
+    """The limits of all resources that any microversion shows."""
+    return {resource: limits[resource] for resource in (*_ALWAYS, *_FILES)} | dict.fromkeys(NETWORK, UNLIMITED)

@@ -1,0 +1,234 @@
+"""Quotas of projects: `/os-quota-sets`, and the defaults, `/os-quota-class-sets` (contracts/nova-rest, 4.4)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.projects.quota_names import NETWORK, shape_of_limits, shown_limits
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, TEXT, Shape
+from api.errors import BadRequestError, NotFoundError, NotSupportedError
+from cells.fleet.quotas import UNLIMITED
+
+_PARAMETERS = list_parameters({"user_id": 1})
+_DEFAULT_CLASS = "default"
+_LIMITS = shape_of_limits(INTEGER)
+_SHOWN = _LIMITS.with_keys({"id": TEXT})
+_USED = shape_of_limits(Shape({"limit": INTEGER, "in_use": INTEGER, "reserved": INTEGER})).with_keys({"id": TEXT})
+_CLASS = shape_of_limits(INTEGER, classes=True)
+_SHOWN_CLASS = _CLASS.with_keys({"id": TEXT})
+_Limit = Annotated[BodyInteger, Field(ge=UNLIMITED, le=MAX_INTEGER)]
+
+
+class _Limits(RequestModel):
+    """Newest: what an administrator may set."""
+
+    instances: _Limit | None = None
+    cores: _Limit | None = None
+    ram: _Limit | None = None
+    metadata_items: _Limit | None = None
+    key_pairs: _Limit | None = None
+    server_groups: _Limit | None = None
+    server_group_members: _Limit | None = None
+
+    def given(self) -> dict[str, int]:
+        """The limits that are kept, of those that were given; those of the network service are not ours."""
+        limits = self.model_dump(exclude={"force", *NETWORK}, exclude_unset=True)
+        return {resource: limit for resource, limit in limits.items() if limit is not None}
+
+
+class _LimitsUntil56(_Limits):
+    injected_files: _Limit | None = None
+    injected_file_content_bytes: _Limit | None = None
+    injected_file_path_bytes: _Limit | None = None
+
+
+class _LimitsUntil35(_LimitsUntil56):
+    floating_ips: _Limit | None = None
+    fixed_ips: _Limit | None = None
+    security_groups: _Limit | None = None
+    security_group_rules: _Limit | None = None
+
+
+class _Forced(RequestModel):
+    force: BodyBool = False
+
+
+class _SetSince57(_Limits, _Forced):
+    pass
+
+
+class _SetUntil56(_LimitsUntil56, _Forced):
+    pass
+
+
+class _SetUntil35(_LimitsUntil35, _Forced):
+    pass
+
+
+class _UpdateUntil35(RequestModel):
+    quota_set: _SetUntil35
+
+
+class _UpdateUntil56(RequestModel):
+    quota_set: _SetUntil56
+
+
+class _UpdateSince57(RequestModel):
+    quota_set: _SetSince57
+
+
+class _ClassUntil35(RequestModel):
+    quota_class_set: _LimitsUntil35
+
+
+class _ClassUntil56(RequestModel):
+    quota_class_set: _LimitsUntil56
+
+
+class _ClassSince57(RequestModel):
+    quota_class_set: _Limits
+
+
+_UPDATE = Body[_UpdateUntil35 | _UpdateUntil56 | _UpdateSince57](
+    {1: _UpdateUntil35, 36: _UpdateUntil56, 57: _UpdateSince57}
+)
+_UPDATE_CLASS = Body[_ClassUntil35 | _ClassUntil56 | _ClassSince57](
+    {1: _ClassUntil35, 36: _ClassUntil56, 57: _ClassSince57}
+)
+
+
+class QuotaHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._quotas = access.fleet.quotas
+
+    def routes(self) -> list[Route]:
+        one, defaults = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
+        return [
+            Route("GET", one, self.show, query=_PARAMETERS, errors=(403,), answer=Shape({"quota_set": _SHOWN})),
+            Route("GET", one + "/defaults", self.defaults, query=_PARAMETERS, answer=Shape({"quota_set": _SHOWN})),
+            Route(
+                "GET",
+                one + "/detail",
+                self.detail,
+                query=_PARAMETERS,
+                errors=(403,),
+                answer=Shape({"quota_set": _USED}),
+            ),
+            Route(
+                "PUT",
+                one,
+                self.update,
+                body=_UPDATE,
+                query=_PARAMETERS,
+                errors=(403, 501),
+                answer=Shape({"quota_set": _LIMITS}),
+            ),
+            Route("DELETE", one, self.delete, query=_PARAMETERS, success=(202,), errors=(403, 501)),
+            Route("GET", defaults, self.show_class, errors=(403, 404), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
+            Route(
+                "PUT",
+                defaults,
+                self.update_class,
+                body=_UPDATE_CLASS,
+                errors=(403, 404),
+                answer=Shape({"quota_class_set": _CLASS}),
+            ),
+        ]
+
+    async def show(self, request: ComputeRequest) -> Response:
+        project_id = _readable_project(request, "show")
+        limits = await self._access.ask(partial(self._quotas.limits, project_id))
+        return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
+
+    async def defaults(self, request: ComputeRequest) -> Response:
+        limits = await self._access.ask(self._quotas.defaults)
+        project_id = request.http.path_params["quota_project"]
+        return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        project_id = _readable_project(request, "detail")
+        limits = await self._access.ask(partial(self._quotas.limits, project_id))
+        used = await self._used(project_id)
+        quota_set: dict[str, Any] = {"id": project_id}
+        for resource, limit in shown_limits(limits).items():
+            # As in Nova, key pairs are those of a user and have no number for a project.
+            amount = 0 if resource == "key_pairs" else used.get(resource, 0)
+            quota_set[resource] = {"limit": limit, "in_use": amount, "reserved": 0}
+        return json_answer({"quota_set": _USED.of(request.minor, quota_set)})
+
+    async def update(self, request: ComputeRequest) -> Response:
+        wanted = (await _UPDATE.read(request)).quota_set
+        request.authorize("os_compute_api:os-quota-sets:update")
+        _refuse_users(request)
+        project_id = request.http.path_params["quota_project"]
+        given = wanted.given()
+        if not wanted.force:
+            _refuse_below_use(given, await self._used(project_id))
+        await self._access.ask(partial(self._quotas.set_limits, project_id, given))
+        limits = await self._access.ask(partial(self._quotas.limits, project_id))
+        return json_answer({"quota_set": _LIMITS.of(request.minor, shown_limits(limits))})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-quota-sets:delete")
+        _refuse_users(request)
+        await self._access.ask(partial(self._quotas.reset, request.http.path_params["quota_project"]))
+        return empty_answer(202)
+
+    async def show_class(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-quota-class-sets:show")
+        _require_default_class(request)
+        limits = await self._access.ask(self._quotas.defaults)
+        return json_answer(
+            {"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": _DEFAULT_CLASS, **shown_limits(limits)})}
+        )
+
+    async def update_class(self, request: ComputeRequest) -> Response:
+        given = (await _UPDATE_CLASS.read(request)).quota_class_set.given()
+        request.authorize("os_compute_api:os-quota-class-sets:update")
+        _require_default_class(request)
+        await self._access.ask(partial(self._quotas.set_defaults, given))
+        limits = await self._access.ask(self._quotas.defaults)
+        return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
+
+    async def _used(self, project_id: str) -> dict[str, int]:
+        return await self._access.in_use(project_id)
+
+
+def _readable_project(request: ComputeRequest, action: str) -> str:
+    """The project in the address; raises ForbiddenError unless it is the caller's, or the caller may read others."""
+    project_id: str = request.http.path_params["quota_project"]
+    rule = f"os_compute_api:os-quota-sets:{action}"
+    request.authorize(rule)
+    if project_id != request.caller.project_id:
+        request.authorize("os_compute_api:os-quota-sets:update")
+    return project_id
+
+
+def _refuse_users(request: ComputeRequest) -> None:
+    if "user_id" in request.query:
+        raise NotSupportedError("Quotas of single users are not supported; a quota is that of a project.")
+
+
+def _refuse_below_use(limits: Mapping[str, int], used: Mapping[str, int]) -> None:
+    for resource, limit in limits.items():
+        if limit != UNLIMITED and limit < used.get(resource, 0):
+            raise BadRequestError(
+                f"Quota limit {limit} for {resource} must be greater than or equal to already used and reserved "
+                f"{used[resource]}."
+            )
+
+
+def _require_default_class(request: ComputeRequest) -> None:
+    name = request.http.path_params["class_name"]
+    if name != _DEFAULT_CLASS:
+        raise NotFoundError(f"Quota class {name} could not be found.")

@@ -1,0 +1,169 @@
+"""Server groups: `/os-server-groups` (contracts/nova-rest, 4.7)."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Name, PositiveCount
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.paging import whole_number
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
+from api.errors import BadRequestError, ForbiddenError
+from cells.fleet.quotas import check
+from cells.fleet.server_groups import ServerGroup
+from cells.usage import project_turn
+
+_OWNERS_SINCE = 13
+_ONE_POLICY_SINCE = 64
+_ANTI_AFFINITY = "anti-affinity"
+_PARAMETERS = list_parameters({"all_projects": 1, "limit": 1, "offset": 1})
+
+
+_GROUP = Shape(
+    {
+        "id": TEXT,
+        "name": TEXT,
+        "members": ListOf(TEXT),
+        "policies": Key(ListOf(TEXT), until=_ONE_POLICY_SINCE - 1),
+        "metadata": Key(MapOf(TEXT), until=_ONE_POLICY_SINCE - 1),
+        "project_id": Key(TEXT, since=_OWNERS_SINCE),
+        "user_id": Key(TEXT, since=_OWNERS_SINCE),
+        "policy": Key(TEXT, since=_ONE_POLICY_SINCE),
+        "rules": Key(Shape({"max_server_per_host": optional(INTEGER)}), since=_ONE_POLICY_SINCE),
+    }
+)
+_ONE = Shape({"server_group": _GROUP})
+_Policy = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
+
+
+class _GroupUntil14(RequestModel):
+    name: Name
+    policies: Annotated[list[Literal["affinity", "anti-affinity"]], Field(min_length=1, max_length=1)]
+
+
+class _GroupUntil63(RequestModel):
+    name: Name
+    policies: Annotated[list[_Policy], Field(min_length=1, max_length=1)]
+
+
+class _Rules(RequestModel):
+    max_server_per_host: PositiveCount | None = None
+
+
+class _GroupSince64(RequestModel):
+    name: Name
+    policy: _Policy
+    rules: _Rules = _Rules()
+
+
+class _CreateUntil14(RequestModel):
+    server_group: _GroupUntil14
+
+
+class _CreateUntil63(RequestModel):
+    server_group: _GroupUntil63
+
+
+class _CreateSince64(RequestModel):
+    server_group: _GroupSince64
+
+
+_CREATE = Body[_CreateUntil14 | _CreateUntil63 | _CreateSince64](
+    {1: _CreateUntil14, 15: _CreateUntil63, 64: _CreateSince64}
+)
+
+
+class ServerGroupHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._groups = access.fleet.server_groups
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-server-groups", "/os-server-groups/{group_id}"
+        return [
+            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=page("server_groups", _GROUP)),
+            Route("GET", one, self.show, errors=(403, 404), answer=_ONE),
+            Route("POST", many, self.create, body=_CREATE, errors=(403,), answer=_ONE),
+            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404)),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-server-groups:index")
+        project_id = request.caller.project_id or ""
+        wants_all = "all_projects" in request.query
+        if wants_all:
+            request.authorize("os_compute_api:os-server-groups:index:all_projects")
+        limit = min(whole_number(request, "limit", self._access.max_limit), self._access.max_limit)
+        offset = whole_number(request, "offset", 0)
+        page = partial(self._groups.page, None if wants_all else project_id, limit=limit, offset=offset)
+        return json_answer({"server_groups": [_item(request, group) for group in await self._access.ask(page)]})
+
+    async def show(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-server-groups:show")
+        find = partial(self._groups.find, request.http.path_params["group_id"], project_id=_scope(request))
+        return json_answer({"server_group": _item(request, await self._access.ask(find))})
+
+    async def create(self, request: ComputeRequest) -> Response:
+        wanted = (await _CREATE.read(request)).server_group
+        request.authorize("os_compute_api:os-server-groups:create")
+        policy, limit = _policy(wanted)
+        group = await self._access.ask(partial(self._add, request, wanted.name, policy, limit))
+        return json_answer({"server_group": _item(request, group)})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-server-groups:delete")
+        group_id = request.http.path_params["group_id"]
+        await self._access.ask(partial(self._groups.delete, group_id, project_id=_scope(request)))
+        return empty_answer(204)
+
+    def _add(self, request: ComputeRequest, name: str, policy: str, limit: int | None) -> ServerGroup:
+        caller, quotas = request.caller, self._access.fleet.quotas
+        if caller.project_id is None:
+            raise ForbiddenError("os_compute_api:os-server-groups:create")
+        with self._access.fleet.turn(project_turn(caller.project_id)):
+            check(quotas.limits(caller.project_id), quotas.counts(caller.project_id), {"server_groups": 1})
+            return self._groups.create(
+                name,
+                policy,
+                project_id=caller.project_id,
+                user_id=caller.user_id,
+                max_server_per_host=limit,
+            )
+
+
+def _policy(wanted: _GroupUntil14 | _GroupUntil63 | _GroupSince64) -> tuple[str, int | None]:
+    """The policy, and how many members one host may have. Raises BadRequestError where that makes no sense."""
+    if not isinstance(wanted, _GroupSince64):
+        return wanted.policies[0], None
+    limit = wanted.rules.max_server_per_host
+    if limit is not None and wanted.policy != _ANTI_AFFINITY:
+        raise BadRequestError("Only anti-affinity policy supports rules.")
+    return wanted.policy, limit
+
+
+def _scope(request: ComputeRequest) -> str | None:
+    """The project whose groups are found; None: of all."""
+    return None if request.caller.is_admin else request.caller.project_id or ""
+
+
+def _item(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:
+    limit = group.max_server_per_host
+    values = {
+        "id": group.uuid,
+        "name": group.name,
+        "members": list(group.members),
+        "policies": [group.policy],
+        "metadata": {},
+        "project_id": group.project_id,
+        "user_id": group.user_id,
+        "policy": group.policy,
+        "rules": {} if limit is None else {"max_server_per_host": limit},
+    }
+    return _GROUP.of(request.minor, values)

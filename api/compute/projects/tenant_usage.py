@@ -1,0 +1,205 @@
+"""What ran how long: `/os-simple-tenant-usage` (contracts/nova-rest, 4.5)."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.paging import Paging, next_link, paging_of
+from api.compute.protocol.query_parameters import list_parameters
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
+from api.compute.protocol.times import without_zone
+from api.errors import BadRequestError, MarkerNotFoundError
+from cells.clock import Clock, system_clock
+from cells.model import Cell
+from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
+from query.fields import to_microseconds
+
+_PAGES_SINCE = 40
+_PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}
+_FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d %H:%M:%S.%f")
+_HOUR_US = 3_600_000_000
+
+
+_SERVER_USAGE = Shape(
+    {
+        **dict.fromkeys(("instance_id", "name", "tenant_id", "flavor"), TEXT),
+        **dict.fromkeys(("memory_mb", "local_gb", "vcpus", "uptime"), INTEGER),
+        "hours": NUMBER,
+        "started_at": TEXT,
+        "ended_at": or_null(TEXT),
+        "state": or_null(TEXT),
+    }
+)
+_USAGE = Shape(
+    {
+        **dict.fromkeys(("tenant_id", "start", "stop"), TEXT),
+        **dict.fromkeys(("total_hours", "total_memory_mb_usage", "total_local_gb_usage", "total_vcpus_usage"), NUMBER),
+        "server_usages": optional(ListOf(_SERVER_USAGE)),
+    }
+)
+_ONE = Shape({"tenant_usage": OneOf((_USAGE, Shape({}))), "tenant_usage_links": optional(LINKS)})
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Whether a cell did not answer while a list was read."""
+
+    is_complete: bool = True
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Fleetlight-Complete": "true" if self.is_complete else "false"}
+
+
+class TenantUsageHandlers:
+    def __init__(self, access: FleetAccess, clock: Clock = system_clock) -> None:
+        self._access = access
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        path = "/os-simple-tenant-usage"
+        many, one = list_parameters(_PARAMETERS | {"detailed": 1}), list_parameters(_PARAMETERS)
+        return [
+            Route(
+                "GET",
+                path,
+                self.index,
+                query=many,
+                errors=(400, 403),
+                answer=page("tenant_usages", _USAGE, "tenant_usages_links"),
+            ),
+            Route("GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403), answer=_ONE),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-simple-tenant-usage:list")
+        is_detailed = request.query.last("detailed") == "1"
+        return await self._answer(request, None, "tenant_usages", is_detailed=is_detailed)
+
+    async def show(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-simple-tenant-usage:show")
+        tenant_id = request.http.path_params["tenant_id"]
+        if tenant_id != request.caller.project_id:
+            request.authorize("os_compute_api:os-simple-tenant-usage:list")
+        return await self._answer(request, tenant_id, "tenant_usage", is_detailed=True)
+
+    async def _answer(self, request: ComputeRequest, tenant_id: str | None, key: str, *, is_detailed: bool) -> Response:
+        now = self._clock()
+        start, stop = _window(request, now)
+        has_pages = request.minor >= _PAGES_SINCE
+        paging = paging_of(request, self._access.max_limit) if has_pages else Paging(self._access.max_limit, None)
+        after = await self._position(paging.marker, tenant_id) if has_pages else None
+        query = UsageQuery(start, stop, paging.limit, tenant_id, after)
+        usages: dict[str, dict[str, Any]] = {}
+        missing = _Missing()
+        markers: list[str] = []
+        async for ran in self._ran(query, missing, is_whole=not has_pages):
+            markers.append(ran.uuid)
+            _add(usages, ran, query, now, is_detailed=is_detailed)
+        items = list(usages.values())
+        document: dict[str, Any] = {key: items if tenant_id is None else next(iter(items), {})}
+        path = "os-simple-tenant-usage" + ("" if tenant_id is None else f"/{tenant_id}")
+        link = next_link(request, path, paging, markers) if has_pages else []
+        return json_answer(document | ({f"{key}_links": link} if link else {}), headers=missing.headers)
+
+    async def _position(self, marker: str | None, tenant_id: str | None) -> tuple[str, str] | None:
+        if marker is None:
+            return None
+        mapping = await self._access.ask(partial(self._access.fleet.mapping_of, marker))
+        if mapping is None or mapping.project_id is None or tenant_id not in {None, mapping.project_id}:
+            raise MarkerNotFoundError(marker)
+        return mapping.project_id, mapping.instance_uuid
+
+    async def _ran(self, query: UsageQuery, missing: _Missing, *, is_whole: bool) -> AsyncIterator[RanInstance]:
+        """One page, or page after page until there are no more."""
+        while query.limit:
+            page = await self._page(query, missing)
+            for ran in page:
+                yield ran
+            if not is_whole or len(page) < query.limit:
+                return
+            query = replace(query, after=page[-1].position)
+
+    async def _page(self, query: UsageQuery, missing: _Missing) -> Sequence[RanInstance]:
+        def read(cell: Cell) -> Sequence[RanInstance]:
+            return instances_that_ran(self._access.native.engine(cell), cell, query)
+
+        of_cells = await self._access.ask_cells(read)
+        missing.is_complete = missing.is_complete and not of_cells.down
+        streams: Iterable[Sequence[RanInstance]] = (rows for _, rows in of_cells.answers)
+        return list(islice(merge(*streams, key=lambda ran: ran.position), query.limit))
+
+
+def _window(request: ComputeRequest, now: int) -> tuple[int, int]:
+    """Begin and end of the span, in microseconds since the epoch; without a begin it is as good as empty."""
+    stop = min(_time(request, "end", now), now)
+    start = _time(request, "start", stop - 1)
+    if start >= stop:
+        raise BadRequestError("Invalid start time. The start time cannot occur after the end time.")
+    return start, stop
+
+
+def _time(request: ComputeRequest, name: str, default: int) -> int:
+    text = request.query.last(name)
+    if not text:
+        return default
+    for form in _FORMATS:
+        try:
+            return to_microseconds(datetime.strptime(text, form).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+    raise BadRequestError(f"Datetime is in invalid format: {text}")
+
+
+def _add(
+    usages: dict[str, dict[str, Any]], ran: RanInstance, query: UsageQuery, now: int, *, is_detailed: bool
+) -> None:
+    """Count an instance for its project."""
+    usage = usages.get(ran.project_id)
+    if usage is None:
+        usage = usages[ran.project_id] = {
+            "tenant_id": ran.project_id,
+            "start": without_zone(query.start),
+            "stop": without_zone(query.stop),
+            "total_hours": 0.0,
+            "total_memory_mb_usage": 0.0,
+            "total_local_gb_usage": 0.0,
+            "total_vcpus_usage": 0.0,
+        }
+        if is_detailed:
+            usage["server_usages"] = []
+    item = _item(ran, query, now)
+    usage["total_hours"] += item["hours"]
+    for size in ("memory_mb", "local_gb", "vcpus"):
+        usage[f"total_{size}_usage"] += item["hours"] * item[size]
+    if is_detailed:
+        usage["server_usages"].append(item)
+
+
+def _item(ran: RanInstance, query: UsageQuery, now: int) -> dict[str, Any]:
+    ended_at = query.stop if ran.terminated_at is None else min(ran.terminated_at, query.stop)
+    flavor = ran.flavor
+    return {
+        "instance_id": ran.uuid,
+        "name": ran.display_name or "",
+        "tenant_id": ran.project_id,
+        "flavor": flavor.get("name", ""),
+        "memory_mb": flavor.get("memory_mb", 0),
+        "local_gb": flavor.get("root_gb", 0) + flavor.get("ephemeral_gb", 0),
+        "vcpus": flavor.get("vcpus", 0),
+        "hours": (ended_at - max(ran.launched_at, query.start)) / _HOUR_US,
+        "started_at": without_zone(ran.launched_at),
+        "ended_at": None if ran.terminated_at is None else without_zone(ran.terminated_at),
+        "state": ran.vm_state if ran.terminated_at is None else "terminated",
+        "uptime": ((now if ran.terminated_at is None else ran.terminated_at) - ran.launched_at) // 1_000_000,
+    }

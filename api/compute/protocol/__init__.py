@@ -1,0 +1,1 @@
+"""What all of the compute API has in common: microversions, rules, parameters, bodies, errors, routes."""

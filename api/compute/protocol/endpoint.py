@@ -1,0 +1,153 @@
+"""What every request of the compute API goes through, in the order that Nova checks it.
+
+Route, microversion, identity, project in the address, then the handler; whatever goes wrong becomes a fault here, and
+every answer gets its request id and microversion headers here.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from uuid import uuid4
+
+import structlog
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from api.compute.protocol.faults import fault_of, no_such_route
+from api.compute.protocol.links import Links
+from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
+from api.compute.protocol.policy import authorize
+from api.compute.protocol.query_string import QueryString
+from api.compute.protocol.token import TOKEN_HEADER, Token
+from api.errors import (
+    BadRequestError,
+    DirectoryUnavailableError,
+    IdentityServiceError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+    UnsupportedMicroversionError,
+    status_of,
+)
+from api.identity.caller import Caller, Identity
+from api.identity.faults import unauthorized
+from cells.model import InstanceRow, Request
+
+_log = structlog.get_logger(__name__)
+_PROJECT_ID = re.compile(r"[0-9a-f-]+")
+_JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
+# What clients send along with a request that has no body, or one that nobody reads.
+_TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRequest:
+    """A request that has passed the door.
+
+    minor: the microversion is 2.`minor`.
+    is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
+    request_id: what the answer's header says, and the instance action of what the request changes is found by.
+    """
+
+    minor: int
+    caller: Caller
+    query: QueryString
+    links: Links
+    http: HttpRequest
+    is_relaxed: bool = False
+    request_id: str = ""
+
+    @property
+    def origin(self) -> Request:
+        """This request as what asked for a change."""
+        return Request(self.request_id, self.caller.user_id, self.caller.project_id)
+
+    def hand_out_token(self, row: InstanceRow) -> None:
+        """Let the answer name this state of an instance, so that lists can be asked to include it."""
+        self.http.state.token = str(Token.of(row))
+
+    def authorize(self, rule: str) -> None:
+        """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.protocol.policy) asks for."""
+        authorize(self.caller, rule)
+
+
+Handler = Callable[[ComputeRequest], Awaitable[Response]]
+
+
+class Door:
+    """Makes endpoints out of handlers.
+
+    link_prefix: `api.compute_link_prefix`.
+    """
+
+    def __init__(self, identity: Identity, link_prefix: str | None) -> None:
+        self._identity = identity
+        self._link_prefix = link_prefix
+
+    def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
+        """The endpoint that answers with `handler`."""
+
+        async def answer(http: HttpRequest) -> Response:
+            return await self.answer(http, lambda minor: self._handle(http, minor, handler))
+
+        return answer
+
+    async def answer(self, http: HttpRequest, handle: Callable[[int], Awaitable[Response]]) -> Response:
+        """Negotiate the microversion, call `handle` with its minor part, and turn what goes wrong into a fault."""
+        request_id = f"req-{uuid4()}"
+        http.state.request_id = request_id
+        version_headers: list[tuple[str, str]] = []
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                if is_legacy(http):
+                    version = Microversion(*OLDEST)
+                else:
+                    version = negotiate(http.headers)
+                    version_headers = response_headers(str(version))
+                response = await handle(version.minor)
+            except UnsupportedMicroversionError as error:
+                version_headers = response_headers(error.version)
+                response = fault_of(error)
+            except UnauthorizedError as error:
+                response = unauthorized(error, Links.of(http, self._link_prefix).root)
+            except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
+                _log_failure(error)
+                response = fault_of(error)
+        identifiers = [("X-Openstack-Request-Id", request_id), ("X-Compute-Request-Id", request_id)]
+        token = getattr(http.state, "token", None)
+        if token is not None and response.status_code < HTTPStatus.BAD_REQUEST:
+            response.headers.append(TOKEN_HEADER, token)
+        for name, value in version_headers + identifiers:
+            response.headers.append(name, value)
+        return response
+
+    async def _handle(self, http: HttpRequest, minor: int, handler: Handler) -> Response:
+        caller = await self._identity.authenticate(http.headers)
+        project_id = http.path_params.get("project_id")
+        if project_id is not None and project_id != caller.project_id:
+            if not _PROJECT_ID.fullmatch(project_id):
+                return no_such_route()
+            raise BadRequestError(f"Malformed request URL: URL's project_id '{project_id}' doesn't match Context's")
+        content_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        known_types = _TYPES_OF_NOTHING if http.method in {"GET", "HEAD"} else _JSON_TYPES
+        if content_type and content_type not in known_types:
+            raise UnsupportedMediaTypeError(content_type)
+        query = QueryString.parse(http.scope["query_string"])
+        version = "v2" if is_legacy(http) else "v2.1"
+        links = Links.of(http, self._link_prefix, project_id, version)
+        return await handler(ComputeRequest(minor, caller, query, links, http, is_legacy(http), http.state.request_id))
+
+
+def is_legacy(http: HttpRequest) -> bool:
+    """Whether a request came by `/v2`: always microversion 2.1, whatever its headers say, and none in the answer."""
+    path: str = http.scope["path"].removeprefix(http.scope.get("root_path", ""))
+    return path == "/v2" or path.startswith("/v2/")
+
+
+def _log_failure(error: Exception) -> None:
+    if status_of(error) is None:
+        _log.exception("request_failed")
+    elif status_of(error) == 500:
+        _log.error("request_failed", reason=str(error), cause=str(error.__cause__))
+    elif isinstance(error, DirectoryUnavailableError | IdentityServiceError):
+        _log.error("identity.unavailable", reason=error.reason)

@@ -1,0 +1,132 @@
+"""How handlers ask the fleet database and the cells that can be changed, which both block.
+
+Each has threads of its own: a cell that hangs takes none from the fleet database and from other cells.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+import structlog
+
+from api.errors import BadRequestError
+from api.listing.sources import ask_fleet
+from cells.actions.native_cells import NativeCells
+from cells.errors import CellHangsError, CellUnreachableError
+from cells.fan_out.guarded_cell import GuardedCell
+from cells.fleet.fleet import Fleet
+from cells.mappings import Mappings
+from cells.model import NOBODY, Cell
+from cells.usage import size_in, with_sizes
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+_THREADS_PER_CELL = 4
+_CHANGING_THREADS = 8
+_PROBE_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfCells(Generic[T]):
+    """What the cells answered, in the order of their names, and which of them did not."""
+
+    answers: Sequence[tuple[Cell, T]]
+    down: Sequence[Cell]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header that says whether all cells are represented."""
+        return {"Fleetlight-Complete": "false" if self.down else "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAccess:
+    """timeout_s: what a question may cost a request. max_limit: the largest page.
+
+    has_image: whether there is an image with that uuid.
+    on_hang: told uuid and reason of a cell that is found hanging, so that lists need not find out for themselves.
+    """
+
+    fleet: Fleet
+    mappings: Mappings
+    native: NativeCells
+    timeout_s: float
+    max_limit: int
+    has_image: Callable[[str], bool]
+    on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
+    _guarded: dict[str, GuardedCell] = field(default_factory=dict)
+    _changing: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
+    )
+
+    def check_image(self, image_id: str) -> None:
+        """Raises BadRequestError for an image that there is not."""
+        if not self.has_image(image_id):
+            raise BadRequestError(f"Image {image_id} could not be found.")
+
+    async def act(self, cell: Cell, change: Callable[[], T]) -> T:
+        """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
+        return await self._guard(cell).act(change)
+
+    async def act_anywhere(self, change: Callable[[], T]) -> T:
+        """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
+        return await asyncio.get_running_loop().run_in_executor(self._changing, change)
+
+    def hanging(self) -> Collection[str]:
+        """The uuids of cells that are not asked, because they hang."""
+        return [uuid for uuid, guarded in self._guarded.items() if guarded.hangs]
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""
+        return await ask_fleet(question, self.timeout_s)
+
+    async def ask_cell(self, cell: Cell, question: Callable[[], T]) -> T:
+        """The answer of a native cell to a `question` that blocks. Raises CellUnreachableError when it is late, and at
+        once while the cell hangs.
+        """
+        return await self._guard(cell).ask(question, self.timeout_s)
+
+    async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
+        """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
+        cells = await self.ask(self.native.cells)
+        asked = await asyncio.gather(*(self._ask_one(cell, question) for cell in cells))
+        answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
+        down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
+        return OfCells(answers, down)
+
+    async def in_use(self, project_id: str) -> dict[str, int]:
+        """What counts against the quotas of a project, by resource (cells.usage). Raises FleetUnreachableError."""
+        counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
+        sizes = await self.ask_cells(lambda cell: size_in(self.native.engine(cell), cell, project_id))
+        return with_sizes(counted, [size for _, size in sizes.answers])
+
+    def close(self) -> None:
+        """Let go of the threads; does not wait for a cell that hangs."""
+        self._changing.shutdown(wait=False)
+        for guarded in self._guarded.values():
+            guarded.close()
+
+    async def _ask_one(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:
+        try:
+            return (await self.ask_cell(cell, lambda: question(cell)),)
+        except CellUnreachableError as error:
+            if not isinstance(error, CellHangsError):
+                _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
+            return None
+
+    def _guard(self, cell: Cell) -> GuardedCell:
+        guarded = self._guarded.get(cell.uuid)
+        if guarded is None:
+            guarded = self._guarded[cell.uuid] = GuardedCell(
+                cell.name,
+                partial(self.native.find, cell, NOBODY),
+                threads=_THREADS_PER_CELL,
+                patience_s=self.timeout_s,
+                probe_interval_s=_PROBE_INTERVAL_S,
+                on_hang=partial(self.on_hang, cell.uuid),
+            )
+        return guarded

@@ -1,0 +1,252 @@
+"""The query parameters of the server lists: one table, and what is done with a query string before it means anything.
+
+Facts: contracts/nova-servers, sections 3 and 4. A new filter is a row of `PARAMETERS`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from api.compute.protocol.iso_times import parse_iso_time
+from api.compute.protocol.query_string import QueryString
+from api.errors import BadRequestError, ParameterError
+from query.errors import RegularExpressionError
+from query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
+from query.regex import compile_pattern
+
+FORBIDDEN = frozenset(
+    {
+        "block_device_mapping",
+        "services",
+        "metadata",
+        "system_metadata",
+        "info_cache",
+        "security_groups",
+        "pci_devices",
+    }
+)
+UNKNOWN_IS_AN_ERROR_SINCE = 75
+TRUE_WORDS = frozenset({"1", "t", "true", "on", "y", "yes"})
+FALSE_WORDS = frozenset({"0", "f", "false", "off", "n", "no"})
+_DIGITS = re.compile(r"[0-9]+")
+_ADMIN_ONLY = None
+# Four times what a server can have. Each is a condition of its own, and a store that refuses a statement for its size
+# (SQLite does from a thousand conditions on) looks like one that is away.
+_MAX_TAGS = 200
+
+
+class Kind(StrEnum):
+    """What values a parameter can have at all; checked for every caller, whoever may use it."""
+
+    TEXT = "text"
+    PATTERN = "pattern"
+    TIME = "time"
+    DIGITS = "digits"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One query parameter.
+
+    since: microversion from which the name is known. public_since: microversion from which the value of a caller counts
+        who is no administrator; None: never.
+    build: the filter that a value means; None for parameters that `filters`, `sorting` or paging read themselves.
+    """
+
+    name: str
+    kind: Kind
+    since: int = 1
+    public_since: int | None = _ADMIN_ONLY
+    build: Callable[[str], Filter] | None = None
+
+
+def _exact(field: str) -> Callable[[str], Filter]:
+    return lambda value: Eq(field, value)
+
+
+def _flag(field: str) -> Callable[[str], Filter]:
+    return lambda value: Eq(field, strict_bool(field, value))
+
+
+def _pattern(field: str) -> Callable[[str], Filter]:
+    def build(value: str) -> Filter:
+        compile_pattern(value)  # not every parameter has been checked for being one
+        return Matches(field, value)
+
+    return build
+
+
+def _pattern_of_number(field: str, numbers: Iterable[int]) -> Callable[[str], Filter]:
+    """Filters such a number by a pattern of its decimal text; `numbers` are all that there can be."""
+    texts = [(number, str(number)) for number in numbers]
+
+    def build(value: str) -> Filter:
+        pattern = compile_pattern(value)
+        return In(field, tuple(number for number, text in texts if pattern.search(text)))
+
+    return build
+
+
+def _pattern_of_flag(field: str) -> Callable[[str], Filter]:
+    """Filters a flag by a pattern of what databases show of it, 1 or 0."""
+
+    def build(value: str) -> Filter:
+        pattern = compile_pattern(value)
+        return any_of(*(Eq(field, flag) for flag, text in ((True, "1"), (False, "0")) if pattern.search(text)))
+
+    return build
+
+
+def _tags(name: str, since: int, combine: Callable[..., Filter], leaf: Callable[[str, str], Filter]) -> Parameter:
+    def build(value: str) -> Filter:
+        tags = dict.fromkeys(value.split(","))
+        if len(tags) > _MAX_TAGS:
+            raise ParameterError(name, value, f"Must not name more than {_MAX_TAGS} tags.")
+        return combine(*(leaf("tags", tag) for tag in tags))
+
+    return Parameter(name, Kind.PATTERN, since=since, public_since=since, build=build)
+
+
+def _no_effect(_value: str) -> Filter:
+    return EVERYTHING
+
+
+_PAGING = (
+    Parameter("limit", Kind.DIGITS, public_since=1),
+    Parameter("marker", Kind.TEXT, public_since=1),
+    Parameter("sort_key", Kind.TEXT, public_since=1),
+    Parameter("sort_dir", Kind.TEXT, public_since=1),
+)
+_SCOPE = (
+    Parameter("all_tenants", Kind.TEXT, public_since=1),
+    Parameter("project_id", Kind.TEXT),
+    Parameter("tenant_id", Kind.TEXT),
+    Parameter("deleted", Kind.TEXT),
+    Parameter("soft_deleted", Kind.TEXT),
+    Parameter("changes-since", Kind.TIME, public_since=1),
+    Parameter("changes-before", Kind.TIME, since=66, public_since=66),
+)
+_STATES = (
+    Parameter("status", Kind.TEXT, public_since=1),
+    Parameter("vm_state", Kind.TEXT, public_since=83, build=_exact("vm_state")),
+    Parameter("task_state", Kind.TEXT, public_since=83, build=_exact("task_state")),
+    Parameter("power_state", Kind.PATTERN, public_since=83, build=_pattern_of_number("power_state", range(8))),
+    Parameter("progress", Kind.PATTERN, public_since=83, build=_pattern_of_number("progress", range(101))),
+    Parameter("locked", Kind.TEXT, since=73, public_since=73, build=_flag("locked")),
+)
+_COLUMNS = (
+    Parameter("access_ip_v4", Kind.PATTERN, build=_pattern("access_ip_v4")),
+    Parameter("access_ip_v6", Kind.PATTERN, build=_pattern("access_ip_v6")),
+    Parameter("auto_disk_config", Kind.PATTERN, build=_pattern_of_flag("auto_disk_config")),
+    Parameter("availability_zone", Kind.PATTERN, public_since=83, build=_pattern("availability_zone")),
+    Parameter("config_drive", Kind.PATTERN, public_since=83, build=_pattern("config_drive")),
+    Parameter("created_at", Kind.PATTERN, public_since=83, build=_pattern("created_at")),
+    Parameter("description", Kind.PATTERN, build=_no_effect),
+    Parameter("display_description", Kind.PATTERN, build=_pattern("display_description")),
+    Parameter("display_name", Kind.PATTERN, build=_pattern("display_name")),
+    Parameter("flavor", Kind.PATTERN, public_since=1, build=_exact("flavor_id")),
+    Parameter("host", Kind.TEXT, build=_exact("host")),
+    Parameter("hostname", Kind.PATTERN, public_since=90, build=_pattern("hostname")),
+    Parameter("image", Kind.TEXT, public_since=1, build=_exact("image_ref")),
+    Parameter("image_ref", Kind.TEXT, build=_exact("image_ref")),
+    Parameter("kernel_id", Kind.PATTERN, build=_pattern("kernel_id")),
+    Parameter("key_name", Kind.PATTERN, public_since=83, build=_pattern("key_name")),
+    Parameter("launch_index", Kind.TEXT, build=_pattern("launch_index")),
+    Parameter("launched_at", Kind.PATTERN, public_since=83, build=_pattern("launched_at")),
+    Parameter("locked_by", Kind.PATTERN, build=_pattern("locked_by")),
+    Parameter("name", Kind.PATTERN, public_since=1, build=_pattern("display_name")),
+    Parameter("node", Kind.PATTERN, build=_pattern("node")),
+    Parameter("ramdisk_id", Kind.PATTERN, build=_pattern("ramdisk_id")),
+    Parameter("reservation_id", Kind.PATTERN, public_since=1, build=_pattern("reservation_id")),
+    Parameter("root_device_name", Kind.PATTERN, build=_pattern("root_device_name")),
+    Parameter("terminated_at", Kind.PATTERN, public_since=83, build=_pattern("terminated_at")),
+    Parameter("user_id", Kind.TEXT, public_since=83, build=_exact("user_id")),
+)
+_TAGS = (
+    _tags("tags", 26, all_of, Has),
+    _tags("tags-any", 26, any_of, Has),
+    _tags("not-tags", 26, any_of, Lacks),
+    _tags("not-tags-any", 26, all_of, Lacks),
+)
+# Read together: `filters` unites what they find.
+_IDENTITY = (
+    Parameter("ip", Kind.PATTERN, public_since=1),
+    Parameter("ip6", Kind.PATTERN, public_since=5),
+    Parameter("uuid", Kind.TEXT),
+)
+PARAMETERS = {parameter.name: parameter for parameter in (*_PAGING, *_SCOPE, *_STATES, *_COLUMNS, *_TAGS, *_IDENTITY)}
+PAGING_NAMES = frozenset(parameter.name for parameter in _PAGING)
+REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
+
+
+def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
+    """Check every value, and leave away what does not count at microversion 2.`minor` for this caller.
+
+    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, and a name that nobody
+    can filter by.
+    """
+    kept = []
+    for name, value in query.pairs:
+        parameter = PARAMETERS.get(name)
+        if parameter is not None and minor >= parameter.since:
+            _check(parameter, value)
+            if is_admin or (parameter.public_since is not None and minor >= parameter.public_since):
+                kept.append((name, value))
+        elif name in FORBIDDEN or name.startswith("_"):
+            if is_admin:
+                raise BadRequestError(f"Invalid filter: it is not possible to filter servers by '{name}'")
+        elif minor >= UNKNOWN_IS_AN_ERROR_SINCE:
+            raise BadRequestError(f"Additional query parameters are not allowed ('{name}' was unexpected)")
+    return QueryString(kept)
+
+
+def known(query: QueryString, minor: int) -> QueryString:
+    """What the link to the next page repeats: the names that exist at microversion 2.`minor`, counting or not."""
+    return QueryString(
+        [
+            (name, value)
+            for name, value in query.pairs
+            if name in FORBIDDEN
+            or name.startswith("_")
+            or ((parameter := PARAMETERS.get(name)) is not None and minor >= parameter.since)
+        ]
+    )
+
+
+def strict_bool(name: str, value: str) -> bool:
+    """True or false, written in one of the known ways; raises ParameterError for anything else."""
+    word = value.strip().lower()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ParameterError(name, value, f"Must be one of: {', '.join(sorted(TRUE_WORDS | FALSE_WORDS))}.")
+
+
+def parse_time(name: str, value: str) -> datetime:
+    """An ISO 8601 time, UTC unless it names a zone; raises ParameterError."""
+    try:
+        return parse_iso_time(value)
+    except ValueError:
+        raise ParameterError(name, value, "Must be an ISO 8601 time, such as 2026-11-21T10:00:00Z.") from None
+
+
+def _check(parameter: Parameter, value: str) -> None:
+    match parameter.kind:
+        case Kind.PATTERN:
+            if not value:
+                raise ParameterError(parameter.name, value, "Must not be empty.")
+            try:
+                compile_pattern(value)
+            except RegularExpressionError as error:
+                reason = f"Must be a regular expression (RE2 syntax): {error.reason}."
+                raise ParameterError(parameter.name, value, reason) from error
+        case Kind.TIME:
+            parse_time(parameter.name, value)
+        case Kind.DIGITS:
+            if not _DIGITS.fullmatch(value):
+                raise ParameterError(parameter.name, value, "Must be a whole number, 0 or more.")
+        case Kind.TEXT:
+            pass

@@ -1,0 +1,66 @@
+"""The headers by which an answer says what it covers (DESIGN, "One merge, many sources")."""
+
+import re
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+
+from api.compute.protocol.token import Token, parse_tokens
+from api.errors import BadRequestError
+from api.identity.caller import Caller
+from api.listing.answer import CellAnswer, Consistency, Page
+
+CONSISTENCY_HEADER = "Fleetlight-Consistency"
+AT_LEAST = "at-least"
+CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+
+
+def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[Token]]:
+    """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
+
+    Raises BadRequestError.
+    """
+    value = headers.get(CONSISTENCY_HEADER, Consistency.BOUNDED).strip()
+    word, _, rest = value.partition(" ")
+    if word == AT_LEAST:
+        return Consistency.BOUNDED, parse_tokens(rest)
+    try:
+        return Consistency(value), ()
+    except ValueError:
+        known = ", ".join([*Consistency, f"{AT_LEAST} TOKEN"])
+        raise BadRequestError(f"header {CONSISTENCY_HEADER}: {value!r} is not one of {known}") from None
+
+
+def wanted_cell_timeout(headers: Headers, longest_s: float) -> float:
+    """How long the request lets one cell take: what Fleetlight-Cell-Timeout says, and never more than `longest_s`.
+
+    Raises BadRequestError.
+    """
+    value = headers.get(CELL_TIMEOUT_HEADER)
+    if value is None:
+        return longest_s
+    if not _SECONDS.fullmatch(value.strip()) or not (seconds := float(value)):
+        raise BadRequestError(f"header {CELL_TIMEOUT_HEADER}: {value!r} is no number of seconds above 0, such as 0.5")
+    return min(seconds, longest_s)
+
+
+def proof_headers(page: Page, caller: Caller) -> dict[str, str]:
+    """Fleetlight-Complete and Fleetlight-Route; others than administrators learn neither names nor number of cells.
+
+    For administrators the route is a dictionary of RFC 8941, with a member for each cell.
+    """
+    route = ", ".join(map(_member, page.cells)) if caller.is_admin else page.summary
+    return {"Fleetlight-Complete": "true" if page.is_complete else "false", "Fleetlight-Route": route}
+
+
+def _member(answer: CellAnswer) -> str:
+    name = answer.cell.name
+    # Not every name can be a key of such a dictionary; then the cell is told by its uuid.
+    member = f"{name if _DICTIONARY_KEY.fullmatch(name) else f'cell-{answer.cell.uuid}'}={answer.route}"
+    if answer.watermark is not None:
+        member += f";watermark={answer.watermark}"
+    if answer.age_s is not None:
+        member += f";age={answer.age_s:.1f}"
+    return member

@@ -1,0 +1,27 @@
+"""Times as resources other than servers show them (contracts/nova-rest, sections 3 and 4)."""
+
+from datetime import UTC, datetime
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.errors import ParameterError
+from query.fields import from_microseconds, to_microseconds
+
+
+def without_zone(microseconds: int) -> str:
+    """UTC with six digits of a second and no letter of a zone."""
+    return from_microseconds(microseconds).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def time_of(request: ComputeRequest, name: str) -> int | None:
+    """The time that the query parameter `name` says, UTC unless it has a zone, in microseconds; None without it.
+
+    Raises ParameterError.
+    """
+    text = request.query.last(name)
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        return to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise ParameterError(name, text, "Must be a time such as 2026-11-21T10:00:00.") from None

@@ -1,0 +1,1 @@
+"""Lists of servers, one server, and watches of a list."""

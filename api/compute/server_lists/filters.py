@@ -1,0 +1,118 @@
+"""What the accepted parameters of a list mean, as one filter tree (contracts/nova-servers, sections 3.3 and 4)."""
+
+from api.compute.protocol.parameters import PARAMETERS, TRUE_WORDS, parse_time, strict_bool
+from api.compute.protocol.query_string import QueryString
+from api.errors import BadRequestError, ForbiddenError
+from api.identity.caller import Caller
+from query.filters import EVERYTHING, NOTHING, Eq, Filter, Ge, HasAddress, In, IsNull, Le, Ne, all_of, any_of
+from query.server_status import states_of
+
+_INVALID_STATUS_IS_AN_ERROR_SINCE = 38
+_SOFT_DELETED = Eq("vm_state", "soft-delete")
+_NOT_SOFT_DELETED = any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state"))
+_DELETED = Eq("deleted", True)
+_NOT_DELETED = Eq("deleted", False)
+
+
+def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str) -> Filter:
+    """The tree that keeps what the request asks for, of what the caller may see.
+
+    query: as `parameters.accept` left it. action: `index` or `detail`, for the rule that a refusal names.
+    Raises BadRequestError, ForbiddenError, QueryError.
+    """
+    vm_states, states = _states(query, minor)
+    is_about_deleted = vm_states == {"deleted"}
+    if is_about_deleted and not caller.is_admin:
+        raise ForbiddenError("listing deleted servers")
+    return all_of(
+        build_scope(query, caller, action=action),
+        Eq("hidden", False),
+        _existence(query, is_about_deleted=is_about_deleted),
+        _changes(query),
+        states,
+        _identity(query),
+        *_columns(query, overruled={"vm_state", "task_state"} if vm_states else set()),
+    )
+
+
+def is_for_all_tenants(query: QueryString) -> bool:
+    """Whether servers of every project are asked for; raises ParameterError."""
+    value = query.last("all_tenants")
+    return value is not None and (not value.strip() or strict_bool("all_tenants", value))
+
+
+def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
+    """The part of `build_filter` that says which projects are meant, and keeps what the caller may not see."""
+    if is_for_all_tenants(query):
+        if not caller.is_admin:
+            raise ForbiddenError(f"os_compute_api:servers:{action}:get_all_tenants")
+        projects = [value for name, value in query.pairs if name in {"project_id", "tenant_id"}]
+        return Eq("project_id", projects[-1]) if projects else EVERYTHING
+    if caller.project_id is None:
+        return Eq("user_id", caller.user_id)
+    return Eq("project_id", caller.project_id)
+
+
+def _states(query: QueryString, minor: int) -> tuple[frozenset[str], Filter]:
+    """The vm_states that `status` selects (none without it), and the filter it means together with the raw states."""
+    statuses = query.all("status")
+    if not statuses:
+        return frozenset(), EVERYTHING
+    vm_states, task_states = states_of(statuses)
+    if not vm_states:
+        if minor >= _INVALID_STATUS_IS_AN_ERROR_SINCE:
+            raise BadRequestError("Invalid status value")
+        return frozenset(), NOTHING
+    states: Filter = In("vm_state", tuple(sorted(vm_states)))
+    if task_states is not None:
+        return vm_states, all_of(states, In("task_state", tuple(sorted(task_states))))
+    task_state = query.last("task_state")
+    return vm_states, states if task_state is None else all_of(states, Eq("task_state", task_state))
+
+
+def _existence(query: QueryString, *, is_about_deleted: bool) -> Filter:
+    """Which of live, soft-deleted and deleted rows are considered."""
+    deleted = query.last("deleted")
+    if is_about_deleted:
+        is_deleted = True
+    elif deleted is not None:
+        is_deleted = deleted.strip().lower() in TRUE_WORDS
+    elif "changes-since" in query or "changes-before" in query:
+        return EVERYTHING
+    else:
+        is_deleted = False
+    soft_deleted = query.last("soft_deleted")
+    if is_deleted:
+        return _DELETED if soft_deleted == "" else any_of(_DELETED, _SOFT_DELETED)
+    # Any text at all is true here, "false" as well.
+    return _NOT_DELETED if soft_deleted else all_of(_NOT_DELETED, _NOT_SOFT_DELETED)
+
+
+def _changes(query: QueryString) -> Filter:
+    since, before = (
+        None if (value := query.last(name)) is None else parse_time(name, value)
+        for name in ("changes-since", "changes-before")
+    )
+    if since is not None and before is not None and before < since:
+        raise BadRequestError("The value of changes-since must be less than or equal to changes-before.")
+    return all_of(
+        EVERYTHING if since is None else Ge("updated_at", since),
+        EVERYTHING if before is None else Le("updated_at", before),
+    )
+
+
+def _identity(query: QueryString) -> Filter:
+    """The servers that are named, or have an address: Nova looks for addresses first, and adds what it finds there."""
+    named = [Eq("uuid", value) for value in [query.last("uuid")] if value is not None]
+    addressed = [HasAddress("ip_addresses", value) for name in ("ip", "ip6") if (value := query.last(name)) is not None]
+    return any_of(*named, *addressed) if named or addressed else EVERYTHING
+
+
+def _columns(query: QueryString, overruled: set[str]) -> list[Filter]:
+    terms = []
+    for name in query:
+        build = PARAMETERS[name].build
+        value = query.last(name)
+        if build is not None and value is not None and name not in overruled:
+            terms.append(build(value))
+    return terms

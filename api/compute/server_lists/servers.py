@@ -1,0 +1,320 @@
+"""The handlers of `GET /servers`, `/servers/detail` and `/servers/{id}`."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+import structlog
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.links import Links
+from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
+from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
+from api.compute.protocol.query_string import QueryString
+from api.compute.server_lists import down_cells
+from api.compute.server_lists.filters import build_filter, is_for_all_tenants
+from api.compute.server_lists.item_templates import full_template
+from api.compute.server_lists.sorting import build_order
+from api.compute.server_lists.token_watch import TokenWatch
+from api.compute.server_lists.watches import ServerWatches
+from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
+from api.identity.caller import Caller
+from api.listing.answer import CellAnswer, Page, Route
+from api.listing.explanation import Observer
+from api.listing.list_instances import CellFailure, InstanceLister
+from api.listing.sources import CellReader, ask_fleet
+from api.metrics import ApiMetrics
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.fleet.fleet import InstanceMapping
+from cells.fleet.server_groups import ServerGroups
+from cells.model import Cell, CellKind, InstanceRow
+from indexer.items.view import HostStatuses, ItemTemplate
+from indexer.transform.documents import to_document
+from query.page import PageRequest
+
+_log = structlog.get_logger(__name__)
+_MINIMAL_ITEMS_SINCE = 69
+_SERVER_GROUPS_SINCE = 71
+_NO_PARAMETERS_ON_SHOW_SINCE = 102
+_JSON = "application/json"
+# More digits than the largest page has, and few enough for int() to accept.
+_MAX_LIMIT_DIGITS = 18
+
+
+class _Identity(msgspec.Struct):
+    id: str
+
+
+_decode_identity = msgspec.json.Decoder(_Identity).decode
+
+
+class Mappings(Protocol):
+    """What is needed of `cells.mappings.Mappings`. Calls block."""
+
+    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None: ...
+
+    def mappings_of_cell(
+        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+    ) -> tuple[InstanceMapping, ...]: ...
+
+    @property
+    def server_groups(self) -> ServerGroups: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """One of the two lists. action: its name in policies. path: its address below the base."""
+
+    action: str
+    path: str
+    minimal_item: Callable[[InstanceMapping, Links], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The page of a list. query: what counts of the request's. limit: how many rows it may have."""
+
+    page: Page
+    query: QueryString
+    limit: int
+
+
+class ServerHandlers:
+    """max_limit: the largest page. timeout_s: what the cell of one server, or the fleet database, may cost.
+
+    skips_down_cells: whether a list may lack the servers of a cell that nobody can answer for.
+    """
+
+    def __init__(
+        self,
+        lister: InstanceLister,
+        reader: CellReader,
+        mappings: Mappings,
+        metrics: ApiMetrics,
+        host_statuses: HostStatusCache,
+        *,
+        tokens: TokenWatch,
+        watches: ServerWatches,
+        max_limit: int,
+        timeout_s: float,
+        skips_down_cells: bool,
+    ) -> None:
+        self._lister = lister
+        self._reader = reader
+        self._mappings = mappings
+        self._metrics = metrics
+        self._host_statuses = host_statuses
+        self._tokens = tokens
+        self._watches = watches
+        self._max_limit = max_limit
+        self._timeout_s = timeout_s
+        self._skips_down_cells = skips_down_cells
+
+    async def index(self, request: ComputeRequest) -> Response:
+        """`GET /servers`"""
+        versioned, plain = request.links.as_json
+        template = ItemTemplate.brief(versioned_base=versioned, plain_base=plain)
+        return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
+
+    async def detail(self, request: ComputeRequest) -> Response:
+        """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
+        if self._watches.is_wanted(request):
+            return await self._watches.open(request)
+        template = full_template(request, await self._host_statuses.shown_to(request))
+        return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
+        server_id = request.http.path_params["server_id"]
+        if request.minor >= _NO_PARAMETERS_ON_SHOW_SINCE and request.query.pairs:
+            unexpected = request.query.pairs[0][0]
+            raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
+        mapping = await self._mapping_of(server_id) if _is_uuid_like(server_id) else None
+        if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
+            raise ServerNotFoundError(server_id)
+        request.authorize("os_compute_api:servers:show")
+        cells = {cell.uuid: cell for cell in await self._reader.cells()}
+        cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
+        try:
+            row = await self._reader.find(
+                mapping.cell_uuid, server_id, wanted_cell_timeout(request.http.headers, self._timeout_s)
+            )
+        except (CellUnreachableError, UnknownCellError) as error:
+            return await self._show_down(request, mapping, cell, error)
+        if row is None or row.record["deleted"]:
+            raise ServerNotFoundError(server_id)
+        if cell.kind is CellKind.NATIVE:
+            request.hand_out_token(row)
+        item = show_item(request, row, await self._host_statuses.shown_to(request))
+        return _server_response(request, item, cell, Route.LIVE)
+
+    async def _show_down(
+        self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
+    ) -> Response:
+        if request.minor < _MINIMAL_ITEMS_SINCE:
+            raise CellDownError(mapping.cell_uuid) from error
+        if mapping.queued_for_delete:
+            raise ServerNotFoundError(mapping.instance_uuid)
+        versioned, plain = request.links.as_json
+        # Keys that came later do not appear, nor do those of administrators.
+        template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
+        uuid = mapping.instance_uuid
+        known = await self._lister.known_item(uuid, mapping.cell_uuid, template)
+        groups: Sequence[str] | None = None
+        if request.minor >= _SERVER_GROUPS_SINCE:
+            groups = await ask_fleet(partial(self._mappings.server_groups.of_instance, uuid), self._timeout_s)
+        item = down_cells.shown_item(mapping, request.links, known, groups)
+        return _server_response(request, item, cell, Route.SKIPPED)
+
+    async def _listed(
+        self, request: ComputeRequest, template: ItemTemplate, action: str, observer: Observer | None = None
+    ) -> _Listed:
+        """The page that the request asks for. action: the name of the list in policies."""
+        caller, minor = request.caller, request.minor
+        query = accept(request.query, minor, is_admin=caller.is_admin)
+        request.authorize(f"os_compute_api:servers:{action}")
+        order = build_order(query, minor, is_admin=caller.is_admin)
+        wanted = build_filter(query, minor, caller, action=action)
+        limit = self._limit(query)
+        consistency, tokens = wanted_consistency(request.http.headers)
+        cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
+        started = time.perf_counter()
+        ask_live = await self._tokens.cells_to_ask(tokens, caller) if tokens else ()
+        marker = query.last("marker")
+        down: dict[str, CellFailure] = {}
+        after = None
+        if marker is not None:
+            if not _is_uuid_like(marker):
+                raise MarkerNotFoundError(marker)
+            after = await self._lister.position_of(
+                marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
+            )
+        page = Page((), None, ())
+        if limit:
+            page = await self._lister.list_page(
+                PageRequest(wanted, order, limit, after),
+                template,
+                consistency,
+                down=down,
+                cell_timeout_s=cell_timeout_s,
+                ask_live=ask_live,
+                observer=observer,
+            )
+            self._metrics.count_list(page, time.perf_counter() - started)
+        return _Listed(page, query, limit)
+
+    async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
+        """The page of a list, of which `observer` is told how it comes about."""
+        template = full_template(request, None)
+        return (await self._listed(request, template, "detail" if is_detailed else "index", observer)).page
+
+    async def _list(self, request: ComputeRequest, template: ItemTemplate, listing: _Listing) -> Response:
+        caller, minor = request.caller, request.minor
+        listed = await self._listed(request, template, listing.action)
+        page, query, limit = listed.page, listed.query, listed.limit
+        items, last_uuid = page.items, page.last_uuid
+        if page.skipped_cells:
+            if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
+                mappings = await self._unlisted_mappings(page, caller, query, limit)
+                items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
+                last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
+            elif not self._skips_down_cells:
+                raise CellDownError(page.skipped_cells[0].uuid)
+        end = b"]}"
+        if len(items) == limit and last_uuid is not None:
+            repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)
+            href = f"{request.links.versioned}/{listing.path}?{repeated}"
+            end = b'],"servers_links":' + msgspec.json.encode([{"rel": "next", "href": href}]) + b"}"
+        body = _joined(b'{"servers":[', items, end)
+        return Response(body, media_type=_JSON, headers=proof_headers(page, caller))
+
+    def _limit(self, query: QueryString) -> int:
+        text = query.last("limit")
+        digits = None if text is None else text.lstrip("0") or "0"
+        if digits is None or len(digits) > _MAX_LIMIT_DIGITS:
+            return self._max_limit
+        return min(int(digits), self._max_limit)
+
+    async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
+        return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)
+
+    async def _unlisted_mappings(
+        self, page: Page, caller: Caller, query: QueryString, limit: int
+    ) -> list[InstanceMapping]:
+        """The instances of cells that could not be asked which fill the rest of the page."""
+        # A cell that failed in the middle has given some of its servers.
+        listed = {_decode_identity(item).id for item in page.items}
+        mappings = await self._mappings_of(page.skipped_cells, caller, query, limit)
+        return [mapping for mapping in mappings if mapping.instance_uuid not in listed][: limit - len(listed)]
+
+    async def _mappings_of(
+        self, cells: Sequence[Cell], caller: Caller, query: QueryString, limit: int
+    ) -> list[InstanceMapping]:
+        """At most `limit` instances of cells that cannot be asked, of those that the caller may see."""
+        project_id = None if is_for_all_tenants(query) else caller.project_id
+        if project_id is None and not is_for_all_tenants(query):
+            return []
+        mappings: list[InstanceMapping] = []
+        for cell in cells:
+            try:
+                wanted = partial(
+                    self._mappings.mappings_of_cell, cell.uuid, project_id=project_id, limit=limit - len(mappings)
+                )
+                mappings += await ask_fleet(wanted, self._timeout_s)
+            except FleetUnreachableError as error:
+                # The answer says already that it is not complete.
+                _log.warning("mappings_unreachable", reason=error.reason)
+                break
+        return mappings
+
+
+def _joined(begin: bytes, items: Sequence[bytes], end: bytes) -> bytes:
+    """The body of a list. It is large, so it is put together in one go."""
+    if not items:
+        return begin + end
+    fragments = list(items)
+    fragments[0] = begin + fragments[0]
+    fragments[-1] += end
+    return b",".join(fragments)
+
+
+def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
+    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
+    template = full_template(request, host_statuses)
+    # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
+    record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
+    view = to_document(row.cell_uuid, row.revision, record).view
+    item = template.render(template.pick(view), row.cell_uuid)
+    if request.minor < _SERVER_GROUPS_SINCE:
+        return item
+    return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
+
+
+def _unlisted(uuid: str) -> Cell:
+    """A cell that was registered after the list of cells was read: nothing but its uuid is known."""
+    return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
+
+
+def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
+    answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
+    headers = proof_headers(Page((item,), None, [answer]), request.caller)
+    return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
+
+
+def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:
+    """Whether the list is filtered, sorted or paged; minimal items can be none of that."""
+    return any(name in PAGING_NAMES for name in asked) or any(name != "all_tenants" for name in accepted)
+
+
+def _is_uuid_like(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""`GET /servers/detail` with `Accept: text/event-stream`: what changes from now on in what the list would show."""
+
+from collections.abc import AsyncIterator
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.parameters import accept
+from api.compute.server_lists.filters import build_filter, build_scope
+from api.compute.server_lists.item_templates import full_template
+from api.errors import TooManyWatchesError
+from api.watching.feed import ChangeFeed
+from api.watching.positions import PositionCodec
+from api.watching.watch import Watch, WatchRequest
+from cells.model import InstanceRow
+from indexer.transform.documents import to_document
+from query.check import check
+from query.evaluate import matcher
+from query.instances import INSTANCE_FIELDS
+
+EVENT_STREAM = "text/event-stream"
+_LAST_ID_HEADER = "Last-Event-ID"
+_ACTION = "detail"
+# A reader that takes nothing for so long is given up.
+_SEND_TIMEOUT_S = 30
+
+
+class ServerWatches:
+    """max_watches: streams at the same time."""
+
+    def __init__(
+        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, *, max_watches: int
+    ) -> None:
+        self._feed = feed
+        self._codec = codec
+        self._host_statuses = host_statuses
+        self._max_watches = max_watches
+
+    @staticmethod
+    def is_wanted(request: ComputeRequest) -> bool:
+        """Whether the answer shall be a stream."""
+        return request.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
+
+    async def open(self, request: ComputeRequest) -> Response:
+        """The stream. Order and paging of the list mean nothing to it."""
+        if self._feed.watchers >= self._max_watches:
+            raise TooManyWatchesError(self._max_watches)
+        query = accept(request.query, request.minor, is_admin=request.caller.is_admin)
+        request.authorize(f"os_compute_api:servers:{_ACTION}")
+        wanted = build_filter(query, request.minor, request.caller, action=_ACTION)
+        visible = build_scope(query, request.caller, action=_ACTION)
+        for tree in (wanted, visible):
+            check(tree, INSTANCE_FIELDS)
+        template = full_template(request, await self._host_statuses.shown_to(request))
+
+        def render(row: InstanceRow) -> bytes:
+            return template.render(
+                template.pick(to_document(row.cell_uuid, row.revision, row.record).view), row.cell_uuid
+            )
+
+        last_id = request.http.headers.get(_LAST_ID_HEADER)
+        since = None if not last_id else self._codec.decode(last_id)
+        asked = WatchRequest(matcher(visible, INSTANCE_FIELDS), matcher(wanted, INSTANCE_FIELDS), render)
+        watch = Watch(self._feed, self._codec, asked, since, is_lost=bool(last_id) and since is None)
+        events: AsyncIterator[ServerSentEvent] = watch.events()
+        # The stream has a heartbeat of its own, which moves the reader on.
+        return EventSourceResponse(events, ping=0, send_timeout=_SEND_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Servers are created, changed, acted on; what belongs to them, and what was done to them."""

@@ -1,0 +1,104 @@
+"""The bodies of what would attach something to a server, or open its console (contracts/nova-rest, 3.6 and 3.7)."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from api.compute.protocol.body_types import Tag, UuidText
+from api.compute.protocol.request_body import Body, BodyBool, RequestModel
+from api.compute.servers.create_body import Address
+
+
+class _FixedAddress(RequestModel):
+    ip_address: Address
+
+
+class _Interface(RequestModel):
+    """One of the two, or none: then it is any network of the project."""
+
+    net_id: UuidText = ""
+    port_id: UuidText = ""
+    fixed_ips: Annotated[list[_FixedAddress], Field(min_length=1, max_length=1)] = Field(default=[])
+
+
+class _InterfaceSince49(_Interface):
+    tag: Tag = ""
+
+
+class _NewInterface(RequestModel):
+    interface: _Interface | None = Field(default=None, alias="interfaceAttachment")
+
+
+class _NewInterfaceSince49(_NewInterface):
+    interface: _InterfaceSince49 | None = Field(default=None, alias="interfaceAttachment")
+
+
+class _Volume(RequestModel):
+    volume_id: UuidText = Field(alias="volumeId")
+    device: str | None = None
+
+
+class _VolumeSince49(_Volume):
+    tag: Tag = ""
+
+
+class _VolumeSince79(_VolumeSince49):
+    delete_on_termination: BodyBool = False
+
+
+class _NewVolume(RequestModel):
+    volume: _Volume = Field(alias="volumeAttachment")
+
+
+class _NewVolumeSince49(_NewVolume):
+    volume: _VolumeSince49 = Field(alias="volumeAttachment")
+
+
+class _NewVolumeSince79(_NewVolume):
+    volume: _VolumeSince79 = Field(alias="volumeAttachment")
+
+
+class _Console(RequestModel):
+    protocol: str
+    type: str
+
+
+class _ConsoleUntil7(_Console):
+    protocol: Literal["vnc", "spice", "serial"]
+    type: Literal["novnc", "spice-html5", "serial"]
+
+
+class _ConsoleUntil98(_Console):
+    protocol: Literal["vnc", "spice", "serial", "mks"]
+    type: Literal["novnc", "spice-html5", "serial", "webmks"]
+
+
+class _ConsoleSince99(_Console):
+    protocol: Literal["vnc", "spice", "serial", "mks"]
+    type: Literal["novnc", "spice-html5", "serial", "webmks", "spice-direct"]
+
+
+class _NewConsole(RequestModel):
+    remote_console: _Console
+
+
+class _NewConsoleUntil7(_NewConsole):
+    remote_console: _ConsoleUntil7
+
+
+class _NewConsoleUntil98(_NewConsole):
+    remote_console: _ConsoleUntil98
+
+
+class _NewConsoleSince99(_NewConsole):
+    remote_console: _ConsoleSince99
+
+
+class _ForceComplete(RequestModel):
+    force_complete: None
+
+
+NEW_INTERFACE = Body[_NewInterface]({1: _NewInterface, 49: _NewInterfaceSince49})
+NEW_VOLUME = Body[_NewVolume]({1: _NewVolume, 49: _NewVolumeSince49, 79: _NewVolumeSince79})
+NEW_CONSOLE = Body[_NewConsole]({6: _NewConsoleUntil7, 8: _NewConsoleUntil98, 99: _NewConsoleSince99})
+FORCE_COMPLETE = Body({22: _ForceComplete})

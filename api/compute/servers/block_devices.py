@@ -1,0 +1,46 @@
+"""The rules of `block_device_mapping_v2` (contracts/nova-rest, 1.3), of which native cells have local disks only."""
+
+from collections.abc import Sequence
+
+from api.compute.servers.create_body import BlockDevice
+from api.errors import BadRequestError, NotSupportedError
+
+_MAX_LOCAL = 3
+
+
+def check_block_devices(devices: Sequence[BlockDevice], image_ref: str) -> None:
+    """Raises BadRequestError for what makes no sense, and NotSupportedError for volumes, which no cell here has."""
+    kept = [device for device in devices if not device.no_device]
+    if not kept:
+        return
+    roots = [device for device in kept if _boot_index(device) == 0]
+    if len(roots) != 1:
+        raise BadRequestError("Block Device Mapping is Invalid: Boot sequence for the instance is not valid.")
+    for device in kept:
+        _check(device, image_ref)
+    if sum(device.destination_type == "local" for device in kept) > _MAX_LOCAL:
+        raise BadRequestError("Block Device Mapping is Invalid: You specified more local devices than the limit allows")
+    if any("volume" in {device.source_type, device.destination_type} for device in kept):
+        raise NotSupportedError("This fleet has no volumes: native cells have local disks only.")
+
+
+def _check(device: BlockDevice, image_ref: str) -> None:
+    source, destination = device.source_type, device.destination_type
+    if source == "blank" and device.uuid:
+        raise _invalid("blank devices have no uuid")
+    if source not in {"blank", None} and not device.uuid:
+        raise _invalid("a device that is not blank needs the uuid of its source")
+    if source == "image" and destination == "local" and not (image_ref and _boot_index(device) == 0):
+        raise _invalid("an image can be put on a local disk only as the root disk, with imageRef")
+    if device.wanted_volume_type and (destination == "local" or source == "volume"):
+        raise _invalid("this device cannot have a volume_type")
+    if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
+        raise _invalid("a new volume needs a volume_size")
+
+
+def _boot_index(device: BlockDevice) -> int | None:
+    return device.boot_index
+
+
+def _invalid(reason: str) -> BadRequestError:
+    return BadRequestError(f"Block Device Mapping is Invalid: {reason}.")

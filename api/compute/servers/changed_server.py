@@ -1,0 +1,43 @@
+"""A server as `PUT` and rebuild answer with it: fewer keys than show until 2.74 (contracts/nova-rest, 2.1)."""
+
+from typing import Any
+
+import msgspec
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.shapes import Key, Shape, Since
+from api.compute.server_lists.servers import show_item
+from api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
+from cells.model import InstanceRow
+
+_AS_SHOWN_SINCE = 75
+# The keys before that, fewer than in show.
+_SINCE = {
+    **dict.fromkeys(("id", "name", "status", "user_id", "tenant_id", "hostId", "image", "flavor"), 1),
+    **dict.fromkeys(("created", "updated", "addresses", "links", "metadata", "accessIPv4", "accessIPv6"), 1),
+    **dict.fromkeys(("OS-DCF:diskConfig", "progress", "fault"), 1),
+    "locked": 9,
+    "description": 19,
+    "tags": 26,
+    "trusted_image_certificates": 63,
+    "server_groups": 71,
+    "locked_reason": 73,
+}
+_UNTIL_74 = Shape({name: Key(KINDS[name], since, is_optional=name in SOMETIMES) for name, since in _SINCE.items()})
+CHANGED_SERVER = Since({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
+_ADDRESS_KEYS = ("version", "addr")
+
+
+async def changed_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatusCache) -> dict[str, Any]:
+    """The item of a server that `request` has just changed."""
+    statuses = await host_statuses.shown_to(request)
+    shown: dict[str, Any] = msgspec.json.decode(show_item(request, row, statuses))
+    if request.minor >= _AS_SHOWN_SINCE:
+        return shown
+    item = _UNTIL_74.of(request.minor, shown)
+    item["addresses"] = {
+        label: [{name: address[name] for name in _ADDRESS_KEYS} for address in addresses]
+        for label, addresses in item["addresses"].items()
+    }
+    return item

@@ -1,0 +1,297 @@
+"""`POST /servers` (contracts/nova-rest, section 1)."""
+
+import secrets
+import string
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.routes import Route
+from api.compute.servers.block_devices import check_block_devices
+from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
+from api.compute.servers.new_addresses import addresses_of, check_networks
+from api.compute.servers.shape import NEW_SERVER
+from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from cells.actions.request_spec import hints_as_lists
+from cells.errors import ResourceNotFoundError
+from cells.fleet.flavors import Flavor
+from cells.fleet.quotas import check
+from cells.fleet.server_groups import ServerGroup
+from cells.model import InstanceRow
+from cells.native.choose_cell import CellNodesNow, choose_cell, wished_cells, zones
+from cells.native.nodes import ComputeNode
+from cells.native.placement import Wish, demand_of
+from cells.usage import check_new_instances, project_turn
+
+_DESCRIPTIONS_SINCE = 19
+_PASSWORD_LENGTH = 12
+_PASSWORD_LETTERS = string.ascii_letters + string.digits
+_DEFAULT_GROUPS = ["default"]
+
+
+def new_password() -> str:
+    return "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the new servers shall go. is_forced: the zone named the host, which only an administrator may do."""
+
+    zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+    is_forced: bool = False
+
+
+class ServerCreation:
+    """Accepts new servers: whatever can be refused is refused before anything is written."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/servers",
+                self.create,
+                body=CREATE_SERVER,
+                success=(202,),
+                errors=(400, 403, 409, 501),
+                answer=NEW_SERVER,
+            )
+        ]
+
+    async def create(self, request: ComputeRequest) -> Response:
+        wanted = await CREATE_SERVER.read(request)
+        server = wanted.server
+        request.authorize("os_compute_api:servers:create")
+        place = _place(server)
+        if place.is_forced:
+            request.authorize("os_compute_api:servers:create:forced_host")
+        elif place.host or place.node:
+            request.authorize("compute:servers:create:requested_destination")
+        count = _count(server)
+        password = server.admin_pass or new_password()
+        answered = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
+        surveyed = [CellNodesNow(cell, nodes) for cell, nodes in answered.answers if not cell.disabled]
+        down = {cell.uuid for cell in answered.down}
+        rows = await self._access.act_anywhere(
+            partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=down)
+        )
+        # They were announced together, and the last one last.
+        request.hand_out_token(rows[-1])
+        return _answer(request, server, rows, password)
+
+    def _accept(
+        self,
+        request: ComputeRequest,
+        wanted: CreateServer,
+        place: _Place,
+        count: int,
+        *,
+        surveyed: Sequence[CellNodesNow],
+        down: Collection[str],
+    ) -> Sequence[InstanceRow]:
+        """surveyed: the cells that may take new servers. down: uuids of those that did not answer."""
+        fleet, native, server = self._access.fleet, self._access.native, wanted.server
+        project_id = request.caller.project_id
+        if project_id is None:
+            raise ForbiddenError("os_compute_api:servers:create")
+        flavor = self._flavor(request, server.flavor_ref)
+        _check_sources(server, count)
+        self._access.check_image(server.image_ref)
+        limits = fleet.quotas.limits(project_id)
+        check(limits, {}, {"metadata_items": len(server.metadata)})
+        _check_files(server, limits)
+        keypairs = self._keypairs(request, server.key_name)
+        group_uuid = _group_of(wanted.scheduler_hints)
+        if not surveyed:
+            raise NotSupportedError("This fleet has no native cell that could take a new server.")
+        _check_place(place, surveyed)
+        common = _common_values(request, wanted, flavor, place) | {
+            "keypairs": keypairs,
+            "server_groups": [] if group_uuid is None else [group_uuid],
+        }
+        values = [_own_values(server, common, number, count) for number in range(count)]
+        parameters = {"host": place.host, "node": place.node, "count": count}
+        wish = Wish(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
+        # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
+        turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
+        with fleet.turn(*turns):
+            group = self._group(request, group_uuid)
+            check_new_instances(fleet, native, project_id, flavor, count, down=down)
+            cells = wished_cells(fleet, group, wanted.same_hosts)
+            cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count, cells)
+            if cell is None:
+                raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
+            if group is not None:
+                uuids = [str(each["uuid"]) for each in values]
+                fleet.server_groups.add_members(group.uuid, uuids, limit=limits["server_group_members"])
+            return native.acceptance(fleet, cell).create(values, parameters, request.origin)
+
+    def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
+        caller = request.caller
+        try:
+            flavor = self._access.fleet.flavors.find(flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
+        except ResourceNotFoundError as error:
+            raise BadRequestError(f"Flavor {flavor_id} could not be found.") from error
+        if flavor.disabled:
+            raise BadRequestError(f"Flavor {flavor_id} could not be found.")
+        if flavor.root_gb == 0:
+            request.authorize("os_compute_api:servers:create:zero_disk_flavor")
+        return flavor
+
+    def _keypairs(self, request: ComputeRequest, name: str) -> list[dict[str, Any]]:
+        if not name:
+            return []
+        try:
+            return [self._access.fleet.keypairs.find(request.caller.user_id, name).payload()]
+        except ResourceNotFoundError as error:
+            raise BadRequestError("Invalid key_name provided.") from error
+
+    def _group(self, request: ComputeRequest, uuid: str | None) -> ServerGroup | None:
+        if uuid is None:
+            return None
+        project_id = None if request.caller.is_admin else request.caller.project_id
+        try:
+            return self._access.fleet.server_groups.find(uuid, project_id=project_id)
+        except ResourceNotFoundError as error:
+            raise BadRequestError(f"Instance group {uuid} could not be found.") from error
+
+
+def _count(server: NewServer) -> int:
+    """How many servers: as many as can be had up to `max_count`; we create all or none. Raises BadRequestError."""
+    least = server.min_count or 1
+    most = server.max_count or least
+    if least > most:
+        raise BadRequestError("min_count must be <= max_count")
+    if most > 1 and server.later("hostname") is not None:
+        raise BadRequestError("Unable to allocate a single hostname to multiple instances")
+    return most
+
+
+def _place(server: NewServer) -> _Place:
+    """Raises BadRequestError."""
+    zone, host, node = server.availability_zone or None, server.later("host"), server.later("hypervisor_hostname")
+    if zone is None or ":" not in zone:
+        return _Place(zone, host, node)
+    parts = zone.split(":")
+    if len(parts) > len(("zone", "host", "node")):
+        raise BadRequestError(f"Unable to parse availability_zone: {zone}")
+    if host or node:
+        raise BadRequestError("Requested host or node together with an availability zone that names one.")
+    name, forced_host, forced_node = (*parts, "")[:3]
+    return _Place(name or None, forced_host or None, forced_node or None, is_forced=bool(forced_host or forced_node))
+
+
+def _check_sources(server: NewServer, count: int) -> None:
+    """Raises BadRequestError and NotSupportedError (volumes)."""
+    if server.block_device_mapping and server.block_device_mapping_v2:
+        raise BadRequestError("Using different block_device_mapping syntaxes is not allowed in the same request.")
+    check_block_devices(server.block_device_mapping_v2, server.image_ref)
+    if server.block_device_mapping:
+        raise NotSupportedError("This fleet has no volumes: native cells have local disks only.")
+    if not server.image_ref:
+        raise BadRequestError("Invalid imageRef provided.")
+    check_networks(server.networks, count)
+
+
+def _check_files(server: NewServer, limits: Mapping[str, int]) -> None:
+    """Raises QuotaExceededError."""
+    files = server.later("personality") or []
+    check(limits, {}, {"injected_files": len(files)})
+    for file in files:
+        check(
+            limits,
+            {},
+            {
+                "injected_file_path_bytes": len(file.path.encode()),
+                "injected_file_content_bytes": len(decoded(file.contents)),
+            },
+        )
+
+
+def _group_of(hints: Mapping[str, Any]) -> str | None:
+    hint = hints.get("group")
+    uuid = hint[0] if isinstance(hint, list) and hint else hint
+    return str(uuid) if uuid else None
+
+
+def _check_place(place: _Place, surveyed: Sequence[CellNodesNow]) -> None:
+    """Raises BadRequestError for a zone, host or node that there is not."""
+    if place.zone is not None and place.zone not in zones(surveyed) and not place.is_forced:
+        raise BadRequestError("The requested availability zone is not available")
+    if place.is_forced or not (place.host or place.node):
+        return
+
+    def is_named(node: ComputeNode) -> bool:
+        return place.host in {None, node.service.host} and place.node in {None, node.hypervisor_hostname}
+
+    if not any(is_named(node) for now in surveyed for node in now.nodes):
+        raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
+
+
+def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor, place: _Place) -> dict[str, Any]:
+    """What all new servers of a request have in common, as fields of their records."""
+    server, caller = wanted.server, request.caller
+    zone = None if place.is_forced else place.zone
+    names = [group.name for group in server.security_groups]
+    return {
+        "project_id": caller.project_id,
+        "user_id": caller.user_id,
+        "display_description": server.name if request.minor < _DESCRIPTIONS_SINCE else server.later("description"),
+        "flavor": flavor.payload(),
+        "instance_type_id": flavor.number,
+        "image_ref": server.image_ref,
+        "key_name": server.key_name or None,
+        "user_data": server.user_data or None,
+        "config_drive": "True" if server.config_drive else "",
+        "metadata": dict(server.metadata),
+        "tags": sorted(server.later("tags") or []),
+        "security_groups": [] if server.networks == "none" else names or _DEFAULT_GROUPS,
+        "access_ip_v4": server.access_ip_v4 or None,
+        "access_ip_v6": server.access_ip_v6 or None,
+        "auto_disk_config": server.disk_config == "AUTO",
+        "availability_zone": zone,
+        "pinned_availability_zone": zone,
+        "scheduler_hints": hints_as_lists(wanted.scheduler_hints),
+        "trusted_image_certificates": server.later("trusted_image_certificates"),
+        "reservation_id": f"r-{secrets.token_hex(4)}",
+    }
+
+
+def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count: int) -> dict[str, Any]:
+    uuid = str(uuid4())
+    values = {
+        **common,
+        "uuid": uuid,
+        "launch_index": number,
+        "display_name": server.name if count == 1 else f"{server.name}-{number + 1}",
+        "ip_addresses": addresses_of(server.networks, uuid),
+    }
+    hostname = server.later("hostname")
+    return values if hostname is None else {**values, "hostname": hostname}
+
+
+def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceRow], password: str) -> Response:
+    first = rows[0]
+    if server.return_reservation_id:
+        return json_answer({"reservation_id": first.record["reservation_id"]}, 202)
+    links = request.links.of_server(first.uuid)
+    groups = [{"name": group.name} for group in server.security_groups] or [{"name": "default"}]
+    document = {
+        "id": first.uuid,
+        "links": links,
+        "OS-DCF:diskConfig": server.disk_config,
+        "security_groups": groups,
+        "adminPass": password,
+    }
+    return json_answer({"server": document}, 202, {"Location": links[0]["href"]})

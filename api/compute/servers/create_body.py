@@ -1,0 +1,234 @@
+"""The body of `POST /servers` (contracts/nova-rest, 1.1 to 1.4): one model per microversion that changes it."""
+
+import base64
+import binascii
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv6Address
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
+from pydantic_core import PydanticCustomError
+
+from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, PositiveCount, Tags, UuidText
+from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+
+_MAX_USER_DATA = 65_535
+
+
+def _as_text(value: object) -> object:
+    """A flavor may be named by a number, and by a URL, of which the last element counts."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else value
+
+
+def _is_ipv4(text: str) -> str:
+    IPv4Address(text)
+    return text
+
+
+def _is_ipv6(text: str) -> str:
+    IPv6Address(text)
+    return text
+
+
+def _is_address(text: str) -> str:
+    return _is_ipv6(text) if ":" in text else _is_ipv4(text)
+
+
+def decoded(text: str) -> bytes:
+    """What base64 `text` stands for. Lenient about characters that are none of base64, as Nova is."""
+    return base64.b64decode(text)
+
+
+def is_base64(text: str) -> str:
+    try:
+        decoded(text)
+    except (binascii.Error, ValueError):
+        raise PydanticCustomError("not_base64", "is not base64") from None
+    return text
+
+
+FlavorRef = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
+AccessIPv4 = Annotated[str, AfterValidator(_is_ipv4)]
+AccessIPv6 = Annotated[str, AfterValidator(_is_ipv6)]
+Address = Annotated[str, AfterValidator(_is_address)]
+UserData = Annotated[str, Field(max_length=_MAX_USER_DATA), AfterValidator(is_base64)]
+DiskConfig = Literal["AUTO", "MANUAL"]
+Certificates = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=50)] | None
+Hostname = Annotated[str, Field(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9]$")]
+_DeviceTag = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^,/]*$")]
+_BootIndex = BodyInteger | None
+_VolumeSize = Annotated[BodyInteger, Field(ge=1, le=MAX_INTEGER)]
+
+
+class Network(RequestModel):
+    """One network interface that is asked for."""
+
+    uuid: UuidText | None = None
+    port: UuidText | None = None
+    fixed_ip: Address | None = None
+
+
+class _TaggedNetwork(Network):
+    tag: _DeviceTag | None = None
+
+
+class SecurityGroup(RequestModel):
+    name: Name
+
+
+class BlockDevice(RequestModel):
+    """One item of `block_device_mapping_v2`."""
+
+    source_type: Literal["volume", "image", "snapshot", "blank"] | None = None
+    destination_type: Literal["local", "volume"] | None = None
+    uuid: Annotated[str, Field(min_length=1)] | None = None
+    boot_index: _BootIndex = None
+    volume_size: _VolumeSize | Literal[""] | None = None
+    device_name: str | None = None
+    delete_on_termination: BodyBool = False
+    guest_format: str | None = None
+    device_type: str | None = None
+    disk_bus: str | None = None
+    no_device: Any = None
+    image_id: UuidText | None = None
+    volume_id: UuidText | None = None
+    snapshot_id: UuidText | None = None
+    virtual_name: str | None = None
+    connection_info: str | None = None
+
+    @property
+    def wanted_volume_type(self) -> str | None:
+        return None
+
+
+class _TaggedBlockDevice(BlockDevice):
+    tag: _DeviceTag | None = None
+
+
+class _TypedBlockDevice(_TaggedBlockDevice):
+    volume_type: Annotated[str, Field(max_length=255)] | None = None
+
+    @property
+    def wanted_volume_type(self) -> str | None:
+        return self.volume_type
+
+
+class LegacyBlockDevice(RequestModel):
+    """One item of `block_device_mapping`."""
+
+    virtual_name: str | None = None
+    volume_id: UuidText | None = None
+    snapshot_id: UuidText | None = None
+    volume_size: Any = None
+    device_name: str | None = None
+    delete_on_termination: BodyBool = False
+    no_device: Any = None
+    connection_info: str | None = None
+
+
+class File(RequestModel):
+    """A file to put into the guest."""
+
+    path: str
+    contents: Annotated[str, AfterValidator(is_base64)]
+
+
+class NewServer(RequestModel):
+    """What every microversion has; what a later one adds is None before it."""
+
+    name: Name
+    flavor_ref: FlavorRef = Field(alias="flavorRef")
+    image_ref: UuidText | Literal[""] = Field(default="", alias="imageRef")
+    networks: Any = None
+    metadata: Metadata = Field(default={})
+    admin_pass: str | None = Field(default=None, alias="adminPass")
+    key_name: Name = ""
+    user_data: UserData = ""
+    availability_zone: Name = ""
+    config_drive: BodyBool = False
+    security_groups: list[SecurityGroup] = Field(default=[])
+    access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
+    access_ip_v6: AccessIPv6 = Field(default="", alias="accessIPv6")
+    disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
+    min_count: PositiveCount | None = None
+    max_count: PositiveCount | None = None
+    return_reservation_id: BodyBool = False
+    block_device_mapping: list[LegacyBlockDevice] = Field(default=[])
+    block_device_mapping_v2: Any = ()
+
+    def later(self, name: str) -> Any:
+        """The value of a field that only later microversions have; None where there is none."""
+        return getattr(self, name, None)
+
+
+class SchedulerHints(RequestModel):
+    """Hints; those that nobody knows are kept too."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
+
+    group: UuidText | list[UuidText] | None = None
+    different_host: UuidText | list[UuidText] | None = None
+    same_host: UuidText | list[UuidText] | None = None
+    query: str | dict[str, Any] | None = None
+    target_cell: Name | None = None
+    different_cell: str | list[str] | None = None
+    build_near_host_ip: Address | None = None
+    cidr: Annotated[str, Field(pattern=r"^/[0-9a-f.:]+$")] | None = None
+
+
+class CreateServer(RequestModel):
+    """The whole body. The first spelling of the hints wins."""
+
+    server: NewServer
+    hints: SchedulerHints | None = Field(default=None, alias="os:scheduler_hints")
+    legacy_hints: SchedulerHints | None = Field(default=None, alias="OS-SCH-HNT:scheduler_hints")
+
+    @property
+    def scheduler_hints(self) -> dict[str, Any]:
+        hints = self.hints or self.legacy_hints
+        return {} if hints is None else hints.model_dump(exclude_unset=True)
+
+    @property
+    def same_hosts(self) -> Collection[str]:
+        """Uuids of the servers with which the new ones share a host."""
+        hint = self.scheduler_hints.get("same_host") or []
+        return [hint] if isinstance(hint, str) else hint
+
+
+def _fields_of(minor: int) -> dict[str, Any]:
+    """What microversion 2.`minor` has besides or instead of the first one."""
+    has_device_tags = 32 <= minor <= 36 or minor >= 42  # microversions
+    network: Any = _TaggedNetwork if has_device_tags else Network
+    device: Any = _TaggedBlockDevice if has_device_tags else BlockDevice
+    if minor >= 67:
+        device = _TypedBlockDevice
+    networks: Any = (list[network], Field(default=[])) if minor < 37 else (list[network] | Literal["auto", "none"], ...)
+    fields: dict[str, Any] = {"networks": networks, "block_device_mapping_v2": (list[device], Field(default=[]))}
+    if minor < 57:
+        fields["personality"] = (list[File], Field(default=[]))
+    for since, name, annotation in _ADDED:
+        if minor >= since:
+            fields[name] = (annotation, Field(default=None))
+    return fields
+
+
+_ADDED: tuple[tuple[int, str, Any], ...] = (
+    (19, "description", Description),
+    (52, "tags", Tags | None),
+    (63, "trusted_image_certificates", Certificates),
+    (74, "host", Fqdn | None),
+    (74, "hypervisor_hostname", Fqdn | None),
+    (90, "hostname", Hostname | None),
+    (94, "hostname", Fqdn | None),
+)
+_CHANGED_AT = (1, 19, 32, 37, 42, 52, 57, 63, 67, 74, 90, 94)
+
+
+def _model_of(minor: int) -> type[CreateServer]:
+    server = create_model(f"NewServerSince{minor}", __base__=NewServer, **_fields_of(minor))
+    return create_model(f"CreateServerSince{minor}", __base__=CreateServer, server=(server, ...))
+
+
+CREATE_SERVER = Body[CreateServer]({minor: _model_of(minor) for minor in _CHANGED_AT})

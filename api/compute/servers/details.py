@@ -1,0 +1,50 @@
+"""What handlers of metadata and tags have in common: reading a server, and changing what is noted down about it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.servers.lookup import FoundServer, find_server
+from cells.errors import InstanceLockedError, InvalidTransitionError
+from query.fields import Record
+
+_STATES = ("active", "paused", "suspended", "stopped")
+
+
+async def read_record(access: FleetAccess, request: ComputeRequest, rule: str) -> Record:
+    """The record of the server that the address names, for who may read it."""
+    server = await find_server(access, request)
+    request.authorize(f"os_compute_api:{rule}")
+    return server.row.record
+
+
+async def change_record(
+    access: FleetAccess,
+    request: ComputeRequest,
+    rule: str,
+    decide: Callable[[Record], Mapping[str, Any]],
+    *,
+    action: str,
+    respects_lock: bool,
+) -> Record:
+    """Set what `decide` makes of the record, while nobody else can change it; returns the record after it.
+
+    action: the word for it in a refusal. Raises StateConflictError for a state in which that is not allowed.
+    """
+
+    def decide_if_allowed(record: Record) -> Mapping[str, Any]:
+        if respects_lock and record["locked"] and not request.caller.is_admin:
+            raise InstanceLockedError(record["uuid"])
+        if record["vm_state"] not in _STATES:
+            raise InvalidTransitionError(record["uuid"], action, record["vm_state"])
+        return decide(record)
+
+    server: FoundServer = await find_server(access, request)
+    request.authorize(f"os_compute_api:{rule}")
+    row = await access.act(
+        server.cell, partial(server.acceptance.revise, server.uuid, decide_if_allowed, request.origin)
+    )
+    request.hand_out_token(row)
+    return row.record

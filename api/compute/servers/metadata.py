@@ -1,0 +1,105 @@
+"""`/servers/{id}/metadata` (contracts/nova-rest, 3.1)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Metadata, OneItem
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import TEXT, MapOf, Shape
+from api.compute.servers.details import change_record, read_record
+from api.errors import BadRequestError, NotFoundError
+from cells.fleet.quotas import check
+from query.fields import Record
+
+
+class _All(RequestModel):
+    metadata: Metadata
+
+
+class _One(RequestModel):
+    meta: OneItem
+
+
+_ALL = Body({1: _All})
+_ONE = Body({1: _One})
+_SHOWN = Shape({"metadata": MapOf(TEXT)})
+_SHOWN_ITEM = Shape({"meta": MapOf(TEXT)})
+
+_Change = Callable[[dict[str, str]], dict[str, str]]
+
+
+class ServerMetadataHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        many = "/servers/{server_id}/metadata"
+        one = many + "/{key}"
+        refusals = (403, 404, 409, 501)
+        return [
+            Route("GET", many, self.index, errors=(403, 404, 501), answer=_SHOWN),
+            Route("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN),
+            Route("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN),
+            Route("GET", one, self.show, errors=(403, 404, 501), answer=_SHOWN_ITEM),
+            Route("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM),
+            Route("DELETE", one, self.delete, success=(204,), errors=refusals),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        record = await read_record(self._access, request, "server-metadata:index")
+        return json_answer({"metadata": record["metadata"]})
+
+    async def show(self, request: ComputeRequest) -> Response:
+        metadata = (await read_record(self._access, request, "server-metadata:show"))["metadata"]
+        key = request.http.path_params["key"]
+        if key not in metadata:
+            raise NotFoundError("Metadata item was not found")
+        return json_answer({"meta": {key: metadata[key]}})
+
+    async def merge(self, request: ComputeRequest) -> Response:
+        given = (await _ALL.read(request)).metadata
+        return await self._answer(request, "create", lambda known: known | given)
+
+    async def replace(self, request: ComputeRequest) -> Response:
+        given = (await _ALL.read(request)).metadata
+        return await self._answer(request, "update_all", lambda _known: given)
+
+    async def set_one(self, request: ComputeRequest) -> Response:
+        given = (await _ONE.read(request)).meta
+        if request.http.path_params["key"] not in given:
+            raise BadRequestError("Request body and URI mismatch")
+        await self._change(request, "update", lambda known: known | given)
+        return json_answer({"meta": given})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        key = request.http.path_params["key"]
+
+        def without_key(known: dict[str, str]) -> dict[str, str]:
+            if key not in known:
+                raise NotFoundError("Metadata item was not found")
+            return {name: value for name, value in known.items() if name != key}
+
+        await self._change(request, "delete", without_key, word="delete metadata")
+        return empty_answer(204)
+
+    async def _answer(self, request: ComputeRequest, action: str, change: _Change) -> Response:
+        return json_answer({"metadata": (await self._change(request, action, change))["metadata"]})
+
+    async def _change(
+        self, request: ComputeRequest, action: str, change: _Change, *, word: str = "update metadata"
+    ) -> Record:
+        limits = await self._access.ask(partial(self._access.fleet.quotas.limits, request.caller.project_id or ""))
+
+        def decide(record: Record) -> Mapping[str, dict[str, str]]:
+            metadata = change(dict(record["metadata"] or {}))
+            check(limits, {}, {"metadata_items": len(metadata)})
+            return {"metadata": metadata}
+
+        rule = f"server-metadata:{action}"
+        return await change_record(self._access, request, rule, decide, action=word, respects_lock=True)

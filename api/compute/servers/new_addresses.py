@@ -1,0 +1,46 @@
+"""Addresses of new instances. There is no network service: hosts are simulated, and so are their networks."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from api.compute.servers.create_body import Network
+from api.errors import BadRequestError
+
+_DEFAULT_LABEL = "private"
+
+
+def check_networks(networks: Sequence[Network] | Literal["auto", "none"], count: int) -> None:
+    """Raises BadRequestError for what makes no sense, or names a port, since there are none."""
+    if isinstance(networks, str):
+        return
+    for network in networks:
+        if network.port is not None and network.fixed_ip is not None:
+            raise BadRequestError("Specified Fixed IP cannot be used with port: the two together are not allowed.")
+        if network.port is not None:
+            raise BadRequestError(f"Port id {network.port} could not be found.")
+        if network.uuid is None:
+            raise BadRequestError("Bad networks format: network uuid is not in proper format (None)")
+        if network.fixed_ip is not None and count > 1:
+            raise BadRequestError("max_count cannot be greater than 1 if an fixed_ip is specified.")
+
+
+def addresses_of(networks: Sequence[Network] | Literal["auto", "none"], instance_uuid: str) -> list[dict[str, Any]]:
+    """The fixed addresses of an instance: one for each network, or one of the project's own."""
+    if networks == "none":
+        return []
+    if isinstance(networks, str) or not networks:
+        return [_address(_DEFAULT_LABEL, instance_uuid, None)]
+    return [_address(f"net-{str(network.uuid)[:8]}", instance_uuid, network.fixed_ip) for network in networks]
+
+
+def _address(label: str, instance_uuid: str, wanted: str | None) -> dict[str, Any]:
+    digest = hashlib.sha256(f"{label} {instance_uuid}".encode()).digest()
+    first, second, third = digest[:3]
+    address = wanted or f"10.{first}.{second}.{third % 254 + 1}"
+    return {
+        "label": label,
+        "address": address,
+        "version": 6 if ":" in address else 4,
+        "mac": "fa:16:3e:" + ":".join(f"{octet:02x}" for octet in digest[3:6]),
+    }

@@ -1,0 +1,144 @@
+"""What servers in answers look like. Which keys a microversion has is asked of what renders them."""
+
+from collections.abc import Mapping
+from functools import cache
+
+import msgspec
+
+from api.compute.protocol.shapes import (
+    BOOL,
+    INTEGER,
+    LINKS,
+    TEXT,
+    JsonSchema,
+    Key,
+    Kind,
+    ListOf,
+    MapOf,
+    OneOf,
+    Shape,
+    Since,
+    optional,
+    or_null,
+    page,
+)
+from indexer.items.view import ItemTemplate
+from indexer.transform.documents import to_document
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+
+_IMAGE_PROPERTIES_SINCE = 98
+_HOST_STATUS_SINCE = 16
+_VOLUME_FLAGS_SINCE = 3
+_EMBEDDED_FLAVOR_SINCE = 47
+_SERVER_GROUPS_SINCE = 71
+_PARTIAL_SINCE = 69
+
+_ADDRESS = Shape(
+    {"addr": TEXT, "version": INTEGER, "OS-EXT-IPS:type": optional(TEXT), "OS-EXT-IPS-MAC:mac_addr": optional(TEXT)}
+)
+_LINKED = Shape({"id": TEXT, "links": LINKS})
+_FLAVOR = Shape(
+    {
+        **dict.fromkeys(("vcpus", "ram", "disk", "ephemeral", "swap"), INTEGER),
+        "original_name": or_null(TEXT),
+        "extra_specs": MapOf(TEXT),
+    }
+)
+_IMAGE = _LINKED.with_keys({"properties": Key(MapOf(TEXT), since=_IMAGE_PROPERTIES_SINCE)})
+_VOLUME = Shape({"id": TEXT, "delete_on_termination": Key(BOOL, since=_VOLUME_FLAGS_SINCE)})
+_FAULT = Shape({"code": INTEGER, "created": or_null(TEXT), "message": or_null(TEXT), "details": optional(TEXT)})
+_NOTHING_KNOWN = Shape({})
+_TEXT_OR_NULL = or_null(TEXT)
+
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(("id", "status", "tenant_id", "user_id", "hostId", "accessIPv4", "accessIPv6"), TEXT),
+    **dict.fromkeys(
+        (
+            *("name", "key_name", "config_drive", "created", "updated", "description", "locked_reason"),
+            *("OS-EXT-STS:task_state", "OS-EXT-STS:vm_state", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at"),
+            *("OS-EXT-SRV-ATTR:host", "OS-EXT-SRV-ATTR:hypervisor_hostname", "OS-EXT-SRV-ATTR:hostname"),
+            *("OS-EXT-SRV-ATTR:kernel_id", "OS-EXT-SRV-ATTR:ramdisk_id", "OS-EXT-SRV-ATTR:reservation_id"),
+            *("OS-EXT-SRV-ATTR:root_device_name", "OS-EXT-SRV-ATTR:user_data", "pinned_availability_zone"),
+        ),
+        _TEXT_OR_NULL,
+    ),
+    "links": LINKS,
+    "image": OneOf((TEXT, _IMAGE)),
+    "flavor": OneOf((Since({1: _LINKED, _EMBEDDED_FLAVOR_SINCE: _FLAVOR}), _NOTHING_KNOWN)),
+    "metadata": MapOf(TEXT),
+    "addresses": MapOf(ListOf(_ADDRESS)),
+    "OS-DCF:diskConfig": TEXT,
+    "OS-EXT-AZ:availability_zone": TEXT,
+    "OS-EXT-SRV-ATTR:instance_name": TEXT,
+    "OS-EXT-SRV-ATTR:launch_index": or_null(INTEGER),
+    "OS-EXT-STS:power_state": or_null(INTEGER),
+    "os-extended-volumes:volumes_attached": ListOf(_VOLUME),
+    "progress": or_null(INTEGER),
+    "security_groups": ListOf(Shape({"name": TEXT})),
+    "fault": _FAULT,
+    "host_status": TEXT,
+    "locked": BOOL,
+    "tags": ListOf(TEXT),
+    "trusted_image_certificates": or_null(ListOf(TEXT)),
+    "scheduler_hints": or_null(MapOf(_NOTHING_KNOWN)),
+    "server_groups": ListOf(TEXT),
+}
+# Which of the keys that everybody sees a server need not have.
+SOMETIMES = frozenset({"progress", "security_groups", "fault"})
+_EXAMPLE: Record = {name: [] if field.is_list else None for name, field in INSTANCE_FIELDS.items()} | {
+    **{"uuid": "uuid", "vm_state": "active", "security_groups": ["default"], "deleted": False},
+}
+
+
+class _Server:
+    """A whole server, or what is known of one whose cell does not answer. is_shown: alone, not in a list."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+
+    def schema(self, minor: int) -> JsonSchema:
+        for_all, for_admins = _keys(minor, is_admin=False), _keys(minor, is_admin=True)
+        keys: dict[str, Kind | Key] = {
+            name: Key(KINDS[name], is_optional=name not in for_all or name in SOMETIMES)
+            for name in for_admins | {"fault"}
+        }
+        keys["host_status"] = Key(KINDS["host_status"], since=_HOST_STATUS_SINCE, is_optional=True)
+        if self._is_shown:
+            keys["server_groups"] = Key(KINDS["server_groups"], since=_SERVER_GROUPS_SINCE)
+        whole = Shape(keys)
+        if minor < _PARTIAL_SINCE:
+            return whole.schema(minor)
+        names = ("id", "status", "tenant_id", "created", "links")
+        partial = {name: KINDS[name] for name in names}
+        if self._is_shown:
+            names_of_one = ("user_id", "flavor", "image", "OS-EXT-AZ:availability_zone", "OS-EXT-STS:power_state")
+            partial |= {name: KINDS[name] for name in names_of_one}
+            return OneOf((whole, Shape({**partial, "server_groups": optional(KINDS["server_groups"])}))).schema(minor)
+        return OneOf((whole, Shape(partial))).schema(minor)
+
+
+@cache
+def _keys(minor: int, *, is_admin: bool) -> frozenset[str]:
+    template = ItemTemplate.full(minor, is_admin=is_admin, versioned_base="", plain_base="")
+    item: dict[str, object] = msgspec.json.decode(template.render(template.pick(to_document("", 1, _EXAMPLE).view)))
+    return frozenset(item)
+
+
+SHOWN_SERVER: Kind = _Server(is_shown=True)
+SERVER_LIST = page(
+    "servers",
+    OneOf(
+        (
+            Shape({"id": TEXT, "name": _TEXT_OR_NULL, "links": LINKS}),
+            Shape({"id": TEXT, "status": Key(TEXT, since=_PARTIAL_SINCE), "links": LINKS}),
+        )
+    ),
+    "servers_links",
+)
+SERVER_DETAILS = page("servers", _Server(is_shown=False), "servers_links")
+_NEW_SERVER = _LINKED.with_keys(
+    {"OS-DCF:diskConfig": TEXT, "security_groups": ListOf(Shape({"name": TEXT})), "adminPass": TEXT}
+)
+NEW_SERVER = OneOf((Shape({"server": _NEW_SERVER}), Shape({"reservation_id": TEXT})))
+ADMIN_PASSWORD = Shape({"adminPass": TEXT})

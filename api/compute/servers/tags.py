@@ -1,0 +1,118 @@
+"""`/servers/{id}/tags`, from 2.26 on (contracts/nova-rest, 3.2)."""
+
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Tags
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel, read_bytes
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import TEXT, page
+from api.compute.servers.details import change_record, read_record
+from api.errors import BadRequestError, NotFoundError
+from query.fields import Record
+
+_SINCE = 26
+_MAX_TAGS = 50
+_MAX_LENGTH = 60
+
+
+class _Tags(RequestModel):
+    tags: Tags
+
+
+_TAGS = Body({_SINCE: _Tags})
+
+
+class ServerTagHandlers:
+    """A locked server may be tagged."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        many = "/servers/{server_id}/tags"
+        one = many + "/{tag}"
+        reading, changing = (403, 404, 501), (403, 404, 409, 501)
+        return [
+            Route("GET", many, self.index, since=_SINCE, errors=reading, answer=page("tags", TEXT)),
+            Route("PUT", many, self.replace, since=_SINCE, body=_TAGS, errors=changing, answer=page("tags", TEXT)),
+            Route("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing),
+            Route("GET", one, self.show, since=_SINCE, success=(204,), errors=reading),
+            Route("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing),
+            Route("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        return json_answer({"tags": (await read_record(self._access, request, "os-server-tags:index"))["tags"]})
+
+    async def show(self, request: ComputeRequest) -> Response:
+        record = await read_record(self._access, request, "os-server-tags:show")
+        if request.http.path_params["tag"] not in record["tags"]:
+            raise _no_tag(request)
+        return empty_answer(204)
+
+    async def replace(self, request: ComputeRequest) -> Response:
+        wanted = (await _TAGS.read(request)).tags
+        record = await self._change(request, "update_all", "update tags", lambda _tags: wanted)
+        return json_answer({"tags": record["tags"]})
+
+    async def add(self, request: ComputeRequest) -> Response:
+        await _refuse_body(request)
+        tag: str = request.http.path_params["tag"]
+        if len(tag) > _MAX_LENGTH or "," in tag:
+            raise BadRequestError(f"Tag '{tag}' is invalid: it must have 1 to {_MAX_LENGTH} characters, and no comma.")
+        was_there = False
+
+        def with_tag(tags: list[str]) -> list[str]:
+            nonlocal was_there
+            was_there = tag in tags
+            if not was_there and len(tags) >= _MAX_TAGS:
+                raise BadRequestError(f"The number of tags exceeded the per-server limit {_MAX_TAGS}")
+            return tags if was_there else [*tags, tag]
+
+        await self._change(request, "update", "update tag", with_tag)
+        if was_there:
+            return empty_answer(204)
+        server_id = request.http.path_params["server_id"]
+        location = f"{request.links.versioned}/servers/{server_id}/tags/{quote(tag, safe='')}"
+        return empty_answer(201, {"Location": location})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        tag = request.http.path_params["tag"]
+
+        def without_tag(tags: list[str]) -> list[str]:
+            if tag not in tags:
+                raise _no_tag(request)
+            return [known for known in tags if known != tag]
+
+        await self._change(request, "delete", "delete tag", without_tag)
+        return empty_answer(204)
+
+    async def delete_all(self, request: ComputeRequest) -> Response:
+        await self._change(request, "delete_all", "delete tags", lambda _tags: [])
+        return empty_answer(204)
+
+    async def _change(
+        self, request: ComputeRequest, action: str, word: str, change: Callable[[list[str]], list[str]]
+    ) -> Record:
+        def decide(record: Record) -> Mapping[str, list[str]]:
+            return {"tags": sorted(change(list(record["tags"])))}
+
+        rule = f"os-server-tags:{action}"
+        return await change_record(self._access, request, rule, decide, action=word, respects_lock=False)
+
+
+async def _refuse_body(request: ComputeRequest) -> None:
+    """The address says all. Raises BadRequestError for a body that is neither empty nor null."""
+    if (await read_bytes(request.http)).strip() not in {b"", b"null"}:
+        raise BadRequestError("Malformed request body: it must be empty")
+
+
+def _no_tag(request: ComputeRequest) -> NotFoundError:
+    server_id, tag = request.http.path_params["server_id"], request.http.path_params["tag"]
+    return NotFoundError(f"Server {server_id} has no tag '{tag}'")

@@ -1,0 +1,138 @@
+"""`PUT` and `DELETE /servers/{id}` (contracts/nova-rest, 2.1 and 2.2)."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Description, Fqdn, Name
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import Shape
+from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
+from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
+from api.compute.servers.lookup import find_server
+from api.errors import ConflictError
+from cells.actions.accepting import Order
+
+_Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
+
+
+class _Changes(RequestModel):
+    """What every microversion can change. Only what is given is set."""
+
+    name: Name = ""
+    access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
+    access_ip_v6: AccessIPv6 = Field(default="", alias="accessIPv6")
+    disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
+
+    def record_values(self) -> dict[str, Any]:
+        """The fields of a record that change."""
+        given = self.model_dump(exclude_unset=True)
+        values = {_RECORD_NAMES.get(name, name): value for name, value in given.items()}
+        if "auto_disk_config" in values:
+            values["auto_disk_config"] = values["auto_disk_config"] == "AUTO"
+        return values
+
+
+_RECORD_NAMES = {"name": "display_name", "description": "display_description", "disk_config": "auto_disk_config"}
+
+
+class _ChangesSince19(_Changes):
+    description: Description = None
+
+
+class _ChangesSince90(_ChangesSince19):
+    hostname: Hostname = ""
+
+
+class _ChangesSince94(_ChangesSince19):
+    hostname: Fqdn = ""
+
+
+class _ChangesSince104(_ChangesSince94):
+    pinned_availability_zone: _Zone = None
+
+
+class _Update(RequestModel):
+    server: _Changes
+
+
+class _UpdateSince19(_Update):
+    server: _ChangesSince19
+
+
+class _UpdateSince90(_Update):
+    server: _ChangesSince90
+
+
+class _UpdateSince94(_Update):
+    server: _ChangesSince94
+
+
+class _UpdateSince104(_Update):
+    server: _ChangesSince104
+
+
+_UPDATE = Body[_Update]({1: _Update, 19: _UpdateSince19, 90: _UpdateSince90, 94: _UpdateSince94, 104: _UpdateSince104})
+_PINNED = "pinned_availability_zone"
+
+
+class ServerChangeHandlers:
+    """soft_deletes: whether what is deleted can be restored for a while."""
+
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool) -> None:
+        self._access = access
+        self._soft_deletes = soft_deletes
+        self._host_statuses = host_statuses
+
+    def routes(self) -> list[Route]:
+        one = "/servers/{server_id}"
+        return [
+            Route(
+                "PUT",
+                one,
+                self.update,
+                body=_UPDATE,
+                errors=(400, 403, 404, 409, 501),
+                answer=Shape({"server": CHANGED_SERVER}),
+            ),
+            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501)),
+        ]
+
+    async def update(self, request: ComputeRequest) -> Response:
+        values = (await _UPDATE.read(request)).server.record_values()
+        server = await find_server(self._access, request)
+        request.authorize("os_compute_api:servers:update")
+        if _PINNED in values:
+            _check_pin(values[_PINNED], server.row.record)
+        row = server.row
+        if values:
+            row = await self._access.act(
+                server.cell, partial(server.acceptance.update, server.uuid, values, request.origin)
+            )
+        request.hand_out_token(row)
+        return json_answer({"server": await changed_item(request, row, self._host_statuses)})
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        server = await find_server(self._access, request)
+        request.authorize("os_compute_api:servers:delete")
+        # What is on no host has nothing that could be kept.
+        is_soft = self._soft_deletes and server.row.record["host"] is not None
+        action = "softDelete" if is_soft else "delete"
+        order = Order(action, request=request.origin, is_admin=request.caller.is_admin)
+        row = await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
+        request.hand_out_token(row)
+        return empty_answer(204)
+
+
+def _check_pin(wanted: str | None, record: Any) -> None:
+    """Raises ConflictError for a zone that the server is not in, or is not pinned to."""
+    pinned = record["pinned_availability_zone"]
+    if wanted is not None and wanted != (pinned or record["availability_zone"]):
+        raise ConflictError(f"Cannot pin server {record['uuid']} to availability zone {wanted}.")

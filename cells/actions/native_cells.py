@@ -1,0 +1,73 @@
+"""The native cells of a fleet, for those who change them: each database is opened once and kept open."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+
+from sqlalchemy import Engine, select
+
+from cells.actions.accepting import Acceptance
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError, DatabaseUrlError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind, InstanceRow
+from cells.native.nodes import CellNodes
+from cells.tables import instances
+
+
+class NativeCells:
+    """Opens native cells; may be used by several threads.
+
+    list_cells: reads the registry (`Fleet.cells`). statement_timeout_s: PostgreSQL ends a statement that takes longer.
+    """
+
+    def __init__(self, list_cells: Callable[[], Sequence[Cell]], *, statement_timeout_s: float | None = None) -> None:
+        self._list_cells = list_cells
+        self._statement_timeout_s = statement_timeout_s
+        self._turn = Lock()
+        self._opened: dict[str, tuple[Cell, Engine]] = {}
+
+    def cells(self) -> Sequence[Cell]:
+        """Every native cell, disabled ones too. Raises FleetUnreachableError."""
+        return [cell for cell in self._list_cells() if cell.kind is CellKind.NATIVE]
+
+    def engine(self, cell: Cell) -> Engine:
+        """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
+        with self._turn:
+            opened = self._opened.get(cell.uuid)
+            if opened is not None and opened[0].database_url == cell.database_url:
+                return opened[1]
+            if opened is not None:
+                opened[1].dispose()
+            try:
+                engine = create_database_engine(
+                    cell.database_url, must_exist=True, statement_timeout_s=self._statement_timeout_s
+                )
+            except DatabaseUrlError as error:
+                raise CellUnreachableError(cell.name, error.reason) from error
+            self._opened[cell.uuid] = (cell, engine)
+            return engine
+
+    def nodes(self, cell: Cell) -> CellNodes:
+        """The hosts of `cell`. Raises CellUnreachableError when its address cannot be used."""
+        return CellNodes(self.engine(cell), cell)
+
+    def acceptance(self, fleet: Fleet, cell: Cell) -> Acceptance:
+        """What accepts orders for `cell`. Raises CellUnreachableError when its address cannot be used."""
+        return Acceptance(self.engine(cell), fleet, cell)
+
+    def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
+        """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
+        engine = self.engine(cell)
+        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+            row = connection.execute(select(instances).where(instances.c.uuid == instance_uuid)).one_or_none()
+        if row is None:
+            return None
+        record = dict(row._mapping)
+        return InstanceRow(cell.uuid, record.pop("revision"), record)
+
+    def close(self) -> None:
+        with self._turn:
+            opened, self._opened = self._opened, {}
+        for _, engine in opened.values():
+            engine.dispose()

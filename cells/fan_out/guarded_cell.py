@@ -1,0 +1,140 @@
+"""A circuit breaker around one cell: who hangs is waited for once, and not asked again before a probe was answered.
+
+A question that takes too long does not make a cell one that hangs: it may be a heavy one, or its caller may have been
+in a hurry. A cell hangs when none of its answers arrived for as long as one may take (`patience_s`), and when the cell
+or its driver took long to fail. A failure that comes at once, such as a refused connection, costs the next request as
+little, so the cell is asked again each time.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from cells.errors import CellHangsError, CellUnreachableError
+from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+_SLOW_FAILURE_S = 0.5
+# A request has used up some of its time before it asks a cell.
+_NEARLY_ALL = 0.8
+
+
+class GuardedCell:
+    """Asks and changes one cell, in a few threads of its own. Belongs to one event loop.
+
+    name: of the cell. probe: a question that costs the cell next to nothing; raises CellUnreachableError.
+    threads: questions at the same time; more wait, inside their deadline.
+    patience_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
+    on_hang: told, with the reason, when the cell begins to be treated as down.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        probe: Callable[[], object],
+        *,
+        threads: int,
+        patience_s: float,
+        probe_interval_s: float,
+        on_hang: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self._name = name
+        self._probe = probe
+        self._patience_s = patience_s
+        self._probe_interval_s = probe_interval_s
+        self._on_hang = on_hang
+        self._threads = BoundedThreads(threads, f"cell-{name}", patience_s=patience_s)
+        # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
+        self._changing = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{name}-changes")
+        self._answered_at = float("-inf")
+        self._hangs_because: str | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._suspicion: asyncio.Task[None] | None = None
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it is treated as down, without being asked, until a probe was answered."""
+        return self._hangs_because is not None
+
+    async def ask(self, question: Callable[[], T], timeout_s: float) -> T:
+        """What `question` returns or raises; raises CellUnreachableError after `timeout_s`, or at once if it hangs."""
+        self._refuse_if_it_hangs()
+        began = time.monotonic()
+        try:
+            return await self._run(question, timeout_s)
+        except AllThreadsHangError:
+            raise CellUnreachableError(self._name, "earlier questions still wait for an answer") from None
+        except TimeoutError:
+            reason = f"no answer within {timeout_s:g} s"
+            left_s = self._patience_s - timeout_s
+            if timeout_s >= self._patience_s * _NEARLY_ALL:
+                self._suspect(began, reason)
+            elif self._suspicion is None or self._suspicion.done():
+                self._suspicion = asyncio.create_task(self._suspect_later(began, left_s))
+            raise CellUnreachableError(self._name, reason) from None
+        except CellUnreachableError as error:
+            if time.monotonic() - began >= _SLOW_FAILURE_S:
+                self._suspect(began, error.reason)
+            raise
+
+    async def act(self, change: Callable[[], T]) -> T:
+        """What `change` returns or raises, however late: nobody could say whether a late one was made.
+
+        Raises CellHangsError at once if the cell hangs; then nothing was changed.
+        """
+        self._refuse_if_it_hangs()
+        return await asyncio.get_running_loop().run_in_executor(self._changing, change)
+
+    def close(self, last: Callable[[], object] = lambda: None) -> None:
+        """Call `last` behind the questions that wait or run already, without waiting for them."""
+        for task in (self._probing, self._suspicion):
+            if task is not None:
+                task.cancel()
+        self._changing.shutdown(wait=False)
+        self._threads.close(last)
+
+    def _refuse_if_it_hangs(self) -> None:
+        if self._hangs_because is not None:
+            raise CellHangsError(self._name, f"{self._hangs_because}; it is probed in the background")
+
+    async def _run(self, question: Callable[[], T], timeout_s: float) -> T:
+        def ask_and_note() -> T:
+            answer = question()
+            self._answered_at = time.monotonic()
+            return answer
+
+        return await self._threads.run(ask_and_note, timeout_s)
+
+    async def _suspect_later(self, began: float, left_s: float) -> None:
+        await asyncio.sleep(left_s)
+        self._suspect(began, f"no answer within {self._patience_s:g} s")
+
+    def _suspect(self, began: float, reason: str) -> None:
+        if self._answered_at < began:
+            self.treat_as_hanging(reason)
+
+    def treat_as_hanging(self, reason: str) -> None:
+        """Ask it nothing until a probe was answered; somebody found out by other ways that it hangs."""
+        if self.hangs:
+            return
+        self._hangs_because = reason
+        _log.warning("cell_hangs", cell=self._name, reason=reason)
+        self._on_hang(reason)
+        self._probing = asyncio.create_task(self._probe_until_it_answers())
+
+    async def _probe_until_it_answers(self) -> None:
+        while True:
+            try:
+                await self._run(self._probe, self._patience_s)
+            except (AllThreadsHangError, CellUnreachableError, TimeoutError):
+                await asyncio.sleep(self._probe_interval_s)
+            else:
+                break
+        self._hangs_because = None
+        _log.info("cell_answers_again", cell=self._name)

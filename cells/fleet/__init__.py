@@ -1,0 +1,1 @@
+"""What belongs to the whole fleet: which cells there are, flavors, key pairs, quotas, server groups, locks on it."""

@@ -1,0 +1,228 @@
+"""Messages that could not be indexed, in the fleet database, from any bus, until somebody has solved or dropped them.
+
+No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
+counted. What became of a message is not judged here; see indexer.writing.dead_letters for how it gets here, and
+indexer.upkeep.retrying for how it goes. Text is stored as a database can hold it: PostgreSQL takes neither a zero
+character nor half a surrogate pair.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql import tuple_
+
+from cells.fleet.database import FleetDatabase
+from cells.settings import FailureLimits
+from cells.tables import dropped_failures, failures
+
+_log = structlog.get_logger(__name__)
+
+# Of a reason, a sentence or a trace: enough for a person, whatever the message held.
+_MAX_TEXT = 10_000
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSummary:
+    """What is known of a failure without its message.
+
+    id: the same each time the same message of the cell fails. reason: one word; detail: what is wrong where.
+    instance_uuid: of the instance that the message is about, as far as it could be read.
+    first_at, last_at: microseconds since the epoch. times: how often it failed.
+    reread_at: when the instance was last read from its cell instead and indexed; None: not (yet).
+    """
+
+    id: str
+    cell_uuid: str
+    reason: str
+    detail: str
+    instance_uuid: str | None
+    first_at: int
+    last_at: int
+    times: int = 1
+    reread_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A message that could not be indexed, with everything that is needed to try it again.
+
+    trace: where in the program it failed, if that was not foreseen.
+    """
+
+    summary: FailureSummary
+    routing_key: str
+    headers: Mapping[str, int | str]
+    body: bytes
+    trace: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.summary.id
+
+
+_SUMMARY = [failures.c[name] for name in FailureSummary.__dataclass_fields__]
+
+
+def failure_id(cell_uuid: str, body: bytes, about: str = "") -> str:
+    """The id of a message of a cell that failed: the same whenever it does, so that it is counted and not doubled.
+
+    about: what else tells it from others with the same body.
+    """
+    return str(UUID(bytes=sha256(b"\0".join((cell_uuid.encode(), about.encode(), body))).digest()[:16]))
+
+
+def storable(text: str) -> str:
+    """`text` as every database can hold it, cut off where nobody reads on."""
+    shown = text[:_MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    return shown.replace("\0", "\\x00")
+
+
+class FailureStore:
+    """The failures of all cells. Every call raises FleetUnreachableError."""
+
+    def __init__(self, database: FleetDatabase, limits: FailureLimits) -> None:
+        self._database = database
+        self._limits = limits
+        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
+
+    def add(self, found: Sequence[Failure]) -> None:
+        """Keep failures; of one that is there already, the reason and the time are brought up to date.
+
+        Those that failed last the longest ago go when there are more than the limits allow.
+        """
+        if not found:
+            return
+        new = self._dialect.insert(failures)
+        newest = ("reason", "detail", "trace", "last_at")
+        statement = new.on_conflict_do_update(
+            index_elements=[failures.c.id],
+            set_={
+                "times": failures.c.times + new.excluded.times,
+                **{name: new.excluded[name] for name in newest},
+            },
+        )
+        with self._database.writing() as connection:
+            connection.execute(statement, [_values(failure) for failure in found])
+            for cell_uuid in sorted({failure.summary.cell_uuid for failure in found}):
+                self._make_room(connection, cell_uuid)
+
+    def summaries(self, cell_uuids: Collection[str]) -> Iterator[FailureSummary]:
+        """The failures of some cells, the oldest of each cell first; read in batches."""
+        columns = failures.c
+        position = tuple_(columns.cell_uuid, columns.first_at, columns.id)
+        after: tuple[str, int, str] | None = None
+        while True:
+            statement = select(*_SUMMARY).where(columns.cell_uuid.in_(sorted(cell_uuids)))
+            if after is not None:
+                statement = statement.where(position > tuple_(*after))
+            with self._database.reading() as connection:
+                rows = connection.execute(statement.order_by(*position).limit(_BATCH)).all()
+            for row in rows:
+                yield FailureSummary(*row)
+            if len(rows) < _BATCH:
+                return
+            after = (rows[-1].cell_uuid, rows[-1].first_at, rows[-1].id)
+
+    def find(self, ids: Collection[str]) -> list[Failure]:
+        """The failures there are among `ids`, the oldest first."""
+        statement = select(failures).where(failures.c.id.in_(sorted(ids)))
+        with self._database.reading() as connection:
+            rows = connection.execute(statement.order_by(failures.c.first_at, failures.c.id)).all()
+        return [_failure(row) for row in rows]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many failures each cell has, by its uuid; cells without any are left out."""
+        statement = select(failures.c.cell_uuid, func.count()).group_by(failures.c.cell_uuid)
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(statement)}
+
+    def dropped(self) -> Mapping[str, int]:
+        """How many failures of each cell had to go because there were too many, by its uuid, since `forget_dropped`."""
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(select(dropped_failures))}
+
+    def forget_dropped(self, cell_uuids: Collection[str]) -> None:
+        """Somebody has taken notice that failures of these cells are gone."""
+        with self._database.writing() as connection:
+            connection.execute(delete(dropped_failures).where(dropped_failures.c.cell_uuid.in_(sorted(cell_uuids))))
+
+    def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
+        """These instances were read from their cell and are in the index as they were there at the moment `at`."""
+        columns = failures.c
+        with self._database.writing() as connection:
+            connection.execute(
+                update(failures)
+                .where(columns.cell_uuid == cell_uuid, columns.instance_uuid.in_(sorted(instance_uuids)))
+                .where(or_(columns.reread_at.is_(None), columns.reread_at < at))
+                .values(reread_at=at)
+            )
+
+    def drop(self, ids: Collection[str]) -> int:
+        """Forget failures; returns how many of them there were."""
+        with self._database.writing() as connection:
+            return connection.execute(delete(failures).where(failures.c.id.in_(sorted(ids)))).rowcount
+
+    def _make_room(self, connection: Connection, cell_uuid: str) -> None:
+        columns, of_cell = failures.c, failures.c.cell_uuid == cell_uuid
+        count, size = connection.execute(select(func.count(), func.sum(columns.size)).where(of_cell)).one()
+        if count <= self._limits.count and size <= self._limits.size:
+            return
+        newest_first = (columns.last_at.desc(), columns.id)
+        placed = (
+            select(
+                columns.id,
+                func.row_number().over(order_by=newest_first).label("place"),
+                func.sum(columns.size).over(order_by=newest_first).label("size"),
+            )
+            .where(of_cell)
+            .subquery()
+        )
+        is_too_many = or_(placed.c.place > self._limits.count, placed.c.size > self._limits.size)
+        gone = select(placed.c.id).where(placed.c.place > 1, is_too_many)
+        dropped = connection.execute(delete(failures).where(columns.id.in_(gone))).rowcount
+        _log.warning("failures.dropped", cell=cell_uuid, count=dropped, reason="there are too many")
+        new = self._dialect.insert(dropped_failures)
+        count = dropped_failures.c.count + new.excluded.count
+        statement = new.on_conflict_do_update(index_elements=[dropped_failures.c.cell_uuid], set_={"count": count})
+        connection.execute(statement, {"cell_uuid": cell_uuid, "count": dropped})
+
+
+def _values(failure: Failure) -> dict[str, Any]:
+    values = _plain_values(failure)
+    texts = (*values["headers"], *values["headers"].values(), values["detail"], values["trace"] or "")
+    return values | {"size": len(failure.body) + sum(len(str(text)) for text in texts)}
+
+
+def _plain_values(failure: Failure) -> dict[str, Any]:
+    summary = failure.summary
+    return {
+        "id": summary.id,
+        "cell_uuid": summary.cell_uuid,
+        "reason": summary.reason,
+        "detail": storable(summary.detail),
+        "instance_uuid": None if summary.instance_uuid is None else storable(summary.instance_uuid),
+        "first_at": summary.first_at,
+        "last_at": summary.last_at,
+        "times": summary.times,
+        "reread_at": summary.reread_at,
+        "routing_key": storable(failure.routing_key),
+        "headers": {
+            storable(name): storable(value) if isinstance(value, str) else value
+            for name, value in failure.headers.items()
+        },
+        "body": failure.body,
+        "trace": None if failure.trace is None else storable(failure.trace),
+    }
+
+
+def _failure(row: Row[Any]) -> Failure:
+    values = row._mapping
+    summary = FailureSummary(**{name: values[name] for name in FailureSummary.__dataclass_fields__})
+    return Failure(summary, values["routing_key"], values["headers"], values["body"], values["trace"])

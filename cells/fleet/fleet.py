@@ -1,0 +1,273 @@
+"""The fleet registry: which cells there are, and which cell an instance lives in."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, delete, false, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from cells.database import translated_failures, writing
+from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.fleet.database import FleetDatabase
+from cells.fleet.failures import FailureStore
+from cells.fleet.flavors import Flavors
+from cells.fleet.keypairs import Keypairs
+from cells.fleet.leases import Leases, open_leases
+from cells.fleet.quotas import Quotas
+from cells.fleet.server_groups import ServerGroups
+from cells.fleet.turns import Turns
+from cells.model import Cell, CellKind, InstanceRow
+from cells.settings import FailureLimits
+from cells.tables import cells as cells_table
+from cells.tables import dropped_failures, failures, instance_mappings
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceMapping:
+    """Where an instance lives, and what is known of it while its cell is down.
+
+    created_at: microseconds since the epoch. queued_for_delete: it is deleted, or about to be.
+    """
+
+    instance_uuid: str
+    cell_uuid: str
+    project_id: str | None
+    user_id: str | None
+    created_at: int
+    queued_for_delete: bool = False
+
+    @classmethod
+    def of(cls, row: InstanceRow, now: int) -> "InstanceMapping":
+        """now: stands in for a time of creation that the row does not have."""
+        record = row.record
+        created_at = record["created_at"]
+        return cls(
+            row.uuid,
+            row.cell_uuid,
+            record["project_id"],
+            record["user_id"],
+            now if created_at is None else created_at,
+            queued_for_delete=bool(record["deleted"]),
+        )
+
+
+class Fleet:
+    """The fleet database. Every call raises FleetUnreachableError when it does not answer.
+
+    failures: messages that could not be indexed.
+    """
+
+    def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
+        self._engine = engine
+        self.database = database = FleetDatabase(engine)
+        self.flavors = Flavors(database)
+        self.keypairs = Keypairs(database)
+        self.quotas = Quotas(database)
+        self.server_groups = ServerGroups(database)
+        self.failures = FailureStore(database, failure_limits or FailureLimits())
+        self._turns = Turns(engine)
+
+    def add_cell(
+        self,
+        name: str,
+        kind: CellKind,
+        database_url: str,
+        transport_url: str,
+        *,
+        uuid: str | None = None,
+        api_database_url: str | None = None,
+        nova_uuid: str | None = None,
+    ) -> Cell:
+        """Register a cell, or bring the URLs of the one with that name up to date; the uuid stays.
+
+        api_database_url, nova_uuid: see Cell.
+
+        Raises CellConflictError when the name belongs to a cell of another kind or with another `uuid`.
+        """
+        given = Cell(
+            uuid or str(uuid4()),
+            name,
+            kind,
+            database_url,
+            transport_url,
+            api_database_url=api_database_url,
+            nova_uuid=nova_uuid,
+        )
+        with self._writing() as connection:
+            row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
+            if row is None:
+                connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
+                return given
+            known = _cell(row)
+            if known.kind is not kind or uuid not in {None, known.uuid} or nova_uuid != known.nova_uuid:
+                raise CellConflictError(name)
+            cell = replace(given, uuid=known.uuid, disabled=known.disabled)
+            connection.execute(
+                update(cells_table).where(cells_table.c.uuid == cell.uuid).values(asdict(cell) | {"kind": kind.value})
+            )
+            return cell
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell, by name."""
+        with self._reading() as connection:
+            return tuple(_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name)))
+
+    def cell(self, name_or_uuid: str) -> Cell:
+        """The cell with that name or uuid; raises UnknownCellError naming the known ones."""
+        cells = self.cells()
+        for cell in cells:
+            if name_or_uuid in {cell.name, cell.uuid}:
+                return cell
+        raise UnknownCellError(name_or_uuid, tuple(cell.name for cell in cells))
+
+    def set_disabled(self, cell_uuid: str, disabled: bool) -> None:
+        """A disabled cell is not followed by indexers and not relayed; lists still ask it."""
+        with self._writing() as connection:
+            connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
+
+    def remove_cell(self, cell: Cell) -> int:
+        """Forget a disabled cell, where its instances live and what failed; returns how many mappings there were.
+
+        Its database and its bus stay as they are. Raises CellInUseError when it is not disabled (any more).
+        """
+        columns = cells_table.c
+        with self._writing() as connection:
+            # Locked, so that nobody enables it between the look and the removal.
+            disabled = connection.execute(
+                select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
+            ).scalar_one_or_none()
+            if disabled is False:
+                raise CellInUseError(cell.name, "it is enabled")
+            mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
+            for table in (failures, dropped_failures):
+                connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
+            connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
+            return mappings.rowcount
+
+    def open_leases(self, purpose: str) -> Leases:
+        """Leases that all processes of this fleet respect; see cells.fleet.leases."""
+        return open_leases(self._engine, purpose)
+
+    def turn(self, *names: str) -> AbstractContextManager[None]:
+        """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.turns."""
+        return self._turns.take(*names)
+
+    def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
+        """Say where new instances live, all of them or none; what was said already for the same cell stays.
+
+        Raises InstanceExistsError when one of them lives in another cell.
+        """
+        if not mappings:
+            return
+        try:
+            self._insert_mappings(mappings)
+        except IntegrityError:
+            known = self.cells_of([mapping.instance_uuid for mapping in mappings])
+            elsewhere = [
+                mapping.instance_uuid
+                for mapping in mappings
+                if known.get(mapping.instance_uuid, mapping.cell_uuid) != mapping.cell_uuid
+            ]
+            if elsewhere:
+                raise InstanceExistsError(elsewhere) from None
+            if not known:
+                raise
+            # Left by a creation that did not get as far as the cell, unless the cell says otherwise.
+            self.add_mappings([mapping for mapping in mappings if mapping.instance_uuid not in known])
+
+    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
+            ).one_or_none()
+        return None if row is None else _mapping(row)
+
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        """The cells of those instances that are known, by their uuids."""
+        columns = instance_mappings.c
+        statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
+        with self._reading() as connection:
+            return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
+
+    def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str], *, queued: bool = True) -> None:
+        """Of the instances, those that live in this cell are deleted, or about to be; or not any more."""
+        with self._writing() as connection:
+            connection.execute(
+                update(instance_mappings)
+                .where(
+                    instance_mappings.c.cell_uuid == cell_uuid,
+                    instance_mappings.c.instance_uuid.in_(instance_uuids),
+                )
+                .values(queued_for_delete=queued)
+            )
+
+    def mappings_of_cell(
+        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+    ) -> tuple[InstanceMapping, ...]:
+        """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
+        statement = select(instance_mappings).where(_is_live_in(cell_uuid, project_id))
+        with self._reading() as connection:
+            rows = connection.execute(statement.order_by(instance_mappings.c.instance_uuid).limit(limit))
+            return tuple(_mapping(row) for row in rows)
+
+    def count_mappings(self, cell_uuid: str, *, project_id: str | None = None) -> int:
+        """How many instances of a cell are not deleted."""
+        counted = select(func.count()).select_from(instance_mappings)
+        with self._reading() as connection:
+            return connection.execute(counted.where(_is_live_in(cell_uuid, project_id))).scalar_one()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _insert_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                insert(instance_mappings),
+                [
+                    {
+                        "instance_uuid": mapping.instance_uuid,
+                        "cell_uuid": mapping.cell_uuid,
+                        "project_id": mapping.project_id,
+                        "user_id": mapping.user_id,
+                        "created_at": mapping.created_at,
+                        "queued_for_delete": mapping.queued_for_delete,
+                    }
+                    for mapping in mappings
+                ],
+            )
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with translated_failures(FleetUnreachableError), writing(self._engine) as connection:
+            yield connection
+
+
+def _is_live_in(cell_uuid: str, project_id: str | None) -> ColumnElement[bool]:
+    columns = instance_mappings.c
+    live = and_(columns.cell_uuid == cell_uuid, columns.queued_for_delete == false())
+    return live if project_id is None else and_(live, columns.project_id == project_id)
+
+
+def _cell(row: Row[tuple[object, ...]]) -> Cell:
+    values = row._mapping
+    return Cell(
+        values["uuid"],
+        values["name"],
+        CellKind(values["kind"]),
+        values["database_url"],
+        values["transport_url"],
+        values["disabled"],
+        values["api_database_url"],
+        values["nova_uuid"],
+    )
+
+
+def _mapping(row: Row[tuple[object, ...]]) -> InstanceMapping:
+    return InstanceMapping(**row._mapping)

@@ -1,0 +1,100 @@
+"""Quotas: how much a project may have, and the check before it gets more.
+
+What is in use is counted and not booked, so who counts and then adds takes the turn of the project, or of the user
+(cells.fleet.turns): two requests that pass each other cannot exceed a limit together.
+"""
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from cells.errors import QuotaExceededError
+from cells.fleet.database import FleetDatabase
+from cells.fleet.tables import keypairs, quota_defaults, quota_limits, server_groups
+from cells.tables import instance_mappings
+
+UNLIMITED = -1
+# What a fleet begins with; memory in MiB.
+DEFAULTS = {
+    "instances": 10,
+    "cores": 20,
+    "ram": 51200,
+    "metadata_items": 128,
+    "injected_files": 5,
+    "injected_file_content_bytes": 10240,
+    "injected_file_path_bytes": 255,
+    "key_pairs": 100,
+    "server_groups": 10,
+    "server_group_members": 10,
+}
+
+
+def check(limits: Mapping[str, int], in_use: Mapping[str, int], requested: Mapping[str, int]) -> None:
+    """Raise QuotaExceededError for the first resource of which the `requested` amount does not fit any more."""
+    for resource, amount in requested.items():
+        limit, used = limits[resource], in_use.get(resource, 0)
+        if amount > 0 and limit != UNLIMITED and used + amount > limit:
+            raise QuotaExceededError(resource, requested=amount, in_use=used, limit=limit)
+
+
+class Quotas:
+    """The limits of projects, by resource (DEFAULTS), and what the fleet database knows of their use. Calls block."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def defaults(self) -> dict[str, int]:
+        """The limits of a project of which nothing else is said."""
+        with self._database.reading() as connection:
+            return _defaults(connection)
+
+    def limits(self, project_id: str) -> dict[str, int]:
+        columns = quota_limits.c
+        statement = select(columns.resource, columns.limit).where(columns.project_id == project_id)
+        with self._database.reading() as connection:
+            return _defaults(connection) | {row.resource: row.limit for row in connection.execute(statement)}
+
+    def set_defaults(self, limits: Mapping[str, int]) -> None:
+        columns = quota_defaults.c
+        with self._database.writing() as connection:
+            connection.execute(delete(quota_defaults).where(columns.resource.in_(limits)))
+            for resource, limit in limits.items():
+                connection.execute(insert(quota_defaults).values(resource=resource, limit=limit))
+
+    def set_limits(self, project_id: str, limits: Mapping[str, int]) -> None:
+        """Set those of `limits`; the others stay."""
+        columns = quota_limits.c
+        with self._database.writing() as connection:
+            connection.execute(
+                delete(quota_limits).where(columns.project_id == project_id, columns.resource.in_(limits))
+            )
+            for resource, limit in limits.items():
+                connection.execute(insert(quota_limits).values(project_id=project_id, resource=resource, limit=limit))
+
+    def reset(self, project_id: str) -> None:
+        """Let the project have the defaults again."""
+        with self._database.writing() as connection:
+            connection.execute(delete(quota_limits).where(quota_limits.c.project_id == project_id))
+
+    def counts(self, project_id: str, user_id: str | None = None) -> dict[str, int]:
+        """How much is in use of what the fleet database can count; key pairs are those of `user_id`.
+
+        Cores and memory are known to the cells alone (cells.usage).
+        """
+        live = select(func.count()).where(
+            instance_mappings.c.project_id == project_id, instance_mappings.c.queued_for_delete.is_(False)
+        )
+        groups = select(func.count()).where(server_groups.c.project_id == project_id)
+        keys = select(func.count()).where(keypairs.c.user_id == user_id)
+        statement = select(
+            live.scalar_subquery().label("instances"),
+            groups.scalar_subquery().label("server_groups"),
+            keys.scalar_subquery().label("key_pairs"),
+        )
+        with self._database.reading() as connection:
+            return dict(connection.execute(statement).one()._mapping)
+
+
+def _defaults(connection: Connection) -> dict[str, int]:
+    rows = connection.execute(select(quota_defaults))
+    return DEFAULTS | {row.resource: row.limit for row in rows}

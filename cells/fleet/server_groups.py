@@ -1,0 +1,121 @@
+"""Server groups: which instances should run together, or apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Row, and_, delete, insert, select
+
+from cells.errors import QuotaExceededError, ResourceNotFoundError
+from cells.fleet.database import FleetDatabase
+from cells.fleet.quotas import UNLIMITED
+from cells.fleet.tables import server_group_members, server_groups
+from cells.tables import instance_mappings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGroup:
+    """members: uuids of instances that are not deleted. max_server_per_host: of policy `anti-affinity`."""
+
+    uuid: str
+    name: str
+    project_id: str
+    user_id: str
+    policy: str
+    max_server_per_host: int | None
+    members: tuple[str, ...] = ()
+
+
+class ServerGroups:
+    """Calls block. ResourceNotFoundError is raised for a group that there is not."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def page(self, project_id: str | None, *, limit: int, offset: int = 0) -> tuple[ServerGroup, ...]:
+        """Those of a project, or of all, in the order in which they were made."""
+        statement = select(server_groups).order_by(server_groups.c.number).limit(limit).offset(offset)
+        if project_id is not None:
+            statement = statement.where(server_groups.c.project_id == project_id)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+            members = _members(connection, [row.uuid for row in rows])
+        return tuple(_group(row, members) for row in rows)
+
+    def find(self, uuid: str, *, project_id: str | None) -> ServerGroup:
+        """project_id: only if it is the owner's; None: whoever owns it."""
+        with self._database.reading() as connection:
+            row = connection.execute(select(server_groups).where(server_groups.c.uuid == uuid)).one_or_none()
+            if row is None or project_id not in {None, row.project_id}:
+                raise ResourceNotFoundError("Instance group", uuid)
+            return _group(row, _members(connection, [uuid]))
+
+    def create(
+        self, name: str, policy: str, *, project_id: str, user_id: str, max_server_per_host: int | None = None
+    ) -> ServerGroup:
+        group = ServerGroup(str(uuid4()), name, project_id, user_id, policy, max_server_per_host)
+        with self._database.writing() as connection:
+            connection.execute(
+                insert(server_groups).values(
+                    uuid=group.uuid,
+                    name=name,
+                    project_id=project_id,
+                    user_id=user_id,
+                    policy=policy,
+                    max_server_per_host=max_server_per_host,
+                )
+            )
+        return group
+
+    def delete(self, uuid: str, *, project_id: str | None) -> None:
+        """Its members stay what they are. project_id: as for `find`."""
+        self.find(uuid, project_id=project_id)
+        with self._database.writing() as connection:
+            connection.execute(delete(server_group_members).where(server_group_members.c.group_uuid == uuid))
+            connection.execute(delete(server_groups).where(server_groups.c.uuid == uuid))
+
+    def add_members(self, uuid: str, instance_uuids: Sequence[str], *, limit: int) -> None:
+        """Make instances members. Raises QuotaExceededError when there would be more than `limit`."""
+        with self._database.writing() as connection:
+            group = select(server_groups.c.uuid).where(server_groups.c.uuid == uuid).with_for_update()
+            if connection.execute(group).one_or_none() is None:
+                raise ResourceNotFoundError("Instance group", uuid)
+            members = len(_members(connection, [uuid]).get(uuid, ()))
+            if limit != UNLIMITED and members + len(instance_uuids) > limit:
+                raise QuotaExceededError(
+                    "server_group_members", requested=len(instance_uuids), in_use=members, limit=limit
+                )
+            for instance_uuid in instance_uuids:
+                connection.execute(insert(server_group_members).values(group_uuid=uuid, instance_uuid=instance_uuid))
+
+    def of_instance(self, instance_uuid: str) -> tuple[str, ...]:
+        """The groups that an instance is a member of."""
+        columns = server_group_members.c
+        statement = select(columns.group_uuid).where(columns.instance_uuid == instance_uuid)
+        with self._database.reading() as connection:
+            return tuple(connection.execute(statement.order_by(columns.group_uuid)).scalars())
+
+
+def _members(connection: Connection, groups: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """With one statement for all groups."""
+    columns = server_group_members.c
+    is_live = and_(
+        instance_mappings.c.instance_uuid == columns.instance_uuid, instance_mappings.c.queued_for_delete.is_(False)
+    )
+    statement = (
+        select(columns.group_uuid, columns.instance_uuid)
+        .join(instance_mappings, is_live)
+        .where(columns.group_uuid.in_(groups))
+        .order_by(instance_mappings.c.created_at, columns.instance_uuid)
+    )
+    members: dict[str, list[str]] = {}
+    for row in connection.execute(statement):
+        members.setdefault(row.group_uuid, []).append(row.instance_uuid)
+    return members
+
+
+def _group(row: Row[Any], members: Mapping[str, Sequence[str]]) -> ServerGroup:
+    values = dict(row._mapping)
+    del values["number"]
+    return ServerGroup(**values, members=tuple(members.get(row.uuid, ())))

@@ -1,0 +1,282 @@
+"""The hosts of a native cell: compute services, their nodes, and how much of them is taken up.
+
+A service is up unless an operator forced it down: simulated hosts have no agent whose signs of life could stop.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, Row, Select, delete, func, insert, select, update
+
+from cells.clock import Clock, system_clock
+from cells.database import translated_failures, writing
+from cells.errors import CellUnreachableError, HostInUseError, HostNotFoundError
+from cells.model import Cell
+from cells.native.outbox import append_event
+from cells.tables import allocations, compute_nodes, instances, services
+from notifications.payloads.resources import ServiceStatusPayload
+from query.fields import from_microseconds
+
+COMPUTE = "nova-compute"
+"""The binary of a compute service, as clients know it."""
+DEFAULT_ZONE = "nova"
+_HYPERVISOR_TYPE = "simulated"
+_HYPERVISOR_VERSION = 1_000_000
+_SERVICE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """An amount of what a node has and an instance takes up; memory in MiB, disk in GiB."""
+
+    vcpus: int
+    memory_mib: int
+    disk_gib: int
+
+    def fits_into(self, free: "Capacity") -> bool:
+        return self.vcpus <= free.vcpus and self.memory_mib <= free.memory_mib and self.disk_gib <= free.disk_gib
+
+    def minus(self, other: "Capacity") -> "Capacity":
+        return Capacity(self.vcpus - other.vcpus, self.memory_mib - other.memory_mib, self.disk_gib - other.disk_gib)
+
+
+@dataclass(frozen=True, slots=True)
+class NewHost:
+    """A host that joins a cell. node: its hypervisor's name; like the host unless given."""
+
+    host: str
+    capacity: Capacity
+    availability_zone: str = DEFAULT_ZONE
+    node: str | None = None
+    host_ip: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeService:
+    """A compute service; times in microseconds since the epoch."""
+
+    id: int
+    uuid: str
+    host: str
+    binary: str
+    availability_zone: str
+    disabled: bool
+    disabled_reason: str | None
+    forced_down: bool
+    updated_at: int
+
+    @property
+    def is_up(self) -> bool:
+        return not self.forced_down
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeNode:
+    """A node with its service.
+
+    capacity: all that it has. used: what instances take up of it, also while they move away or are resized.
+    instance_count: instances that do so.
+    """
+
+    id: int
+    uuid: str
+    hypervisor_hostname: str
+    hypervisor_type: str
+    hypervisor_version: int
+    host_ip: str
+    capacity: Capacity
+    used: Capacity
+    instance_count: int
+    service: ComputeService
+
+    @property
+    def free(self) -> Capacity:
+        return self.capacity.minus(self.used)
+
+    @property
+    def is_available(self) -> bool:
+        """Whether new instances may go there."""
+        return self.service.is_up and not self.service.disabled
+
+
+class CellNodes:
+    """The hosts of one native cell. Every call raises CellUnreachableError when its database does not answer."""
+
+    def __init__(self, engine: Engine, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._cell = cell
+        self._clock = clock
+
+    def services(self) -> Sequence[ComputeService]:
+        """Every service, by host."""
+        with self._failures(), self._engine.connect() as connection:
+            return [
+                _service(row) for row in connection.execute(select(services).order_by(services.c.host, services.c.id))
+            ]
+
+    def nodes(self) -> Sequence[ComputeNode]:
+        """Every node with what is used of it, in the order in which they joined."""
+        with self._failures(), self._engine.connect() as connection:
+            return read_nodes(connection)
+
+    def servers_on(self, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Uuid and name of the instances that are not deleted, by host; a host without any is left out."""
+        columns = (instances.c.host, instances.c.uuid, instances.c.display_name)
+        statement = (
+            select(*columns)
+            .where(instances.c.host.in_(hosts), instances.c.deleted.is_(False))
+            .order_by(instances.c.uuid)
+        )
+        found: dict[str, list[tuple[str, str]]] = {}
+        with self._failures(), self._engine.connect() as connection:
+            for row in connection.execute(statement):
+                found.setdefault(row.host, []).append((row.uuid, row.display_name or ""))
+        return found
+
+    def add_hosts(self, hosts: Sequence[NewHost]) -> None:
+        """Add hosts with one node each; those that are there already (by their name) stay as they are."""
+        now = self._clock()
+        with self._failures(), writing(self._engine) as connection:
+            known = set(connection.scalars(select(services.c.host)))
+            for new in hosts:
+                if new.host in known:
+                    continue
+                service_id = connection.execute(
+                    insert(services)
+                    .values(
+                        uuid=str(uuid4()),
+                        host=new.host,
+                        binary=COMPUTE,
+                        availability_zone=new.availability_zone,
+                        disabled=False,
+                        forced_down=False,
+                        created_at=now,
+                        updated_at=now,
+                    )
+                    .returning(services.c.id)
+                ).scalar_one()
+                connection.execute(
+                    insert(compute_nodes).values(
+                        uuid=str(uuid4()),
+                        service_id=service_id,
+                        hypervisor_hostname=new.node or new.host,
+                        hypervisor_type=_HYPERVISOR_TYPE,
+                        hypervisor_version=_HYPERVISOR_VERSION,
+                        host_ip=new.host_ip,
+                        vcpus=new.capacity.vcpus,
+                        memory_mib=new.capacity.memory_mib,
+                        disk_gib=new.capacity.disk_gib,
+                        created_at=now,
+                    )
+                )
+
+    def update_service(
+        self, uuid: str, *, disabled: bool, disabled_reason: str | None, forced_down: bool
+    ) -> ComputeService:
+        """Set what operators may set; announced as `service.update` if that changes anything.
+
+        Raises HostNotFoundError for an unknown service.
+        """
+        now = self._clock()
+        with self._failures(), writing(self._engine) as connection:
+            row = connection.execute(select(services).where(services.c.uuid == uuid).with_for_update()).one_or_none()
+            if row is None:
+                raise HostNotFoundError(uuid)
+            values = {"disabled": disabled, "disabled_reason": disabled_reason, "forced_down": forced_down}
+            if all(row._mapping[name] == value for name, value in values.items()):
+                return _service(row)
+            row = connection.execute(
+                update(services).where(services.c.uuid == uuid).values(**values, updated_at=now).returning(services)
+            ).one()
+            service = _service(row)
+            append_event(
+                connection,
+                "service.update",
+                _status_payload(service),
+                publisher_id=f"{COMPUTE}:{service.host}",
+                at=now,
+            )
+            return service
+
+    def remove_service(self, uuid: str) -> None:
+        """Remove a service and its nodes. Raises HostNotFoundError, and HostInUseError while instances use a node."""
+        with self._failures(), writing(self._engine) as connection:
+            row = connection.execute(select(services).where(services.c.uuid == uuid).with_for_update()).one_or_none()
+            if row is None:
+                raise HostNotFoundError(uuid)
+            nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == row.id)
+            # Locked as for a claim, so that nobody claims a node that goes away.
+            connection.execute(nodes.with_for_update()).all()
+            used = select(allocations.c.node_id).where(allocations.c.node_id.in_(nodes)).limit(1)
+            if connection.execute(used).one_or_none() is not None:
+                raise HostInUseError(row.host)
+            connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
+            connection.execute(delete(services).where(services.c.id == row.id))
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return translated_failures(partial(CellUnreachableError, self._cell.name))
+
+
+def read_nodes(connection: Connection) -> Sequence[ComputeNode]:
+    """Every node of the cell, with one statement."""
+    return [_node(row) for row in connection.execute(_select_nodes())]
+
+
+def _select_nodes() -> Select[tuple[object, ...]]:
+    used = (
+        select(
+            allocations.c.node_id,
+            func.count().label("instance_count"),
+            func.sum(allocations.c.vcpus).label("used_vcpus"),
+            func.sum(allocations.c.memory_mib).label("used_memory_mib"),
+            func.sum(allocations.c.disk_gib).label("used_disk_gib"),
+        )
+        .group_by(allocations.c.node_id)
+        .subquery()
+    )
+    service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
+    return (
+        select(compute_nodes, *service_columns, used)
+        .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
+        .outerjoin(used, used.c.node_id == compute_nodes.c.id)
+        .order_by(compute_nodes.c.id)
+    )
+
+
+def _node(row: Row[tuple[object, ...]]) -> ComputeNode:
+    values = row._mapping
+    return ComputeNode(
+        id=values[compute_nodes.c.id],
+        uuid=values[compute_nodes.c.uuid],
+        hypervisor_hostname=values["hypervisor_hostname"],
+        hypervisor_type=values["hypervisor_type"],
+        hypervisor_version=values["hypervisor_version"],
+        host_ip=values["host_ip"],
+        capacity=Capacity(values["vcpus"], values["memory_mib"], values["disk_gib"]),
+        used=Capacity(*(int(values[name] or 0) for name in ("used_vcpus", "used_memory_mib", "used_disk_gib"))),
+        instance_count=values["instance_count"] or 0,
+        service=ComputeService(**{name: values[f"of_service_{name}"] for name in ComputeService.__dataclass_fields__}),
+    )
+
+
+def _service(row: Row[tuple[object, ...]]) -> ComputeService:
+    return ComputeService(**{name: row._mapping[name] for name in ComputeService.__dataclass_fields__})
+
+
+def _status_payload(service: ComputeService) -> ServiceStatusPayload:
+    return ServiceStatusPayload(
+        uuid=service.uuid,
+        host=service.host,
+        binary=service.binary,
+        topic="compute",
+        report_count=0,
+        disabled=service.disabled,
+        disabled_reason=service.disabled_reason,
+        availability_zone=service.availability_zone,
+        last_seen_up=from_microseconds(service.updated_at),
+        forced_down=service.forced_down,
+        version=_SERVICE_VERSION,
+    )

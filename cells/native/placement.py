@@ -1,0 +1,201 @@
+"""Which host an instance goes to: of those that may take it and have room the one that its group prefers, then the
+emptiest.
+
+What is taken is claimed in the transaction of the step, under the lock of the node, so that no node is given away
+twice, and under that of the group, so that no two of its members break its policy together. Alternates and their
+allocation requests (contracts/nova-selection) come with the scheduler.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from cells.errors import NoValidHostError
+from cells.fleet.server_groups import ServerGroup
+from cells.fleet.turns import wait_for_lock
+from cells.native.nodes import Capacity, ComputeNode, read_nodes
+from cells.tables import allocations, compute_nodes, instances, services
+from query.fields import Record
+
+_RESIZED = "resized"
+_HostsOf = Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where an instance may go.
+
+    zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
+    beside, apart: uuids of instances of the cell that it has to share its host with, or must not.
+    group: the server group that it is a member of.
+    """
+
+    zone: str | None = None
+    host: str | None = None
+    node: str | None = None
+    without: Collection[str] = ()
+    beside: Collection[str] = ()
+    apart: Collection[str] = ()
+    group: ServerGroup | None = None
+
+
+def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
+    """What an instance with `flavor` (fields of Nova's FlavorPayload) takes up of its node; swap is on the disk."""
+    if flavor is None:
+        return Capacity(0, 0, 0)
+    swap_gib = -(-(flavor.get("swap") or 0) // 1024)
+    disk_gib = (flavor["root_gb"] or 0) + (flavor["ephemeral_gb"] or 0) + swap_gib
+    return Capacity(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
+
+
+def may_take(node: ComputeNode, wish: Wish) -> bool:
+    """Whether `node` is one of those that `wish` leaves, whatever is free of it."""
+    is_forced = wish.host is not None or wish.node is not None
+    return (
+        node.service.is_up
+        and (is_forced or not node.service.disabled)
+        and wish.zone in {None, node.service.availability_zone}
+        and wish.host in {None, node.service.host}
+        and wish.node in {None, node.hypervisor_hostname}
+        and node.service.host not in wish.without
+    )
+
+
+def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, wish: Wish) -> ComputeNode:
+    """Choose a node and take up `demand` of it. Raises NoValidHostError."""
+    members: Collection[str] = () if wish.group is None else wish.group.members
+    if wish.group is not None:
+        wait_for_lock(connection, f"server group {wish.group.uuid}")
+    hosts_of = _hosts_of(connection, {*wish.beside, *wish.apart, *members} - {instance_uuid})
+    neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
+
+    def best_first(node: ComputeNode) -> tuple[int, float, int, int]:
+        return (_distance(wish.group, neighbours[node.service.host]), *_emptiest_first(node))
+
+    candidates = [
+        node
+        for node in read_nodes(connection)
+        if may_take(node, wish)
+        and _suits(node.service.host, wish, hosts_of)
+        and _is_allowed(node.service.host, wish.group, hosts_of, neighbours)
+        and demand.fits_into(node.free)
+    ]
+    for node in sorted(candidates, key=best_first):
+        # Locked, and looked at again: another claim may have come first.
+        connection.execute(select(compute_nodes.c.id).where(compute_nodes.c.id == node.id).with_for_update())
+        if demand.fits_into(node.capacity.minus(_used(connection, node.id))):
+            _allocate(connection, instance_uuid, node.id, demand)
+            return node
+    raise NoValidHostError
+
+
+def release_except(connection: Connection, instance_uuid: str, node: str | None) -> None:
+    """Give back what an instance takes up of any node but the one called `node`; of all if that is None."""
+    statement = delete(allocations).where(allocations.c.instance_uuid == instance_uuid)
+    if node is not None:
+        kept = select(compute_nodes.c.id).where(compute_nodes.c.hypervisor_hostname == node)
+        statement = statement.where(allocations.c.node_id.not_in(kept))
+    connection.execute(statement)
+
+
+def give_back_claims(connection: Connection, record: Record) -> None:
+    """What was claimed for an action of an instance that will not be finished; a resized one keeps both its places."""
+    if record["vm_state"] != _RESIZED:
+        release_except(connection, record["uuid"], record["node"])
+
+
+def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -> None:
+    """Count instances that are placed already: what they take up of the nodes that they are on."""
+    names = {record["node"] for record in records if record["node"] is not None}
+    statement = select(compute_nodes.c.hypervisor_hostname, compute_nodes.c.id).where(
+        compute_nodes.c.hypervisor_hostname.in_(names)
+    )
+    ids = {row.hypervisor_hostname: row.id for row in connection.execute(statement)} if names else {}
+    values = [
+        _allocation(record["uuid"], ids[record["node"]], demand_of(record["flavor"]))
+        for record in records
+        if record["node"] in ids and not record["deleted"]
+    ]
+    if values:
+        connection.execute(insert(allocations), values)
+
+
+def _emptiest_first(node: ComputeNode) -> tuple[float, int, int]:
+    """By the free part of the memory, then the instances there; the order in which they joined decides the rest."""
+    free = node.free.memory_mib / max(1, node.capacity.memory_mib)
+    return -free, node.instance_count, node.id
+
+
+def _suits(host: str, wish: Wish, hosts_of: _HostsOf) -> bool:
+    return all(host in hosts_of.get(uuid, ()) for uuid in wish.beside) and not any(
+        host in hosts_of.get(uuid, ()) for uuid in wish.apart
+    )
+
+
+def _is_allowed(host: str, group: ServerGroup | None, hosts_of: _HostsOf, neighbours: Mapping[str, int]) -> bool:
+    """Whether a hard policy lets a member go to `host`. neighbours: how many other members each host has."""
+    match group:
+        case ServerGroup(policy="affinity", members=members):
+            return all(host in hosts_of[member] for member in members if member in hosts_of)
+        case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
+            return neighbours.get(host, 0) < (limit or 1)
+        case _:
+            return True
+
+
+def _distance(group: ServerGroup | None, neighbours: int) -> int:
+    """How far a host with that many other members is from what a soft policy wants: less is better."""
+    match group:
+        case ServerGroup(policy="soft-affinity"):
+            return -neighbours
+        case ServerGroup(policy="soft-anti-affinity"):
+            return neighbours
+        case _:
+            return 0
+
+
+def _hosts_of(connection: Connection, uuids: Collection[str]) -> _HostsOf:
+    """Where instances of the cell are, and where something is claimed for them: both of a move, and a new one's."""
+    if not uuids:
+        return {}
+    hosts: dict[str, set[str]] = {}
+    where_they_are = select(instances.c.uuid, instances.c.host).where(
+        instances.c.uuid.in_(uuids), instances.c.deleted.is_(False), instances.c.host.is_not(None)
+    )
+    claimed = (
+        select(allocations.c.instance_uuid, services.c.host)
+        .join_from(allocations, compute_nodes, compute_nodes.c.id == allocations.c.node_id)
+        .join(services, services.c.id == compute_nodes.c.service_id)
+        .where(allocations.c.instance_uuid.in_(uuids))
+    )
+    for statement in (where_they_are, claimed):
+        for uuid, host in connection.execute(statement):
+            hosts.setdefault(uuid, set()).add(host)
+    return hosts
+
+
+def _used(connection: Connection, node_id: int) -> Capacity:
+    columns = (allocations.c.vcpus, allocations.c.memory_mib, allocations.c.disk_gib)
+    statement = select(*(func.coalesce(func.sum(column), 0) for column in columns))
+    row = connection.execute(statement.where(allocations.c.node_id == node_id)).one()
+    return Capacity(*map(int, row))
+
+
+def _allocate(connection: Connection, instance_uuid: str, node_id: int, demand: Capacity) -> None:
+    # One may be left there of a resize that an administrator ended by resetting the state.
+    own = (allocations.c.instance_uuid == instance_uuid, allocations.c.node_id == node_id)
+    connection.execute(delete(allocations).where(*own))
+    connection.execute(insert(allocations).values(_allocation(instance_uuid, node_id, demand)))
+
+
+def _allocation(instance_uuid: str, node_id: int, demand: Capacity) -> dict[str, Any]:
+    return {
+        "instance_uuid": instance_uuid,
+        "node_id": node_id,
+        "vcpus": demand.vcpus,
+        "memory_mib": demand.memory_mib,
+        "disk_gib": demand.disk_gib,
+    }

@@ -1,0 +1,1 @@
+"""A fleet to try things with: what its instances look like, and what keeps happening to them."""

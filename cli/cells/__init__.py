@@ -1,0 +1,1 @@
+"""`fleetlight cell`, `host` and `database`: which cells there are, and what they run on."""

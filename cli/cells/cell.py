@@ -1,0 +1,315 @@
+"""`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cells.adapters import open_adapter
+from cells.errors import CellUnreachableError
+from cells.fleet.adoption import map_instances
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.native.relay import is_relayed
+from cli.cells.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
+from cli.cells.nova_cells import Joined, add_all_nova_cells, add_nova_cell
+from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
+from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import open_fleet, sorted_by_name
+from cli.logging import mask_url_passwords
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
+from cli.settings import Settings, load_settings
+from indexer.backends import open_writer
+from indexer.errors import LeaseHeldError
+from indexer.upkeep.cell_removal import Removed, remove_cell
+from indexer.writing.leases import CellLeases
+
+app = typer.Typer(help="The cells of the fleet.", no_args_is_help=True)
+
+CellArgument = Annotated[str, typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False)]
+
+ApiDatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", envvar="FLEETLIGHT_CELL_API_DATABASE_URL", help="The API database of a Nova deployment."
+    ),
+]
+ApiDatabaseFileOption = Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")]
+
+# Whoever follows a cell looks at the registry that often, and then has something to finish.
+_FINISHING_S = 10.0
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight cell add cell4 --database-url postgresql://cell4@db/cell4 --transport-url amqp://bus4//",
+        "fleetlight cell add cell4 --database-url-file /run/secrets/db4 --transport-url-file /run/secrets/bus4",
+        "fleetlight cell add cell1 --kind nova-db --database-url mysql://db/nova --api-database-url mysql://db/nova_api",
+        "fleetlight cell add east --kind nova-api --url https://nova.east:8774/v2.1 --os-cloud east",
+    )
+)
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)],
+    *,
+    kind: Annotated[CellKind, typer.Option(help="What it is.")] = CellKind.NATIVE,
+    database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_DATABASE_URL", help="Its database."),
+    ] = None,
+    database_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
+    transport_url: Annotated[
+        str | None, typer.Option(metavar="URL", envvar="FLEETLIGHT_CELL_TRANSPORT_URL", help="Its bus, amqp or amqps.")
+    ] = None,
+    transport_url_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file that holds that URL.")] = None,
+    api_database_url: ApiDatabaseOption = None,
+    api_database_url_file: ApiDatabaseFileOption = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="nova-api: its address, https://nova.example.org:8774/v2.1.")
+    ] = None,
+    os_cloud: Annotated[
+        str | None, typer.Option(metavar="CLOUD", help="nova-api: whose login it is, by its name in clouds.yaml.")
+    ] = None,
+    clouds_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: clouds.yaml, where OpenStack's clients look for it.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds a token for X-Auth-Token.")
+    ] = None,
+    username: Annotated[str | None, typer.Option(help="nova-api: who we are, with HTTP basic authentication.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: a file that holds the password of --username.")
+    ] = None,
+    ca_certs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="nova-api: PEM file of the authority behind its certificate.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let a cell join the fleet, or bring the URLs of one that is there up to date. Can be repeated.
+
+    The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
+    are found from now on. A cell of Nova (nova-db; MySQL, MariaDB, PostgreSQL or SQLite) is only ever read.
+    """
+    checked_kind(kind)
+    checked_name(name)
+    login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
+    if kind is CellKind.NOVA_API:
+        address = upstream_address(url, login)
+        bus = _bus_of_others(transport_url, transport_url_file)
+        with _open_configured_fleet(config, data_dir) as fleet:
+            _add_upstream(fleet, name, address, bus)
+        return
+    if url is not None or login.is_given:
+        raise ConfigurationError("--url and the login are of a compute API: add --kind nova-api")
+    database = given_url("--database-url", database_url, database_url_file)
+    if kind is CellKind.NOVA_DB:
+        api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
+        with _open_configured_fleet(config, data_dir) as fleet:
+            bus = _bus_of_others(transport_url, transport_url_file)
+            _print_joined(add_nova_cell(fleet, name, database, api_database, bus))
+        return
+    if api_database_url is not None or api_database_url_file is not None:
+        raise ConfigurationError("--api-database-url is of cells of Nova: add --kind nova-db")
+    transport = given_url("--transport-url", transport_url, transport_url_file)
+    check_transport_url(transport)
+    with _open_configured_fleet(config, data_dir) as fleet:
+        cells = fleet.cells()
+        # First the schema: whoever finds the cell in the registry may read it at once.
+        upgrade(check_database_url(database, name, cells), name)
+        cell = fleet.add_cell(name, kind, database, transport)
+        with closing(open_adapter(cell)) as adapter:
+            instances = map_instances(adapter, fleet)
+    done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"
+    state = ", still disabled" if cell.disabled else ""
+    print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {counted(instances, 'instance')}")
+
+
+@app.command(
+    "add-nova",
+    epilog=examples(
+        "fleetlight cell add-nova --api-database-url mysql://db/nova_api?read_default_file=/etc/fleetlight/nova.cnf",
+        "fleetlight cell add-nova --api-database-url-file /run/secrets/nova-api --prefix east-",
+    ),
+)
+def add_nova(
+    *,
+    api_database_url: ApiDatabaseOption = None,
+    api_database_url_file: ApiDatabaseFileOption = None,
+    main_database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="What fills in addresses that are templates: Nova's [database]connection."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="What the names of the cells begin with.")] = "",
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let all cells of a Nova deployment join the fleet, as its API database knows them. Can be repeated.
+
+    Nothing is ever written to Nova's databases. The accounts in Nova's own addresses are not used: the cells are read
+    as whom the address of the API database names.
+    """
+    api_database = given_url("--api-database-url", api_database_url, api_database_url_file)
+    with _open_configured_fleet(config, data_dir) as fleet:
+        for joined in add_all_nova_cells(fleet, api_database, main_database_url, prefix):
+            _print_joined(joined)
+
+
+@app.command("list", epilog=examples("fleetlight cell list", "fleetlight cell list --json"))
+def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Show every cell of the fleet; passwords inside URLs are masked."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cells = [
+            {
+                "name": cell.name,
+                "uuid": cell.uuid,
+                "kind": cell.kind.value,
+                "database_url": mask_url_passwords(cell.database_url),
+                "transport_url": mask_url_passwords(cell.transport_url),
+                "disabled": cell.disabled,
+            }
+            for cell in sorted_by_name(fleet.cells())
+        ]
+    if json:
+        print_json(cells)
+        return
+    columns = ("name", "uuid", "kind", "state", "database_url", "transport_url")
+    states = [cell | {"state": "disabled" if cell["disabled"] else "enabled"} for cell in cells]
+    rows = [[str(cell[key]) for key in columns] for cell in states]
+    print_table(("NAME", "UUID", "KIND", "STATE", "DATABASE", "BUS"), rows)
+
+
+@app.command(epilog=examples("fleetlight cell disable cell2"))
+def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
+
+    Its instances stay in every list: the cell is asked itself as soon as the index is too old.
+    """
+    _set_disabled(name, True, config, data_dir)
+
+
+@app.command(epilog=examples("fleetlight cell enable cell2"))
+def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Follow a disabled cell again; what changed meanwhile is caught up with."""
+    _set_disabled(name, False, config, data_dir)
+
+
+@app.command(epilog=examples("fleetlight cell remove cell2", "fleetlight cell remove cell2 --yes"))
+def remove(
+    name: CellArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Remove a disabled cell from the index and from the fleet. Its database and its bus stay as they are.
+
+    Waits for indexers to leave the cell. What is cut off can be repeated.
+    """
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        cell = fleet.cell(name)
+        if not cell.disabled:
+            raise CommandError(f"cell {cell.name} is in use; disable it first: `fleetlight cell disable {cell.name}`")
+        if not yes:
+            _ask(cell, fleet.count_mappings(cell.uuid))
+        removed = _remove(settings, fleet, cell)
+    rows, mappings = counted(removed.rows, "row"), counted(removed.mappings, "instance mapping")
+    print_result(f"{cell.name}: removed, {rows} from the index and {mappings}; its database is as it was")
+
+
+@contextmanager
+def _open_configured_fleet(config: Path | None, data_dir: Path | None) -> Iterator[Fleet]:
+    """The fleet, if it is one that cells can join."""
+    settings = load_settings(config, data_dir)
+    if _is_embedded(settings, data_dir):
+        raise ConfigurationError(
+            "this is the fleet of a data folder, whose cells `fleetlight up` makes: `fleetlight up --cells N`"
+        )
+    with open_fleet(settings.fleet) as fleet:
+        yield fleet
+
+
+def _print_joined(joined: Joined) -> None:
+    done = "added" if joined.is_new else "brought up to date"
+    state = ", still disabled" if joined.cell.disabled else ""
+    print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}")
+    if joined.problem is not None:
+        print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
+
+
+def _bus_of_others(url: str | None, file: Path | None) -> str:
+    """The address of a bus that somebody else's notifications come by; empty: there is none."""
+    if url is None and file is None:
+        return ""
+    transport = given_url("--transport-url", url, file)
+    check_transport_url(transport)
+    return transport
+
+
+def _add_upstream(fleet: Fleet, name: str, address: str, transport_url: str) -> None:
+    joined = add_upstream_cell(fleet, name, address, transport_url)
+    done = "added" if joined.is_new else "brought up to date"
+    state = ", still disabled" if joined.cell.disabled else ""
+    count = "" if joined.problem else f", {counted(joined.instances, 'instance')}"
+    print_result(f"{name}: {done}{state}, uuid {joined.cell.uuid}{count}")
+    if joined.problem:
+        print_notice(f"{name}: it cannot be read yet: {joined.problem}")
+
+
+def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
+    patience_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
+
+    def on_wait(error: LeaseHeldError) -> None:
+        print_notice(f"waiting up to {patience_s:g} s for {error.holder} to leave cell {cell.name}")
+
+    with (
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight cell remove"))) as leases,
+        progress_bar() as bar,
+    ):
+        writer.prepare()
+        total = fleet.count_mappings(cell.uuid)
+        task = bar.add_task(cell.name, total=total)
+        return remove_cell(
+            fleet,
+            cell.uuid,
+            writer,
+            leases,
+            is_relayed=_is_relayed,
+            patience_s=patience_s,
+            on_wait=on_wait,
+            on_batch=lambda rows: bar.update(task, completed=rows, total=max(total, rows)),
+        )
+
+
+def _is_relayed(cell: Cell) -> bool:
+    if cell.kind is not CellKind.NATIVE:
+        return False
+    try:
+        return is_relayed(cell)
+    except CellUnreachableError as error:
+        # A relay needs the database as well, and a cell that is gone for good must be removable.
+        print_notice(f"{error}; so no relay can be active")
+        return False
+
+
+def _ask(cell: Cell, instances: int) -> None:
+    if not is_terminal():
+        raise ConfigurationError(f"cell {cell.name} is not removed without --yes where nobody can be asked")
+    typer.confirm(f"Remove cell {cell.name} with its {counted(instances, 'instance')} from the fleet?", abort=True)
+
+
+def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> None:
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        fleet.set_disabled(cell.uuid, disabled)
+    print_result(f"{cell.name}: {'disabled' if disabled else 'enabled'}")
+
+
+def _is_embedded(settings: Settings, data_dir: Path | None) -> bool:
+    folder = DataFolder(data_dir or DEFAULT_DATA_DIR)
+    return settings.fleet.database_url.get_secret_value() == sqlite_url(folder.fleet_database)

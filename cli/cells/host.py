@@ -1,0 +1,95 @@
+"""`fleetlight host`: the hosts of native cells, where new servers go."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from cells.actions.native_cells import NativeCells
+from cells.model import CellKind
+from cells.native.nodes import DEFAULT_ZONE, Capacity, CellNodes, NewHost
+from cli.errors import ConfigurationError
+from cli.fleet import open_fleet
+from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_json, print_result, print_table
+from cli.settings import load_settings
+
+app = typer.Typer(help="The hosts of native cells.", no_args_is_help=True)
+
+CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell, by name or uuid.", show_default=False)]
+
+
+@app.command(
+    epilog=examples(
+        "fleetlight host add cell1 compute1 compute2 --vcpus 64 --memory-gib 256 --disk-gib 4000",
+        "fleetlight host add cell1 compute3 --zone east --vcpus 64 --memory-gib 256 --disk-gib 4000",
+    )
+)
+def add(
+    cell: CellArgument,
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="What they are called.", show_default=False)],
+    *,
+    vcpus: Annotated[int, typer.Option(min=1, help="Virtual processors that each can give.", show_default=False)],
+    memory_gib: Annotated[int, typer.Option(min=1, help="Memory of each, in GiB.", show_default=False)],
+    disk_gib: Annotated[int, typer.Option(min=0, help="Local disk of each, in GiB.", show_default=False)],
+    zone: Annotated[str, typer.Option(help="Their availability zone.")] = DEFAULT_ZONE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Let simulated hosts join a cell. Those that are there already stay as they are."""
+    capacity = Capacity(vcpus, memory_gib * 1024, disk_gib)
+    with _nodes_of(cell, config, data_dir) as nodes:
+        before = len(nodes.services())
+        nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
+        added = len(nodes.services()) - before
+    print_result(f"{cell}: {added} of {len(hosts)} hosts added")
+
+
+@app.command("list", epilog=examples("fleetlight host list cell1", "fleetlight host list cell1 --json"))
+def list_hosts(
+    cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+) -> None:
+    """Show the hosts of a cell, and how much of them is used."""
+    with _nodes_of(cell, config, data_dir) as nodes:
+        found = [
+            {
+                "host": node.service.host,
+                "zone": node.service.availability_zone,
+                "state": "up" if node.service.is_up else "down",
+                "status": "disabled" if node.service.disabled else "enabled",
+                "instances": node.instance_count,
+                "vcpus": node.capacity.vcpus,
+                "vcpus_used": node.used.vcpus,
+                "memory_mib": node.capacity.memory_mib,
+                "memory_mib_used": node.used.memory_mib,
+                "disk_gib": node.capacity.disk_gib,
+                "disk_gib_used": node.used.disk_gib,
+            }
+            for node in nodes.nodes()
+        ]
+    if json:
+        print_json(found)
+        return
+    rows = [
+        [
+            *(str(host[name]) for name in ("host", "zone", "state", "status", "instances")),
+            *(f"{host[f'{name}_used']} / {host[name]}" for name in ("vcpus", "memory_mib", "disk_gib")),
+        ]
+        for host in found
+    ]
+    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY MIB", "DISK GIB"), rows)
+
+
+@contextmanager
+def _nodes_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Iterator[CellNodes]:
+    """Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        cell = fleet.cell(name)
+        if cell.kind is not CellKind.NATIVE:
+            raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
+        native = NativeCells(fleet.cells)
+        try:
+            yield native.nodes(cell)
+        finally:
+            native.close()

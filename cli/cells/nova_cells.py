@@ -1,0 +1,124 @@
+"""Cells of Nova join the fleet: one by one, or all that an API database knows."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from cells.adapters import open_adapter
+from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.nova.databases import parse_nova_url
+from cells.nova.deployment import Deployment, NovaCell, filled_in, with_account_of
+from cli.cells.new_cell import checked_name
+from cli.errors import CommandError, ConfigurationError
+
+BUILD_REQUESTS = "build-requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A cell that is in the fleet now. problem: why it cannot be read yet."""
+
+    cell: Cell
+    is_new: bool
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployment:
+    """What a cell has of the deployment that it is in."""
+
+    api_database_url: str
+    transport_url: str = ""
+
+
+def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: str, transport_url: str) -> Joined:
+    """Add one cell, by the name that it has in its deployment, or with its address there.
+
+    Raises ConfigurationError, and CommandError when the API database cannot be read.
+    """
+    _check("--database-url", database_url)
+    known = cells_of(api_database_url)
+    deployment = _Deployment(api_database_url, transport_url)
+    if _is_same_place(database_url, api_database_url):
+        return _add(fleet, name, api_database_url, deployment, None)
+    found = [cell for cell in known if cell.name == name]
+    found += [cell for cell in known if cell not in found and _is_same_place(cell.database_url, database_url)]
+    if not found:
+        names = ", ".join(cell.name for cell in known) or "none"
+        raise ConfigurationError(
+            f"the API database knows no cell called '{name}', nor one with this database; it knows: {names}"
+        )
+    return _add(fleet, name, database_url, deployment, found[0].uuid)
+
+
+def add_all_nova_cells(
+    fleet: Fleet, api_database_url: str, main_database_url: str | None, prefix: str
+) -> Sequence[Joined]:
+    """Add every cell of a deployment, and what stands for the servers that are in none yet.
+
+    main_database_url: what fills in addresses that are templates. prefix: what the names begin with.
+    A cell whose address cannot be made out gets no address that works, and counts as down.
+    Raises ConfigurationError, and CommandError when the API database cannot be read.
+    """
+    deployment = _Deployment(api_database_url)
+    known = cells_of(api_database_url)
+    joined = [_add(fleet, checked_name(prefix + BUILD_REQUESTS), api_database_url, deployment, None)]
+    for cell in known:
+        problem = None
+        try:
+            url = with_account_of(filled_in(cell.database_url, main_database_url), api_database_url)
+        except DatabaseUrlError as error:
+            url, problem = "", error.reason
+        added = _add(fleet, checked_name(prefix + cell.name), url, deployment, cell.uuid)
+        joined.append(Joined(added.cell, added.is_new, problem or added.problem))
+    return joined
+
+
+def cells_of(api_database_url: str) -> Sequence[NovaCell]:
+    """The cells that an API database knows. Raises ConfigurationError, CommandError."""
+    _check("--api-database-url", api_database_url)
+    with closing(Deployment(api_database_url)) as deployment:
+        try:
+            return deployment.cells()
+        except FleetUnreachableError as error:
+            raise CommandError(f"the API database of Nova cannot be read: {error.reason}") from error
+
+
+def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, nova_uuid: str | None) -> Joined:
+    known = {cell.name for cell in fleet.cells()}
+    cell = fleet.add_cell(
+        name,
+        CellKind.NOVA_DB,
+        database_url,
+        deployment.transport_url,
+        api_database_url=deployment.api_database_url,
+        nova_uuid=nova_uuid,
+    )
+    problem = None
+    try:
+        with closing(open_adapter(cell)) as adapter:
+            adapter.find(cell.uuid)
+    except CellUnreachableError as error:
+        problem = error.reason
+    return Joined(cell, name not in known, problem)
+
+
+def _check(option: str, url: str) -> None:
+    try:
+        parsed = parse_nova_url(url)
+    except DatabaseUrlError as error:
+        raise ConfigurationError(f"{option}: {error.reason}") from error
+    if parsed.get_backend_name() == "sqlite" and not str(parsed.database).startswith("file:/"):
+        raise ConfigurationError(
+            f"{option}: give an absolute path, with four slashes: sqlite:////var/lib/nova/cell1.db"
+        )
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    try:
+        places = [parse_nova_url(url) for url in (one, other)]
+    except DatabaseUrlError:
+        return False
+    return len({(url.get_backend_name(), url.host, url.port, url.database) for url in places}) == 1

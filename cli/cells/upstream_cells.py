@@ -1,0 +1,81 @@
+"""Compute APIs of other software join the fleet as cells. Their secrets stay where they are."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from cells.adapters import open_adapter
+from cells.errors import CellUnreachableError, UpstreamError
+from cells.fleet.adoption import map_instances
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.upstream.address import Upstream, UpstreamAddress
+from cells.upstream.clouds import find_clouds_file
+from cli.errors import ConfigurationError
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLogin:
+    """Who we are there, as the options say it; see UpstreamAddress."""
+
+    cloud: str | None = None
+    clouds_file: Path | None = None
+    token_file: Path | None = None
+    username: str | None = None
+    password_file: Path | None = None
+    ca_certs: Path | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return self != UpstreamLogin()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedUpstream:
+    """instances: how many it has; problem: why nobody knows."""
+
+    cell: Cell
+    is_new: bool
+    instances: int = 0
+    problem: str | None = None
+
+
+def upstream_address(url: str | None, login: UpstreamLogin) -> str:
+    """The address of a cell, with where its login is. Raises ConfigurationError."""
+    if url is None:
+        raise ConfigurationError("--url is missing: the address of the API, like https://nova.example.org:8774/v2.1")
+    try:
+        clouds_file = login.clouds_file
+        if login.cloud is not None and clouds_file is None:
+            clouds_file = find_clouds_file()
+        address = UpstreamAddress(
+            url,
+            login.cloud,
+            _absolute(clouds_file),
+            _absolute(login.token_file),
+            login.username,
+            _absolute(login.password_file),
+            _absolute(login.ca_certs),
+        )
+        Upstream(address, timeout_s=_TIMEOUT_S).open_client().close()
+    except UpstreamError as error:
+        raise ConfigurationError(str(error)) from error
+    return address.write()
+
+
+def add_upstream_cell(fleet: Fleet, name: str, address: str, transport_url: str) -> JoinedUpstream:
+    """Add the API at `address` (`upstream_address`) as a cell, also while it is away."""
+    is_new = all(cell.name != name for cell in fleet.cells())
+    cell = fleet.add_cell(name, CellKind.NOVA_API, address, transport_url)
+    try:
+        with closing(open_adapter(cell, statement_timeout_s=_TIMEOUT_S)) as adapter:
+            return JoinedUpstream(cell, is_new, map_instances(adapter, fleet))
+    except CellUnreachableError as error:
+        return JoinedUpstream(cell, is_new, problem=error.reason)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    """Every process of the fleet reads it, wherever it is started."""
+    return None if path is None else path.absolute()

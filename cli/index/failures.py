@@ -1,0 +1,210 @@
+"""`fleetlight index failures`: the messages that could not be indexed, and what to do with them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from itertools import groupby, islice
+from typing import Annotated, Any
+
+import typer
+
+from cells.adapters import open_changelog_adapter
+from cells.errors import CellUnreachableError
+from cells.fleet.failures import Failure, FailureSummary
+from cells.fleet.fleet import Fleet
+from cli.errors import ConfigurationError
+from cli.fleet import open_fleet, sorted_by_name
+from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
+from cli.settings import Settings, load_settings
+from indexer.backends import open_writer
+from indexer.upkeep.retrying import Retried, retry
+from query.fields import from_microseconds
+
+app = typer.Typer(
+    help="Messages that could not be indexed: what they were, and trying them again.", no_args_is_help=True
+)
+
+_AT_ONCE = 200
+_LONGEST_DETAIL = 100
+_EXAMPLE = "0b6a1f3e-6f1c-5a7e-9a55-1de2f0c2a9b4"
+
+IdArguments = Annotated[
+    list[str] | None, typer.Argument(metavar="ID...", help="Failures, as `list` names them.", show_default=False)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fleet or of --cell.")]
+
+
+@app.command("list", epilog=examples("fleetlight index failures list", "fleetlight index failures list --cell cell2"))
+def list_failures(
+    cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
+) -> None:
+    """Show the messages that could not be indexed and that nobody has solved or dropped yet."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        names = _names(fleet, cell)
+        summaries = list(fleet.failures.summaries(names))
+        dropped = fleet.failures.dropped()
+    for cell_uuid in names.keys() & dropped.keys():
+        print_notice(
+            f"{names[cell_uuid]}: {counted(dropped[cell_uuid], 'older failure')} had to go because there were too many "
+            "(fleet.failures_max_count, fleet.failures_max_mib); `drop --all` forgets that"
+        )
+    if json:
+        print_json([_summary_as_json(summary, names) for summary in summaries])
+        return
+    if not summaries:
+        print_notice("there are no failures")
+        return
+    columns = ("ID", "CELL", "REASON", "TIMES", "LAST", "INSTANCE", "REREAD", "DETAIL")
+    print_table(columns, [_as_row(summary, names) for summary in summaries], right_aligned=("TIMES",))
+
+
+@app.command(epilog=examples(f"fleetlight index failures show {_EXAMPLE}"))
+def show(
+    failure_id: Annotated[str, typer.Argument(metavar="ID", help="The failure.", show_default=False)],
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one failure with its whole message; of the sender's request context only the id of the request is kept."""
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        failure = _found(fleet, [failure_id])[0]
+        names = _names(fleet, None)
+    fields = _summary_as_json(failure.summary, names) | {
+        "routing_key": failure.routing_key,
+        "headers": dict(failure.headers),
+        "trace": failure.trace,
+        "body": failure.body.decode("utf-8", "backslashreplace"),
+    }
+    if json:
+        print_json(fields)
+        return
+    for name, value in fields.items():
+        lines = "-" if value is None else str(value).replace("\n", "\n    ")
+        print_result(f"{name}: {lines}")
+
+
+@app.command(
+    "retry", epilog=examples(f"fleetlight index failures retry {_EXAMPLE}", "fleetlight index failures retry --all")
+)
+def retry_failures(
+    ids: IdArguments = None,
+    *,
+    every: AllOption = False,
+    cell: CellOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Try failures again; those whose instance is in the index then are off the list.
+
+    Exit code 1 unless all of them are.
+    """
+    settings = load_settings(config, data_dir)
+    solved = remaining = 0
+    with open_fleet(settings.fleet) as fleet:
+        for results in _retried(settings, fleet, _chosen(fleet, ids, every, cell)):
+            for result in results:
+                print_result(f"{result.failure_id}: {'solved' if result.is_solved else 'not solved'}: {result.what}")
+                solved += result.is_solved
+                remaining += not result.is_solved
+    print_notice(f"{solved} solved, {remaining} not solved")
+    if remaining:
+        raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(f"fleetlight index failures drop {_EXAMPLE}", "fleetlight index failures drop --all --cell cell2")
+)
+def drop(
+    ids: IdArguments = None,
+    *,
+    every: AllOption = False,
+    cell: CellOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Forget failures: their messages are gone for good."""
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        chosen = _chosen(fleet, ids, every, cell)
+        if every and not yes:
+            if not is_terminal():
+                raise ConfigurationError("all failures are not dropped without --yes where nobody can be asked")
+            typer.confirm("Drop all of them for good?", abort=True)
+        dropped = sum(fleet.failures.drop(batch) for batch in _batches(chosen))
+        if every:
+            fleet.failures.forget_dropped(_names(fleet, cell))
+    print_result(f"{dropped} dropped")
+
+
+def _chosen(fleet: Fleet, ids: Sequence[str] | None, every: bool, cell: str | None) -> Iterator[str]:
+    """The ids that are meant, those of one cell together. Raises ConfigurationError, UnknownCellError."""
+    if bool(ids) == every:
+        raise ConfigurationError("name failures by their id, or all of them with --all")
+    if ids and cell is not None:
+        raise ConfigurationError("--cell goes with --all: an id says of which cell it is")
+    if ids:
+        found = sorted(_found(fleet, ids), key=lambda failure: failure.summary.cell_uuid)
+        return iter([failure.id for failure in found])
+    return iter([summary.id for summary in fleet.failures.summaries(_names(fleet, cell))])
+
+
+def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
+    found = [failure for batch in _batches(ids) for failure in fleet.failures.find(batch)]
+    if unknown := sorted(set(ids) - {failure.id for failure in found}):
+        raise ConfigurationError(f"there is no failure {', '.join(unknown)}: see `fleetlight index failures list`")
+    return found
+
+
+def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[Retried]]:
+    """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
+    cells = {cell.uuid: cell for cell in fleet.cells()}
+    with closing(open_writer(settings.index)) as writer:
+        writer.prepare()
+        for batch in _batches(ids):
+            # What somebody else has solved meanwhile is not there any more.
+            found = sorted(fleet.failures.find(batch), key=lambda failure: failure.summary.cell_uuid)
+            for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
+                failures = list(of_cell)
+                try:
+                    with closing(open_changelog_adapter(cells[cell_uuid])) as adapter:
+                        yield retry(failures, adapter, writer, fleet.failures)
+                except CellUnreachableError as error:
+                    print_error(str(error))
+                    yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]
+
+
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(ids)
+    while batch := list(islice(remaining, _AT_ONCE)):
+        yield batch
+
+
+def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:
+    """Names of cells by uuid, in the order of the names: of the chosen cell, or of all. Raises UnknownCellError."""
+    cells = sorted_by_name(fleet.cells()) if cell is None else [fleet.cell(cell)]
+    return {each.uuid: each.name for each in cells}
+
+
+def _summary_as_json(summary: FailureSummary, names: dict[str, str]) -> dict[str, Any]:
+    times = {name: _time(getattr(summary, name)) for name in ("first_at", "last_at", "reread_at")}
+    return {"id": summary.id, "cell": names.get(summary.cell_uuid)} | asdict(summary) | times
+
+
+def _as_row(summary: FailureSummary, names: dict[str, str]) -> list[str]:
+    detail = summary.detail.replace("\n", " ")
+    return [
+        summary.id,
+        names[summary.cell_uuid],
+        summary.reason,
+        str(summary.times),
+        _time(summary.last_at) or "-",
+        summary.instance_uuid or "-",
+        "-" if summary.reread_at is None else "yes",
+        detail if len(detail) <= _LONGEST_DETAIL else detail[: _LONGEST_DETAIL - 1] + "…",
+    ]
+
+
+def _time(moment: int | None) -> str | None:
+    return None if moment is None else from_microseconds(moment).isoformat(timespec="seconds")

@@ -1,0 +1,169 @@
+"""`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from cells.adapters import open_changelog_adapter
+from cells.clock import system_clock
+from cells.model import Cell
+from cli.fleet import chosen_cells, is_in_process, open_fleet
+from cli.index import extra_fields, failures, purge, rebuild, sync
+from cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
+from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
+from cli.output import print_error, print_json, print_notice, print_table
+from cli.settings import load_settings
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress
+from indexer.errors import IndexerError, IndexUnavailableError
+from indexer.settings import IndexSettings
+from indexer.status import CellStatus, IndexHealth, read_status
+from indexer.writing.leases import CellLeases
+from notifications.bus import dead_letters
+from notifications.settings import BusSettings
+
+app = typer.Typer(
+    help="The search index: how far it is, filling it, and comparing it with the cells.", no_args_is_help=True
+)
+
+app.add_typer(failures.app, name="failures")
+
+_NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
+
+
+@app.command(epilog=examples("fleetlight index status", "fleetlight index status --json --data-dir ./fleetlight-data"))
+def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False) -> None:
+    """Show per cell how far the index follows it.
+
+    Exit code 1 unless the index is complete and up to date in every cell.
+    """
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        cells = chosen_cells(fleet, None)
+        failures_kept = fleet.failures.counts()
+    problem: IndexUnavailableError | None = None
+    try:
+        progress = asyncio.run(_progress(settings.index))
+    except IndexUnavailableError as error:
+        progress, problem = {}, error
+    statuses = read_status(
+        cells,
+        progress,
+        open_adapter=open_changelog_adapter,
+        count_dead_letters=partial(_count_dead_letters, settings.bus, failures_kept),
+        now=system_clock(),
+        staleness_limit_s=settings.search.staleness_limit_s,
+        comparison_interval_s=settings.indexer.comparison_interval_s,
+    )
+    if json:
+        print_json([_as_json(each) for each in statuses])
+    else:
+        columns = ("CELL", "HEALTH", "COMPLETE", "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
+        print_table(columns, map(_as_row, statuses), right_aligned=columns[3:])
+    following = "fleetlight up" if cells and all(map(is_in_process, cells)) else "fleetlight indexer"
+    if problem is not None:
+        print_error(
+            f"the index cannot be read: {problem}; if it was never there, `{following}` makes it when it starts"
+        )
+    for each in statuses:
+        if each.problem:
+            print_error(each.problem)
+    if any(each.health is IndexHealth.STALE for each in statuses):
+        print_notice(
+            f"stale: nothing has said for {settings.search.staleness_limit_s:g} s that the index has every change; "
+            f"does `{following}` run?"
+        )
+    if problem is None:
+        _report_misfits(settings.index)
+    if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
+        raise typer.Exit(1)
+
+
+purge.register(app)
+sync.register(app)
+rebuild.register(app)
+extra_fields.register(app)
+
+
+@app.command(epilog=examples("fleetlight index verify", "fleetlight index verify --repair --cell cell2"))
+def verify(
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make the index equal to the cells where it differs.")
+    ] = False,
+    cell: CellOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare the index with the cells. Safe while changes arrive: what is only not indexed yet is no difference.
+
+    Exit code 0 if they agree (now), 1 if they differ or a cell could not be compared, 2 if something is misconfigured.
+    """
+    settings = load_settings(config, data_dir)
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index verify"))) as leases,
+    ):
+        cells = chosen_cells(fleet, cell)
+        writer.prepare()
+        verified = verify_cells(cells, writer, leases, repair=repair)
+    if json:
+        print_verified_json(verified)
+    else:
+        print_verified(verified)
+    print_problems(verified)
+    if not all(each.agrees for each in verified):
+        raise typer.Exit(1)
+
+
+def _report_misfits(settings: IndexSettings) -> None:
+    try:
+        misfits = extra_fields.count_misfits(settings)
+    except IndexerError as error:
+        print_notice(f"what newer producers have brought is not known: {error}")
+        return
+    if misfits:
+        print_notice(f"values of newer producers contradict their schemas: {misfits}; see `fleetlight index fields`")
+
+
+async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:
+    searcher = open_searcher(settings)
+    try:
+        return await searcher.progress()
+    finally:
+        await searcher.close()
+
+
+def _count_dead_letters(settings: BusSettings, failures_kept: Mapping[str, int], cell: Cell) -> int:
+    """Those in the fleet database, and those that wait on the bus for an indexer to take them over."""
+    # A bus inside of `fleetlight up` cannot be asked from here, and a cell of other software need not have one.
+    has_no_bus = is_in_process(cell) or not cell.transport_url
+    on_the_bus = 0 if has_no_bus else dead_letters(cell.transport_url, cell.uuid, settings)
+    return failures_kept.get(cell.uuid, 0) + on_the_bus
+
+
+def _as_json(status: CellStatus) -> dict[str, Any]:
+    return {
+        "cell": status.cell.name,
+        "cell_uuid": status.cell.uuid,
+        "health": status.health.value,
+        "complete": status.is_complete,
+        "watermark": status.watermark,
+        "published_sequence": status.published_sequence,
+        "lag_changes": status.lag_changes,
+        "age_s": status.age_s,
+        "dead_letters": status.dead_letters,
+        "problem": status.problem,
+    }
+
+
+def _as_row(status: CellStatus) -> list[str]:
+    values = _as_json(status)
+    age = "-" if status.age_s is None else f"{status.age_s:.1f} s"
+    numbers = ("-" if values[key] is None else str(values[key]) for key in _NUMBERS)
+    return [status.cell.name, status.health.value, "yes" if status.is_complete else "no", *numbers, age]

@@ -1,0 +1,53 @@
+"""`fleetlight index purge`: deleted instances that have been in the index for long enough leave it."""
+
+import time
+from contextlib import closing
+
+import typer
+
+from cells.clock import system_clock
+from cli.errors import CommandError
+from cli.fleet import chosen_cells, open_fleet
+from cli.options import CellOption, ConfigOption, DataDirOption, examples
+from cli.output import print_error, print_notice, print_result
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.upkeep.retention import announce, grace_s, purge_cell
+from indexer.writing.leases import CellLeases
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=examples("fleetlight index purge", "fleetlight index purge --cell cell2"))(purge)
+
+
+def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Remove instances from the index that were deleted longer than index.deleted_retention ago.
+
+    Indexers do so by themselves every hour. The cells keep their rows, and answer lists that reach so far back. One at
+    a time for each cell: while another process syncs, verifies or removes it, the exit code is 1.
+    """
+    settings = load_settings(config, data_dir)
+    failed = []
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index purge"))) as leases,
+    ):
+        cells = chosen_cells(fleet, cell)
+        writer.prepare()
+        retention_s = settings.index.deleted_retention.total_seconds()
+        horizons = announce(writer, [each.uuid for each in cells], retention_s, system_clock())
+        wait_s = grace_s(settings.fleet.cells_refresh_interval_s)
+        print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
+        time.sleep(wait_s)
+        for each in cells:
+            try:
+                rows = purge_cell(writer, leases, each, horizons[each.uuid], lambda _rows: None)
+            except (LeaseHeldError, LeaseLostError) as error:
+                print_error(str(error))
+                failed.append(each.name)
+            else:
+                print_result(f"{each.name}: {rows} deleted instances removed from the index")
+    if failed:
+        raise CommandError(f"not purged: {', '.join(failed)}")

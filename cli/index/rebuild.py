@@ -1,0 +1,139 @@
+"""`fleetlight index rebuild` and `fleetlight index drop-old`: a new index in the place of the current one."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from cells.adapters import open_changelog_adapter
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from cli.errors import INTERRUPTED, ConfigurationError
+from cli.fleet import open_fleet
+from cli.index.work_progress import Show, shown_progress
+from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
+from cli.output import print_notice, print_result
+from cli.settings import Settings, load_settings
+from indexer.backends import open_generations, open_writer
+from indexer.errors import IndexOutdatedError
+from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
+from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `index`."""
+    app.command(
+        epilog=examples(
+            "fleetlight index rebuild", "fleetlight index rebuild --rate 2000", "fleetlight index rebuild --back"
+        )
+    )(rebuild)
+    app.command("drop-old", epilog=examples("fleetlight index drop-old"))(drop_old)
+
+
+def rebuild(
+    *,
+    back: Annotated[bool, typer.Option("--back", help="Go back to the index that the last rebuild replaced.")] = False,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Give up a rebuild that was begun; the index stays as it is.")
+    ] = False,
+    rate: RateOption = None,
+    parallel: ParallelOption = CELLS_AT_ONCE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Fill a new index from the cells, compare it with them, and put it in the place of the current one.
+
+    Lists and changes go on. One that was cut off, also by Ctrl-C, goes on where it was. The index that was replaced is
+    kept until `fleetlight index drop-old`, or until the next rebuild.
+    """
+    if back and abandon:
+        raise ConfigurationError("--back and --abandon are two different things: leave one of them away")
+    settings = load_settings(config, data_dir)
+    stop = Event()
+    with _parts(settings, rate, parallel, stop) as (fleet, parts):
+        if abandon:
+            print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")
+            return
+        try:
+            parts.current.prepare()
+        except IndexOutdatedError as error:
+            print_notice(f"the index has version {error.version}, which this program cannot use: it makes a new one")
+        with shown_progress("instances") as start, _stopping(stop):
+            try:
+                rebuild_index(parts, _Watcher(fleet, start, stop), back=back)
+            except _StopRequestedError:
+                print_notice("stopped; the same command goes on from here")
+                raise typer.Exit(INTERRUPTED) from None
+    print_result(
+        "the previous index is the current one again; `fleetlight index drop-old` drops the other one"
+        if back
+        else "the new index is the current one; `--back` returns to the old one, `fleetlight index drop-old` drops it"
+    )
+
+
+def drop_old(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Drop the index that a rebuild has replaced; then there is no way back to it."""
+    with _parts(load_settings(config, data_dir), None, 1, Event()) as (_, parts):
+        print_result("old index dropped" if drop_previous(parts) else "there is no old index")
+
+
+class _StopRequestedError(Exception):
+    """Somebody wants the command to end."""
+
+
+class _Watcher:
+    """indexer.upkeep.rebuild.Watcher for people."""
+
+    def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], stop: Event) -> None:
+        self._fleet = fleet
+        self._start = start
+        self._stop = stop
+        self._shows: dict[str, Show] = {}
+
+    def on_step(self) -> None:
+        if self._stop.is_set():
+            raise _StopRequestedError
+
+    def on_phase(self, phase: RebuildPhase) -> None:
+        print_notice(phase.value)
+
+    def on_rows(self, cell: Cell, rows: int) -> None:
+        if cell.uuid not in self._shows:
+            self._shows[cell.uuid] = self._start(cell.name, self._fleet.count_mappings(cell.uuid))
+        self._shows[cell.uuid](rows)
+
+    def on_notice(self, text: str) -> None:
+        print_notice(text)
+
+
+@contextmanager
+def _parts(settings: Settings, rate: float | None, parallel: int, stop: Event) -> Iterator[tuple[Fleet, RebuildParts]]:
+    with ExitStack() as stack:
+        fleet = stack.enter_context(open_fleet(settings.fleet))
+        parts = RebuildParts(
+            cells=fleet.cells,
+            open_adapter=open_changelog_adapter,
+            current=stack.enter_context(closing(open_writer(settings.index))),
+            generations=stack.enter_context(closing(open_generations(settings.index))),
+            leases=stack.enter_context(closing(CellLeases(fleet.open_leases("fleetlight index rebuild")))),
+            spend=Pace(rate, stop).spend,
+            batch_size=settings.indexer.sync_batch_size,
+            parallel=parallel,
+        )
+        yield fleet, parts
+
+
+@contextmanager
+def _stopping(stop: Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the work between two steps, not in the middle of one."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

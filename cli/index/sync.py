@@ -1,0 +1,272 @@
+"""`fleetlight index sync`: everything that the cells have, into the index."""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from cells.adapters import open_adapter, open_changelog_adapter
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.settings import UpstreamSettings
+from cells.upstream.client import ComputeApi
+from cells.upstream.credentials import Credentials, Fixed
+from cli.errors import INTERRUPTED, CommandError, ConfigurationError
+from cli.fleet import chosen_cells, open_fleet
+from cli.index.work_progress import Show, shown_progress
+from cli.options import (
+    CELLS_AT_ONCE,
+    CellOption,
+    ConfigOption,
+    DataDirOption,
+    ParallelOption,
+    RateOption,
+    examples,
+)
+from cli.output import counted, print_error, print_notice, print_result
+from cli.settings import Settings, load_settings
+from indexer.backends import open_writer
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.upkeep.api_source import ApiSource
+from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
+from indexer.upkeep.bulk_sync import sync as sync_source
+from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.upkeep.retention import load_horizons
+from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
+from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
+from indexer.writing.rereading import rows_of
+
+
+class SyncSource(StrEnum):
+    """Where the rows come from."""
+
+    CELLS = "cells"
+    API = "api"
+
+
+class _StopRequestedError(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the syncs of all cells share. upstream: the address of the API to read; None: the cells themselves."""
+
+    settings: Settings
+    fleet: Fleet
+    writer: IndexWriter
+    leases: CellLeases
+    pace: Pace
+    stop: Event
+    upstream: str | None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group `index`."""
+    app.command(
+        epilog=examples(
+            "fleetlight index sync --type OS::Nova::Server",
+            "fleetlight index sync --type OS::Nova::Server --cell cell2 --rate 2000",
+            "fleetlight index sync --type OS::Nova::Server --cell cell2 --source api --url https://nova:8774/v2.1",
+        )
+    )(sync)
+
+
+def sync(
+    resource_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
+    ],
+    *,
+    source: Annotated[SyncSource, typer.Option(help="The cells themselves, or the compute API in front of one.")] = (
+        SyncSource.CELLS
+    ),
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --source api: its address; upstream.url unless given.")
+    ] = None,
+    cell: CellOption = None,
+    rate: RateOption = None,
+    parallel: ParallelOption = CELLS_AT_ONCE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Write everything that the cells have into the index. Safe while changes arrive, and can be repeated.
+
+    One that was cut off, also by Ctrl-C, goes on where it was. One at a time for each cell: while another process syncs
+    or removes it, the exit code is 1.
+
+    --source api reads instances of other software, as which notifications announce them, into one cell. An API says
+    neither how many it has nor up to which change, so the progress has no total, and the index does not call the cell
+    more complete than before. Who we are there is in the section `upstream` of the configuration (upstream.token, or
+    upstream.username and .password).
+    """
+    if resource_type not in RESOURCE_TYPES:
+        raise ConfigurationError(f"--type '{resource_type}' is not known: use {', '.join(RESOURCE_TYPES)}")
+    settings = load_settings(config, data_dir)
+    upstream = _upstream(settings, source, url, cell)
+    stop = Event()
+    with (
+        open_fleet(settings.fleet) as fleet,
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight index sync"))) as leases,
+    ):
+        cells = chosen_cells(fleet, cell)
+        writer.prepare()
+        work = _Work(settings, fleet, writer, leases, Pace(rate, stop), stop, upstream)
+        try:
+            with shown_progress("instances") as start:
+                # Deleted instances are synced too, but nobody counts them.
+                # An API does not say how many it has.
+                shows = [
+                    start(target.name, None if upstream else fleet.count_mappings(target.uuid)) for target in cells
+                ]
+                outcomes = _sync_cells(work, cells, shows, parallel)
+        except KeyboardInterrupt:
+            print_notice("stopped; the same command goes on from here")
+            raise typer.Exit(INTERRUPTED) from None
+    # Not earlier: what is printed beside progress bars ends up between them.
+    failed = [
+        cell.name for cell, outcome in zip(cells, outcomes, strict=True) if not _is_complete(source, cell, outcome)
+    ]
+    if failed:
+        raise CommandError(f"not synced completely: {', '.join(failed)}")
+
+
+def _upstream(settings: Settings, source: SyncSource, url: str | None, cell: str | None) -> str | None:
+    """The address to read from, None for the cells. Raises ConfigurationError."""
+    if source is SyncSource.CELLS:
+        if url is not None:
+            raise ConfigurationError("--url is the address of an API: add --source api")
+        return None
+    if cell is None:
+        raise ConfigurationError("--source api reads one cell: name it with --cell")
+    address = url or settings.upstream.url
+    if address is None:
+        raise ConfigurationError("--source api needs the address of the API: --url or upstream.url")
+    return address
+
+
+def _sync_cells(
+    work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int
+) -> list[SyncResult | Exception]:
+    """Sync the cells, some at once; returns what came of each, in their order."""
+    with ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
+        syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
+        try:
+            return [_outcome(done) for done in syncs]
+        except BaseException:
+            work.stop.set()
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
+    """What came of one cell, or what only this cell failed with; raises what stops the others too."""
+    try:
+        return done.result()
+    except (CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
+        return error
+
+
+def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception) -> bool:
+    """Say what came of one cell; returns whether the index has all of it."""
+    if not isinstance(outcome, SyncResult):
+        print_error(str(outcome))
+        return False
+    instances = counted(outcome.rows, "instance")
+    is_numbered = source is SyncSource.CELLS and cell.kind is CellKind.NATIVE
+    promise = f", complete up to sequence {outcome.sequence}" if is_numbered else ""
+    print_result(f"{cell.name}: {instances} synced{promise}")
+    for uuid, reason in outcome.rejected.items():
+        print_error(f"{cell.name}: instance {uuid} was rejected: {reason}")
+    return not outcome.rejected
+
+
+def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
+    with work.leases.bulk(target) as confirm:
+        # It may have been removed before we had the lease.
+        cell = work.fleet.cell(target.uuid)
+        on_progress = _between_pages(work, confirm, show)
+        if work.upstream is not None:
+            return _sync_from_api(work, work.upstream, cell, on_progress)
+        if cell.kind is not CellKind.NATIVE:
+            return _compare(work, cell, on_progress)
+        checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
+        with closing(open_changelog_adapter(cell)) as adapter:
+            source = CellSource(
+                adapter,
+                batch_size=work.settings.indexer.sync_batch_size,
+                spend=work.pace.spend,
+                horizon=load_horizons(work.writer).get(cell.uuid, 0),
+            )
+            return sync_and_record(cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+
+
+def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
+    """A cell that does not number its changes; what the index has of it is complete as of the beginning."""
+    done = 0
+
+    def between_pages(rows: int) -> None:
+        nonlocal done
+        on_progress(rows)
+        work.pace.spend(rows - done)
+        done = rows
+
+    with closing(open_adapter(cell)) as adapter:
+        compared = compare_cell(
+            adapter,
+            work.writer,
+            batch_size=work.settings.indexer.sync_batch_size,
+            horizon=load_horizons(work.writer).get(cell.uuid, 0),
+            on_progress=between_pages,
+        )
+    progress = CellProgress(cell.uuid, 0, compared.began_at, is_complete=not compared.rejected)
+    work.writer.save_progress([progress])
+    return SyncResult(compared.rows, 0, compared.rejected)
+
+
+def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> SyncResult:
+    """Nothing is recorded of how far the cell is followed: an API cannot prove that anything is complete."""
+    with ExitStack() as stack:
+        settings = work.settings.upstream
+        api = stack.enter_context(
+            closing(ComputeApi(url, _credentials(settings), timeout_s=settings.timeout_s, ca_certs=settings.ca_certs))
+        )
+        is_native = cell.kind is CellKind.NATIVE
+        adapter = stack.enter_context(closing(open_changelog_adapter(cell))) if is_native else None
+
+        def own(uuids: Collection[str]) -> Collection[str]:
+            return rows_of(adapter, uuids) if adapter else ()
+
+        source = ApiSource(
+            api, cell.uuid, read=work.writer.read, own=own, page_size=settings.page_size, spend=work.pace.spend
+        )
+        checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
+        result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+        work.writer.make_searchable()
+        return result
+
+
+def _credentials(settings: UpstreamSettings) -> Credentials:
+    if settings.token is not None:
+        return Fixed.token(settings.token.get_secret_value())
+    if settings.username is not None and settings.password is not None:
+        return Fixed.password(settings.username, settings.password.get_secret_value())
+    return Fixed({})
+
+
+def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:
+    def between_pages(rows: int) -> None:
+        if work.stop.is_set():
+            raise _StopRequestedError
+        confirm()
+        show(rows)
+
+    return between_pages

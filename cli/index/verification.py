@@ -1,0 +1,158 @@
+"""What `fleetlight index verify` does for each cell, and how it shows what came of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cells.adapters import open_changelog_adapter
+from cells.errors import CellUnreachableError
+from cells.model import Cell
+from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
+from indexer.backends.base import IndexWriter
+from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.upkeep.verify import Difference, Verification, verify_cell
+from indexer.writing.leases import CellLeases
+
+# Some refreshes of the index, and a relay or an indexer that another one takes over from.
+_CATCH_UP_TIMEOUT_S = 30.0
+_SHOWN_DIFFERENCES = 20
+_COLUMNS = ("CELL", "AGREES", "INSTANCES", "INDEXED", "FOREIGN", "DIFFERENT", "REPAIRED")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One cell; verification is None if it could not be compared, and `problem` says why."""
+
+    cell: Cell
+    verification: Verification | None
+    problem: str | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.verification is not None and not self.verification.remaining
+
+
+def verify_cells(cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, *, repair: bool) -> list[Verified]:
+    """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
+
+    Nor does one that another process syncs, verifies or removes at the moment.
+    """
+    with _progress() as show:
+        return [_verify(cell, writer, leases, repair, show(cell)) for cell in cells]
+
+
+def print_verified_json(verified: Sequence[Verified]) -> None:
+    """Everything, for other programs."""
+    print_json([_as_json(each) for each in verified])
+
+
+def print_verified(verified: Sequence[Verified]) -> None:
+    """A line for each cell, and the first differences."""
+    print_table(_COLUMNS, map(_as_row, verified), right_aligned=_COLUMNS[2:])
+    for each in verified:
+        if each.verification is not None:
+            _print_differences(each.cell, each.verification)
+
+
+def print_problems(verified: Sequence[Verified]) -> None:
+    """What kept cells from being compared, or may have made the index look older than it is."""
+    for each in verified:
+        if each.problem is not None:
+            print_error(each.problem)
+        elif each.verification is not None and not each.verification.has_caught_up:
+            print_notice(
+                f"{each.cell.name}: the index did not catch up within {_CATCH_UP_TIMEOUT_S:.0f} s, so some of this may "
+                "be lag: see `fleetlight index status`"
+            )
+
+
+def _verify(
+    cell: Cell, writer: IndexWriter, leases: CellLeases, repair: bool, show: Callable[[int, int], None]
+) -> Verified:
+    try:
+        with leases.bulk(cell) as confirm, closing(open_changelog_adapter(cell)) as adapter:
+
+            def on_progress(ranges: int, differences: int) -> None:
+                confirm()
+                show(ranges, differences)
+
+            verification = verify_cell(
+                adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
+            )
+    except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
+        return Verified(cell, None, str(error))
+    return Verified(cell, verification)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
+    """Gives for each cell what shows how far its verification is; on terminals only."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def start(cell: Cell) -> Callable[[int, int], None]:
+            task = bar.add_task(cell.name)
+
+            def show(ranges: int, differences: int) -> None:
+                compared, differing = counted(ranges, "range"), counted(differences, "difference")
+                bar.update(task, description=f"{cell.name}: {compared} compared, {differing}")
+
+            return show
+
+        yield start
+
+
+def _as_json(verified: Verified) -> dict[str, Any]:
+    names = {"cell": verified.cell.name, "cell_uuid": verified.cell.uuid, "agrees": verified.agrees}
+    verification = verified.verification
+    if verification is None:
+        return {**names, "problem": verified.problem}
+    return {
+        **names,
+        "instances": verification.rows,
+        "indexed": verification.documents,
+        "foreign": verification.foreign,
+        "rows_read": verification.rows_read,
+        "has_caught_up": verification.has_caught_up,
+        "differences": [asdict(difference) for difference in verification.differences],
+        "problem": None,
+    }
+
+
+def _as_row(verified: Verified) -> list[str]:
+    verification = verified.verification
+    if verification is None:
+        return [verified.cell.name, "unknown", *["-"] * 5]
+    different = len(verification.differences)
+    numbers = (
+        verification.rows,
+        verification.documents,
+        verification.foreign,
+        different,
+        different - len(verification.remaining),
+    )
+    return [verified.cell.name, "yes" if verified.agrees else "no", *map(str, numbers)]
+
+
+def _print_differences(cell: Cell, verification: Verification) -> None:
+    # What is not repaired is what a person has to see.
+    differences = sorted(verification.differences, key=lambda difference: difference.is_repaired)
+    for difference in differences[:_SHOWN_DIFFERENCES]:
+        print_result(f"{cell.name}: {difference.uuid} {_sentence(difference)}")
+    more = len(differences) - _SHOWN_DIFFERENCES
+    if more > 0:
+        print_result(f"{cell.name}: and {more} more (--json lists them all)")
+
+
+def _sentence(difference: Difference) -> str:
+    cell = "not there" if difference.revision is None else f"revision {difference.revision}"
+    index = "not there" if difference.version is None else f"version {difference.version}"
+    ending = "; repaired" if difference.is_repaired else ""
+    if difference.problem is not None:
+        ending = f"; not repaired: {difference.problem}"
+    return f"{difference.kind} (cell: {cell}, index: {index}){ending}"

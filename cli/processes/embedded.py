@@ -1,0 +1,83 @@
+"""The fleet in a data folder: native cells on SQLite, made when missing and never removed."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import Engine
+
+from cells.actions.accepting import Acceptance
+from cells.actions.operations import InstanceOperations
+from cells.adapters import open_adapter
+from cells.database import create_database_engine, translated_failures
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.fleet.adoption import map_instances
+from cells.fleet.fleet import Fleet
+from cells.fleet.quotas import UNLIMITED
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import Cell, CellKind
+from cells.native.nodes import CellNodes
+from cells.settings import FailureLimits
+from cells.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
+from cells.simulation.simulator import SimulatedCell
+from cli.data_folder import DataFolder, sqlite_url
+from cli.fleet import IN_PROCESS_BUS
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedCell:
+    """A cell of the folder, its open database, and how many hosts it has."""
+
+    cell: Cell
+    engine: Engine
+    host_count: int
+
+    def simulated(self, fleet: Fleet) -> SimulatedCell:
+        operations = InstanceOperations(self.engine, fleet, self.cell)
+        acceptance = Acceptance(self.engine, fleet, self.cell)
+        return SimulatedCell(self.cell, self.engine, operations, acceptance, self.host_count)
+
+
+def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fleet:
+    """The fleet database of the folder, with the newest schema. Raises FleetUnreachableError."""
+    engine = create_database_engine(sqlite_url(folder.fleet_database))
+    with translated_failures(FleetUnreachableError):
+        upgrade_fleet(engine)
+    return Fleet(engine, limits)
+
+
+def set_up_cells(
+    folder: DataFolder, fleet: Fleet, wanted: int, host_count: int = HOSTS_PER_CELL
+) -> Sequence[EmbeddedCell]:
+    """The cells of the folder, with the newest schemas: those that are there, and cell1, cell2, … up to `wanted`.
+
+    host_count: simulated hosts that each has at least. Raises FleetUnreachableError, CellUnreachableError.
+    """
+    known = {cell.name for cell in fleet.cells()}
+    names = known | {f"cell{number}" for number in range(1, wanted + 1)}
+    cells = []
+    for name in sorted(names, key=lambda name: (len(name), name)):
+        # Also for known ones: the folder may have been moved since.
+        url = sqlite_url(folder.cell_database(name))
+        cell = fleet.add_cell(name, CellKind.NATIVE, url, IN_PROCESS_BUS)
+        engine = create_database_engine(url)
+        with translated_failures(partial(CellUnreachableError, name)):
+            upgrade_cell(engine)
+        if name not in known:
+            # The folder may still have the database of a cell that was removed.
+            with closing(open_adapter(cell)) as adapter:
+                map_instances(adapter, fleet)
+        CellNodes(engine, cell).add_hosts(new_hosts(name, host_count))
+        cells.append(EmbeddedCell(cell, engine, host_count))
+    return cells
+
+
+def lift_quotas(fleet: Fleet, projects: Sequence[str]) -> None:
+    """Let `projects` have as much as the simulator makes, and people who try things out more; what was set stays."""
+    wanted = dict.fromkeys(("instances", "cores", "ram"), UNLIMITED)
+    defaults = fleet.quotas.defaults()
+    for project_id in projects:
+        limits = fleet.quotas.limits(project_id)
+        untouched = {resource: limit for resource, limit in wanted.items() if limits[resource] == defaults[resource]}
+        fleet.quotas.set_limits(project_id, untouched)

@@ -1,0 +1,175 @@
+"""What follows the cells, as long as a process wants it to: relay and worker of a cell, and the indexer."""
+
+import gc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from threading import Event
+
+import structlog
+from sqlalchemy import Engine
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity.nap import sleep_using_event
+from tenacity.stop import stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from cells.actions.accepting import Acceptance
+from cells.actions.reclaiming import Reclaimer
+from cells.actions.worker import Worker
+from cells.adapters import open_changelog_adapter
+from cells.database import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
+from cells.native.relay import Relay
+from cli.settings import Settings
+from indexer.backends import open_writer
+from indexer.errors import IndexerError
+from indexer.followers.consumer import Receives
+from indexer.followers.service import IndexerService
+from indexer.metrics import IndexerMetrics
+from indexer.upkeep.retention import Purger, grace_s
+from indexer.writing.leases import CellLeases
+from notifications.binding import split_address
+from notifications.bus import Publisher, Receiver
+from notifications.no_bus import NoBus
+
+_log = structlog.get_logger(__name__)
+
+_PREPARED_INTERVAL_S = 0.2
+
+
+def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
+    """Relay the changes of one native cell until `stop` is set; connections of its own."""
+    engine = create_database_engine(cell.database_url)
+    publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
+    try:
+        Relay(engine, cell, publisher, settings.relay).run(stop)
+    finally:
+        publisher.close()
+        engine.dispose()
+
+
+def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event) -> None:
+    """Carry out the jobs of one native cell until `stop` is set; connections of its own."""
+    engine = create_database_engine(cell.database_url, must_exist=True)
+    try:
+        worker_of(settings, engine, fleet, cell).run(stop)
+    finally:
+        engine.dispose()
+
+
+def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell) -> Worker:
+    """A worker of one native cell."""
+    interval_s = settings.fleet.reclaim_instance_interval_s
+    if not interval_s:
+        return Worker(engine, fleet, cell)
+    reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
+    return Worker(engine, fleet, cell, reclaim=reclaimer.reclaim_if_due)
+
+
+Watching = Callable[[IndexerService], AbstractContextManager[None]]
+"""Makes what lasts as long as an indexer runs."""
+
+
+def _unwatched(_service: IndexerService) -> AbstractContextManager[None]:
+    """For callers who do not look at the indexer while it runs."""
+    return nullcontext()
+
+
+def keep_indexing(
+    settings: Settings,
+    fleet: Fleet,
+    metrics: IndexerMetrics,
+    stop: Event,
+    watching: Watching = _unwatched,
+) -> None:
+    """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
+    retrying = Retrying(
+        retry=retry_if_exception_type(IndexerError),
+        wait=wait_random_exponential(multiplier=1, max=settings.indexer.retry_wait_max_s),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=_log_failure,
+        retry_error_callback=lambda _: None,
+    )
+    retrying(run_indexer, settings, fleet, metrics, stop, watching)
+
+
+def _log_failure(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
+
+
+def run_indexer(
+    settings: Settings,
+    fleet: Fleet,
+    metrics: IndexerMetrics,
+    stop: Event,
+    watching: Watching = _unwatched,
+) -> None:
+    """Bring the changes of all cells into the index until `stop` is set.
+
+    Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
+    """
+
+    def open_receiver(cell: Cell) -> Receives:
+        return _open_receiver(settings, cell)
+
+    # What is loaded by now stays. Looking through it in each collection costs half as much as the messages do.
+    gc.collect()
+    gc.freeze()
+    with (
+        closing(open_writer(settings.index)) as writer,
+        closing(CellLeases(fleet.open_leases("fleetlight indexer"))) as leases,
+    ):
+        purger = Purger(
+            fleet.cells,
+            writer,
+            leases,
+            retention_s=settings.index.deleted_retention.total_seconds(),
+            grace_s=grace_s(settings.fleet.cells_refresh_interval_s),
+        )
+        service = IndexerService(
+            cells=fleet.cells,
+            open_adapter=open_changelog_adapter,
+            open_receiver=open_receiver,
+            writer=writer,
+            leases=leases,
+            failures=fleet.failures,
+            settings=settings.indexer,
+            refresh_interval_s=settings.index.refresh_interval_s,
+            cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
+            metrics=metrics,
+        )
+
+        def purge(until: Event) -> None:
+            # Before that there is nothing to look at, and at the very first start not even an index.
+            while not service.is_prepared and not until.wait(_PREPARED_INTERVAL_S):
+                pass
+            purger.run(until)
+
+        with watching(service), _beside(purge):
+            service.run(stop)
+
+
+def _open_receiver(settings: Settings, cell: Cell) -> Receives:
+    """Raises BusError."""
+    if cell.kind is CellKind.NATIVE:
+        return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus)
+    if not cell.transport_url:
+        return NoBus()
+    _, binding = split_address(cell.transport_url)
+    return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus, binding=binding)
+
+
+@contextmanager
+def _beside(run: Callable[[Event], None]) -> Iterator[None]:
+    """`run` in a thread of its own, as long as the block takes."""
+    stop = Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="purger") as threads:
+        running = threads.submit(run, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+    running.result()

@@ -1,0 +1,167 @@
+"""`fleetlight api`, `indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from threading import Event
+from types import FrameType
+
+import structlog
+import typer
+from prometheus_client import CollectorRegistry
+
+from api.identity.none import refuse_open_listening
+from api.identity.opening import open_identity
+from api.listening import address_of
+from cells.model import Cell, CellKind
+from cli.errors import CommandError, ConfigurationError
+from cli.fleet import chosen_cells, is_in_process, open_fleet
+from cli.logging import configure_logging
+from cli.monitoring import monitored
+from cli.options import (
+    AuthOption,
+    CellOption,
+    ConfigOption,
+    DataDirOption,
+    HostOption,
+    InsecureOption,
+    PortOption,
+    examples,
+)
+from cli.processes.following import run_indexer
+from cli.processes.parts import Part, Run, stop_all
+from cli.processes.relaying import run_relays, run_workers
+from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
+from cli.settings import load_settings, with_api_options
+from indexer.followers.probes import IndexerProbes
+from indexer.metrics import IndexerMetrics
+
+_log = structlog.get_logger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=examples("fleetlight api --config /etc/fleetlight.toml --port 8774"))(api)
+    app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))(indexer)
+    app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))(relay)
+    app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))(worker)
+
+
+def api(
+    *,
+    host: HostOption = None,
+    port: PortOption = None,
+    auth: AuthOption = None,
+    insecure: InsecureOption = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Serve the API, and nothing else."""
+    settings = with_api_options(load_settings(config, data_dir), host, port, auth)
+    if settings.api.auth == "none":
+        refuse_open_listening(settings.api.host, insecure=insecure)
+    identity = open_identity(settings.api, settings.identity, settings.keystone)
+    configure_logging(settings.log)
+
+    def on_ready(_stop: Stop) -> None:
+        _log.info("api.ready", address=address_of(listener), search=settings.search.enabled)
+
+    with open_fleet(settings.fleet) as fleet:
+        fleet.cells()  # so that a fleet database that cannot be used is found now, not at the first request
+        listener = listen_as_told(settings.api)
+        serve_until_stopped(settings, fleet, identity, listener, on_ready)
+    _log.info("stopped")
+
+
+def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Follow all cells and keep the index up to date."""
+    settings = load_settings(config, data_dir)
+    configure_logging(settings.log)
+    with open_fleet(settings.fleet) as fleet:
+        _refuse_in_process_buses(fleet.cells())
+        registry = CollectorRegistry()
+        metrics = IndexerMetrics(registry)
+        probes = IndexerProbes()
+        run = partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
+        with monitored(settings.monitoring, registry, probes):
+            _run_until_signal({"indexer": run})
+
+
+def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Publish the changes of native cells on their buses, also of cells that are added later.
+
+    Several may run: one is active per cell.
+    """
+    settings = load_settings(config, data_dir)
+    configure_logging(settings.log)
+    with open_fleet(settings.fleet) as fleet:
+
+        def native_cells() -> Sequence[Cell]:
+            return [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
+
+        def relayed_cells() -> Sequence[Cell]:
+            # A cell that was named, and is disabled or removed since, is let go.
+            named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
+            return [
+                each for each in named if each.kind is CellKind.NATIVE and not each.disabled and not is_in_process(each)
+            ]
+
+        native = native_cells()
+        if not native:
+            raise ConfigurationError(
+                "there is no native cell to relay"
+                + (f": '{cell}' is not one" if cell else "; `fleetlight cell add` adds one")
+            )
+        _refuse_in_process_buses(native)
+        with monitored(settings.monitoring, CollectorRegistry()):
+            _run_until_signal({"relays": partial(run_relays, settings, relayed_cells)})
+
+
+def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
+    """Carry out what the API has accepted for native cells, also for cells that are added later.
+
+    Any number may run.
+    """
+    settings = load_settings(config, data_dir)
+    configure_logging(settings.log)
+    with open_fleet(settings.fleet) as fleet:
+
+        def worked_cells() -> Sequence[Cell]:
+            # Of a disabled cell too: what was accepted before is finished, and nothing new goes there.
+            return [
+                each
+                for each in fleet.cells()
+                if each.kind is CellKind.NATIVE and (cell is None or cell in {each.name, each.uuid})
+            ]
+
+        if cell is not None and not worked_cells():
+            raise ConfigurationError(f"there is no native cell '{cell}'")
+        with monitored(settings.monitoring, CollectorRegistry()):
+            _run_until_signal({"workers": partial(run_workers, settings, fleet, worked_cells)})
+
+
+def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
+    for cell in cells:
+        if is_in_process(cell):
+            raise ConfigurationError(
+                f"the bus of cell {cell.name} ({cell.transport_url}) is inside of the process of `fleetlight up`, "
+                "which relays and indexes by itself"
+            )
+
+
+def _run_until_signal(runs: Mapping[str, Run]) -> None:
+    """Run parts, by name, until SIGINT or SIGTERM, or until one of them fails. Raises CommandError then."""
+    stop = Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        _log.info("stopping", signal=signal.Signals(number).name)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    parts = [Part(name, run, stop.set) for name, run in runs.items()]
+    _log.info("started", parts=list(runs))
+    stop.wait()
+    stop_all(parts)
+    if any(part.has_failed for part in parts):
+        raise CommandError("a part of the process failed; the log says why")
+    _log.info("stopped")

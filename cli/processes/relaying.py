@@ -1,0 +1,74 @@
+"""Relays and workers of the cells of a fleet, also of those that are registered while they run."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
+
+import structlog
+
+from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from cli.errors import CommandError
+from cli.processes.following import run_relay, run_worker
+from cli.processes.parts import Part, stop_all
+from cli.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+
+def run_relays(settings: Settings, choose_cells: Callable[[], Sequence[Cell]], stop: Event) -> None:
+    """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
+
+    choose_cells, errors: as for `run_for_cells`.
+    """
+    run_for_cells("relay", partial(run_relay, settings), settings, choose_cells, stop)
+
+
+def run_workers(settings: Settings, fleet: Fleet, choose_cells: Callable[[], Sequence[Cell]], stop: Event) -> None:
+    """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
+
+    choose_cells, errors: as for `run_for_cells`.
+    """
+    run_for_cells("worker", partial(run_worker, settings, fleet), settings, choose_cells, stop)
+
+
+def run_for_cells(
+    name: str,
+    run: Callable[[Cell, Event], None],
+    settings: Settings,
+    choose_cells: Callable[[], Sequence[Cell]],
+    stop: Event,
+) -> None:
+    """Have `run` for each of some cells, in a thread of its own, until `stop` is set.
+
+    name: what such a thread is called in the log.
+    choose_cells: which; raises FleetUnreachableError. It is asked every `fleet.cells_refresh_interval_s`: a new cell is
+    taken in, one whose addresses changed is begun anew, and one that is not chosen any more is let go.
+    Raises CommandError when a thread made a mistake.
+    """
+    running: dict[Cell, Part] = {}
+    while not stop.is_set():
+        try:
+            chosen = choose_cells()
+        except FleetUnreachableError as error:
+            _log.warning(f"{name}.fleet_unreachable", reason=error.reason)
+        else:
+            stop_all([running.pop(cell) for cell in running.keys() - set(chosen)])
+            for cell in chosen:
+                if cell not in running:
+                    running[cell] = Part(f"{name}-{cell.name}", partial(_run_usable, name, run, cell), stop.set)
+                    _log.info(f"{name}.cell_started", cell=cell.name)
+        stop.wait(settings.fleet.cells_refresh_interval_s)
+    parts = list(running.values())
+    stop_all(parts)
+    if any(part.has_failed for part in parts):
+        raise CommandError(f"a {name} failed; the log says why")
+
+
+def _run_usable(name: str, run: Callable[[Cell, Event], None], cell: Cell, stop: Event) -> None:
+    try:
+        run(cell, stop)
+    except DatabaseUrlError as error:
+        # The other cells go on, and this one as soon as its address is another one.
+        _log.error(f"{name}.cell_unusable", cell=cell.name, reason=str(error))

@@ -1,0 +1,142 @@
+"""The API inside a process: its parts made from the settings, and served until a signal or another part says stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from api.identity import Identity
+from api.listening import listen
+from api.process import keep_collector_out_of_the_way
+from api.settings import ApiSettings
+from cells.actions.native_cells import NativeCells
+from cells.adapters import open_adapter
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import Fleet
+from cli.errors import CommandError
+from cli.settings import Settings
+from indexer.backends import open_searcher
+from indexer.followers.liveness import Probes
+
+if TYPE_CHECKING:
+    from api.app import ApiParts
+
+_log = structlog.get_logger(__name__)
+
+Stop = Callable[[], None]
+
+
+def listen_as_told(api: ApiSettings) -> socket.socket:
+    """The socket to serve at. Raises CommandError when the address cannot be had."""
+    try:
+        return listen(api.host, api.port)
+    except OSError as error:
+        raise CommandError(
+            f"cannot listen on {api.host}:{api.port}: {(error.strerror or str(error)).lower()}; "
+            "choose another address with --host or --port"
+        ) from error
+
+
+def serve_until_stopped(
+    settings: Settings,
+    fleet: Fleet,
+    identity: Identity,
+    listener: socket.socket,
+    on_ready: Callable[[Stop], None],
+    *,
+    other_metrics: Sequence[CollectorRegistry] = (),
+    indexer: Probes | None = None,
+) -> None:
+    """Serve the API in this thread, the main one; returns when it has ended cleanly.
+
+    on_ready: called once requests are answered, with a function that any thread may call to stop.
+    other_metrics, indexer: of what else runs in this process; see api.app.ApiParts.
+    """
+    keep_collector_out_of_the_way()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(settings, fleet, identity, listener, on_ready, other_metrics=other_metrics, indexer=indexer))
+
+
+async def _serve(
+    settings: Settings,
+    fleet: Fleet,
+    identity: Identity,
+    listener: socket.socket,
+    on_ready: Callable[[Stop], None],
+    *,
+    other_metrics: Sequence[CollectorRegistry],
+    indexer: Probes | None,
+) -> None:
+    # Only here, for every command imports this module, and those that serve nothing would start a quarter later.
+    from api.app import create_app  # noqa: PLC0415
+    from api.server import serve  # noqa: PLC0415
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop_on_signal, number, stop)
+
+    def stop_from_any_thread() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
+        app = create_app(parts)
+        await serve(
+            app,
+            listener,
+            stop,
+            on_ready=lambda: on_ready(stop_from_any_thread),
+            on_stop=app.state.feed.close,
+        )
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    fleet: Fleet,
+    identity: Identity,
+    *,
+    other_metrics: Sequence[CollectorRegistry] = (),
+    indexer: Probes | None = None,
+) -> "AsyncIterator[ApiParts]":
+    """What the application is made of, as the settings say; closed at the end."""
+    from api.app import ApiParts  # noqa: PLC0415
+
+    pool = CellPool(
+        fleet.cells,
+        partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
+        refresh_interval_s=settings.fleet.cells_refresh_interval_s,
+        patience_s=settings.search.cell_timeout_s,
+    )
+    native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
+    searcher = open_searcher(settings.index) if settings.search.enabled else None
+    try:
+        yield ApiParts(
+            cells=pool,
+            fleet=fleet,
+            native=native,
+            identity=identity,
+            searcher=searcher,
+            soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
+            api=settings.api,
+            search=settings.search,
+            other_metrics=other_metrics,
+            indexer=indexer,
+        )
+    finally:
+        await pool.close()
+        native.close()
+        if searcher is not None:
+            await searcher.close()
+
+
+def _stop_on_signal(number: signal.Signals, stop: asyncio.Event) -> None:
+    _log.info("stopping", signal=number.name)
+    stop.set()

@@ -1,0 +1,257 @@
+"""`fleetlight up`: everything in one process, without any server."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import Annotated
+
+import structlog
+import typer
+from prometheus_client import CollectorRegistry
+
+from api.identity import Identity, refuse_open_listening
+from api.identity.opening import open_identity
+from api.listening import address_of
+from cells.fleet.fleet import Fleet
+from cells.simulation.simulated_instances import PROJECTS, hosts_for
+from cells.simulation.simulator import Simulator
+from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
+from cli.errors import CommandError, ConfigurationError
+from cli.logging import configure_logging
+from cli.options import (
+    AuthOption,
+    ConfigOption,
+    HostOption,
+    InsecureOption,
+    PortOption,
+    examples,
+    program,
+)
+from cli.output import counted, print_notice, print_result
+from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
+from cli.processes.first_users import ADMIN, set_up_users, write_clouds
+from cli.processes.following import keep_indexing, run_relay, worker_of
+from cli.processes.parts import Part, stop_all
+from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
+from cli.settings import Settings, load_embedded_settings, with_api_options
+from indexer.backends import open_writer
+from indexer.errors import IndexerError
+from indexer.followers.probes import IndexerProbes
+from indexer.metrics import IndexerMetrics
+
+_log = structlog.get_logger(__name__)
+
+_INSTANCES = 200
+_RATE = 5.0
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=examples(
+            "fleetlight up --simulate",
+            "fleetlight up --simulate --instances 10000 --rate 50 --cells 8",
+            "fleetlight up --data-dir /var/lib/fleetlight --port 8775",
+        )
+    )(up)
+
+
+def up(
+    *,
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            envvar="FLEETLIGHT_DATA_DIR",
+            help="Folder that holds everything; made if missing.",
+        ),
+    ] = DEFAULT_DATA_DIR,
+    cells: Annotated[int, typer.Option(min=1, max=200, help="Cells to have; those that are there stay.")] = 3,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Fill the cells and keep them busy.")] = False,
+    instances: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"With --simulate: instances to keep, over all cells; {_INSTANCES} unless given."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0, max=1000, help=f"With --simulate: changes per second, 0 for none; {_RATE:g} unless given."),
+    ] = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    auth: AuthOption = None,
+    insecure: InsecureOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.
+
+    Stop it at any moment and start it again: nothing is lost and nothing is doubled.
+    """
+    if not simulate and (instances is not None or rate is not None):
+        raise ConfigurationError("--instances and --rate say what to simulate: add --simulate")
+    folder = DataFolder(data_dir)
+    settings = with_api_options(load_embedded_settings(config, folder), host, port, auth)
+    if settings.api.auth == "none":
+        refuse_open_listening(settings.api.host, insecure=insecure)
+    configure_logging(settings.log)
+    folder.create()
+    with folder.locked(), closing(listen_as_told(settings.api)) as listener:
+        fleet = set_up_fleet(folder, settings.fleet.failure_limits)
+        wanted = (_INSTANCES if instances is None else instances) if simulate else 0
+        embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))
+        if len(embedded) > cells:
+            print_notice(
+                f"{folder.path} has {counted(len(embedded), 'cell')}; none is removed because of --cells {cells}"
+            )
+        _prepare_index(settings)
+        passwords = _set_up_logins(folder, settings, address_of(listener), PROJECTS if simulate else ())
+        identity = open_identity(settings.api, settings.identity, settings.keystone)
+        process = _Process(settings, fleet, identity, embedded)
+        if simulate:
+            lift_quotas(fleet, PROJECTS)
+            simulated = [cell.simulated(fleet) for cell in embedded]
+            process.simulator = Simulator(
+                simulated,
+                instance_count=wanted,
+                rate=_RATE if rate is None else rate,
+            )
+        banner = _banner(address_of(listener), folder, settings, passwords, _Commands(folder, config))
+        process.run(listener, banner)
+    if process.has_failed:
+        raise CommandError("a part of the process failed; the log says why")
+    _log.info("stopped")
+
+
+def _prepare_index(settings: Settings) -> None:
+    """Make the index before the first list asks for it, which would put it aside until the next start."""
+    try:
+        with closing(open_writer(settings.index)) as writer:
+            writer.prepare()
+    except IndexerError as error:
+        # Lists are answered by the cells, and the indexer goes on trying.
+        _log.warning("index.unavailable", reason=str(error))
+
+
+class _Process:
+    """The parts of one `fleetlight up`, and the order in which they start and stop."""
+
+    def __init__(self, settings: Settings, fleet: Fleet, identity: Identity, cells: Sequence[EmbeddedCell]) -> None:
+        self.simulator: Simulator | None = None
+        self._settings = settings
+        self._fleet = fleet
+        self._identity = identity
+        self._cells = cells
+        self._metrics = CollectorRegistry()
+        self._probes = IndexerProbes()
+        self._simulating: list[Part] = []
+        self._workers: list[Part] = []
+        self._relays: list[Part] = []
+        self._indexing: list[Part] = []
+
+    @property
+    def has_failed(self) -> bool:
+        return any(part.has_failed for part in self._all_parts())
+
+    def _all_parts(self) -> Sequence[Part]:
+        return *self._simulating, *self._workers, *self._relays, *self._indexing
+
+    def run(self, listener: socket, banner: str) -> None:
+        """Returns when everything has ended, in the order of the data: what comes first stops first.
+
+        banner: printed when requests are answered.
+        """
+
+        def on_ready(stop: Stop) -> None:
+            print_result(banner)
+            self._start(stop)
+
+        try:
+            serve_until_stopped(
+                self._settings,
+                self._fleet,
+                self._identity,
+                listener,
+                on_ready,
+                other_metrics=[self._metrics],
+                indexer=self._probes,
+            )
+        finally:
+            for parts in (self._simulating, self._workers, self._relays, self._indexing):
+                stop_all(parts)
+            for cell in self._cells:
+                cell.engine.dispose()
+            self._fleet.close()
+
+    def _start(self, stop: Stop) -> None:
+        settings = self._settings
+        indexing = partial(
+            keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics), watching=self._probes.watching
+        )
+        self._indexing = [Part("indexer", indexing, stop)]
+        self._relays = [
+            Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
+        ]
+        self._workers = [
+            Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)
+            for cell in self._cells
+        ]
+        if self.simulator is not None:
+            self._simulating = [Part("simulator", self.simulator.run, stop)]
+
+
+def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:
+    """Users and clouds.yaml, where the users are those of the folder; returns the passwords that were just made."""
+    if settings.api.auth != "tokens" or settings.identity.file != folder.identity_file:
+        return {}
+    passwords = set_up_users(folder, projects)
+    write_clouds(folder, address, settings.identity.region, passwords)
+    return passwords
+
+
+class _Commands:
+    """Commands of this program for this fleet, to be pasted into a shell."""
+
+    def __init__(self, folder: DataFolder, config: Path | None) -> None:
+        self._options: list[str] = []
+        if folder.path != DataFolder(DEFAULT_DATA_DIR).path:
+            self._options += ["--data-dir", str(folder.path)]
+        if config is not None:
+            self._options += ["--config", str(config)]
+
+    def of(self, *words: str) -> str:
+        return " ".join((program(), *words, *map(shlex.quote, self._options)))
+
+
+def _banner(
+    address: str, folder: DataFolder, settings: Settings, passwords: Mapping[str, str], commands: _Commands
+) -> str:
+    clouds, header = [], ""
+    if settings.api.auth == "tokens" and folder.clouds_file.exists():
+        variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
+        # Apart from the others: it is another program, which not everybody has.
+        clouds = [
+            "",
+            "With python-openstackclient:",
+            "",
+            f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects",
+        ]
+        header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
+    users = [f"  user {name}, password {password}" for name, password in passwords.items()]
+    if users:
+        users = ["", f"Logins, shown this once and kept in {folder.clouds_file}:", "", *users]
+    lines = (
+        "",
+        f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
+        "",
+        f"  curl -si{header} '{address}/v2.1/servers?limit=3&sort_key=display_name&sort_dir=asc'",
+        f"  curl -si{header} '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
+        f"  {commands.of('index', 'status')}",
+        *clouds,
+        *users,
+        "",
+        "Stop it with Ctrl-C.",
+        "",
+    )
+    return "\n".join(lines)

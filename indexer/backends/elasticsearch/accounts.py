@@ -1,0 +1,46 @@
+"""Accounts on Elasticsearch: a key for each process, which can do what that process does and nothing else."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from indexer.backends.elasticsearch.client import open_client, send
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexRequestError
+
+ACCOUNTS = ("api", "indexer")
+
+
+class _NewKey(msgspec.Struct):
+    encoded: str
+
+
+_decode = msgspec.json.Decoder(_NewKey).decode
+
+
+def create_key(settings: IndexSettings, account: str) -> str:
+    """A new API key for one of ACCOUNTS, as `index.api_key` wants it; keys that there were stay valid.
+
+    settings: where the cluster is, and who we are there, with the right to manage keys.
+    Raises IndexUnavailableError and IndexRequestError.
+    """
+    body = {"name": f"{settings.prefix}-{account}", "role_descriptors": {account: _role(settings.prefix, account)}}
+    with closing(open_client(settings, timeout_s=settings.write_timeout_s)) as client:
+        answer = send(client, "POST", "/_security/api_key", body)
+    try:
+        return _decode(answer).encoded
+    except msgspec.MsgspecError as error:
+        raise IndexRequestError("the server made a key and gives it in a form that is not understood") from error
+
+
+def _role(prefix: str, account: str) -> Mapping[str, Any]:
+    """Nothing of the cluster itself, and of its indexes only ours."""
+    if account == "api":
+        # The alias, not what is behind it: a list must never see an index that is still being filled.
+        readable = [f"{prefix}-instances", f"{prefix}-progress", f"{prefix}-state"]
+        return {"cluster": [], "indices": [{"names": readable, "privileges": ["read"]}]}
+    # `manage`: it makes its indexes, extends their mappings, refreshes them, and moves the aliases.
+    privileges = ["read", "write", "manage"]
+    return {"cluster": [], "indices": [{"names": [f"{prefix}-*"], "privileges": privileges}]}

@@ -1,0 +1,179 @@
+"""What is compared with a cell, out of Elasticsearch: bodies of requests, and what their answers say; pure.
+
+A document carries its version and the two numbers of its digest (cells.digests) as fields of their own, because the
+server can neither filter nor add up by `_version`. A range is a prefix of the uuid, and the ranges of one request are a
+`filters` aggregation: measured on 50,000 documents, 256 ranges take 30 ms, and 1,024 small ones 100 ms.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cells.digests import RangeDigest
+from indexer.backends.base import OLDEST_TIME_VERSION
+from indexer.backends.elasticsearch.client import Cause, is_passing
+from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from query.instances import INSTANCE_FIELDS
+from query.retention import forgotten, remembered
+from query.to_dsl import to_dsl
+
+_HEXADECIMAL = "0123456789abcdef"
+# Where a uuid in its usual form has dashes; the index rejects uuids in any other form.
+_DASHES = (8, 13, 18, 23)
+_DELETED = (200, 404)
+_CONFLICT = 409
+_encode = msgspec.json.Encoder().encode
+
+
+class _Sum(msgspec.Struct):
+    value: float
+
+
+class _Bucket(msgspec.Struct):
+    doc_count: int
+    digest_high: _Sum
+    digest_low: _Sum
+
+
+class _Ranges(msgspec.Struct):
+    buckets: dict[str, _Bucket]
+
+
+class _Aggregations(msgspec.Struct):
+    ranges: _Ranges
+
+
+class _DigestAnswer(msgspec.Struct):
+    aggregations: _Aggregations
+
+
+class _Hit(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
+    version: int = msgspec.field(name="_version", default=0)
+
+
+class _Hits(msgspec.Struct):
+    hits: list[_Hit]
+
+
+class _HitsAnswer(msgspec.Struct):
+    hits: _Hits
+
+
+class _Count(msgspec.Struct):
+    count: int
+
+
+class _Deleted(msgspec.Struct):
+    status: int
+    error: Cause | None = None
+
+
+class _DeleteItem(msgspec.Struct):
+    delete: _Deleted
+
+
+class _DeleteAnswer(msgspec.Struct):
+    items: list[_DeleteItem]
+
+
+def digests_body(
+    cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int, *, foreign: bool
+) -> dict[str, Any]:
+    """The body of a search that only aggregates."""
+    beginnings = [beginning for prefix in prefixes for beginning in _longer(prefix, length)]
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": _documents(cell_uuid, prefixes, horizon, foreign),
+        "aggs": {
+            "ranges": {
+                "filters": {"filters": {beginning: {"prefix": {"uuid": beginning}} for beginning in beginnings}},
+                "aggs": {name: {"sum": {"field": name}} for name in (DIGEST_HIGH, DIGEST_LOW)},
+            }
+        },
+    }
+
+
+def from_digests(answer: bytes) -> dict[str, RangeDigest]:
+    """Sums of whole numbers below 2^53 are exact although they come as doubles."""
+    return {
+        beginning: RangeDigest(bucket.doc_count, int(bucket.digest_high.value), int(bucket.digest_low.value))
+        for beginning, bucket in _decoded(answer, _DigestAnswer).aggregations.ranges.buckets.items()
+        if bucket.doc_count
+    }
+
+
+def revisions_body(
+    cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, foreign: bool
+) -> dict[str, Any]:
+    """The body of a search that returns ids and versions."""
+    return _ids(_documents(cell_uuid, prefixes, horizon, foreign), limit)
+
+
+def from_hits(answer: bytes) -> dict[str, int]:
+    """Versions by uuid, in the order of the answer."""
+    return {hit.id: hit.version for hit in _decoded(answer, _HitsAnswer).hits.hits}
+
+
+def foreign_body(cell_uuid: str) -> dict[str, Any]:
+    """The body of a count."""
+    return {"query": _documents(cell_uuid, [""], 0, True)}
+
+
+def from_count(answer: bytes) -> int:
+    return int(_decoded(answer, _Count).count)
+
+
+def to_removal_bulk(versions: Mapping[str, int]) -> bytes:
+    """The body of a bulk request that deletes documents unless they are newer than these versions."""
+    lines = [
+        _encode({"delete": {"_id": uuid, "version": version, "version_type": "external_gte"}})
+        for uuid, version in versions.items()
+    ]
+    return b"\n".join([*lines, b""])
+
+
+def check_removal(answer: bytes) -> None:
+    """Raise IndexUnavailableError or IndexRequestError when something was not removed; a newer document may stay."""
+    for item in _decoded(answer, _DeleteAnswer).items:
+        status = item.delete.status
+        if status not in _DELETED and status != _CONFLICT:
+            error = IndexUnavailableError if is_passing(status) else IndexRequestError
+            raise error(f"a document was not removed: status {status}, {item.delete.error or Cause()}")
+
+
+def _longer(prefix: str, length: int) -> list[str]:
+    """Every beginning of `length` characters of uuids that begin with `prefix`."""
+    characters = ["-" if position in _DASHES else _HEXADECIMAL for position in range(len(prefix), length)]
+    return [prefix + "".join(rest) for rest in itertools.product(*characters)]
+
+
+def forgotten_documents(cell_uuid: str, horizon: int) -> dict[str, Any]:
+    """The query that finds what is forgotten of a cell."""
+    is_forgotten = to_dsl(forgotten(horizon), INSTANCE_FIELDS)
+    return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, is_forgotten]}}
+
+
+def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, foreign: bool) -> dict[str, Any]:
+    version = {"range": {VERSION: {"gte" if foreign else "lt": OLDEST_TIME_VERSION}}}
+    wanted: list[dict[str, Any]] = [{"term": {"cell_uuid": cell_uuid}}, version]
+    if horizon:
+        wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))
+    if "" not in prefixes:
+        wanted.append({"bool": {"should": [{"prefix": {"uuid": prefix}} for prefix in prefixes]}})
+    return {"bool": {"filter": wanted}}
+
+
+def _ids(query: dict[str, Any], limit: int) -> dict[str, Any]:
+    return {"size": limit, "track_total_hits": False, "_source": False, "version": True, "query": query}
+
+
+def _decoded(answer: bytes, shape: Any) -> Any:
+    try:
+        return msgspec.json.decode(answer, type=shape)
+    except msgspec.MsgspecError as error:
+        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error

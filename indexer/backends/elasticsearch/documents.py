@@ -1,0 +1,347 @@
+"""What is sent to and read from Elasticsearch, as bytes; pure.
+
+A document of the index is the record without its nulls, the cell, the uuid as two numbers, its version and digest, and
+the view: each piece a value of its own, so that it can be cut out of an answer without being parsed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from cells.digests import row_digest
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, FoundRow, Rejection
+from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing
+from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
+from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.extra_fields import Extra
+from indexer.items.view import PIECE_NAMES, ItemTemplate
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+from query.to_dsl import UUID_PARTS, uuid_parts
+
+# Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
+BULK_MAX_DOCUMENTS = 500
+BULK_MAX_BYTES = 5_000_000
+MAX_CELLS = 10_000
+
+_CREATED_OR_UPDATED = (200, 201)
+_NOT_FOUND = 404
+_CONFLICT = 409
+_BAD_REQUEST = 400
+_BULK_LINE = (
+    b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%%b,"view":{%b}}\n'
+    % ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
+)
+_KEYS_BEGIN = 2
+_encode = msgspec.json.Encoder().encode
+_values = msgspec.structs.astuple
+
+
+class Bulk(msgspec.Struct):
+    """One bulk request: its documents, and its body, which is newline-delimited JSON."""
+
+    documents: Sequence[Document]
+    body: bytes
+
+
+class BulkOutcome(msgspec.Struct):
+    """What came of one bulk request. failure: of `unwritten`, which the server could not take now, the first."""
+
+    applied: int = 0
+    stale: int = 0
+    rejected: list[Rejection] = msgspec.field(default_factory=list)
+    unwritten: list[Document] = msgspec.field(default_factory=list)
+    failure: IndexUnavailableError | IndexRequestError | None = None
+
+
+class Removed(msgspec.Struct):
+    """What one removal by query did. total: rows that it found, of which some may have changed meanwhile."""
+
+    deleted: int
+    total: int
+
+
+class _Written(msgspec.Struct):
+    status: int
+    error: Cause | None = None
+
+
+class _BulkItem(msgspec.Struct):
+    index: _Written
+
+
+class _BulkAnswer(msgspec.Struct):
+    items: list[_BulkItem]
+
+
+class _StateBulkAnswer(msgspec.Struct):
+    items: list[dict[str, _Written]]
+
+
+class _Progress(msgspec.Struct):
+    watermark: int
+    fresh_as_of: int
+    is_complete: bool
+
+
+class _ProgressHit(msgspec.Struct):
+    source: _Progress = msgspec.field(name="_source")
+    id: str = msgspec.field(name="_id")
+
+
+class _ProgressHits(msgspec.Struct):
+    hits: list[_ProgressHit]
+
+
+class _ProgressAnswer(msgspec.Struct):
+    hits: _ProgressHits
+
+
+class _FieldBucket(msgspec.Struct):
+    key: str
+    doc_count: int
+
+
+class _FieldBuckets(msgspec.Struct):
+    buckets: list[_FieldBucket]
+
+
+class _FieldsAnswer(msgspec.Struct):
+    aggregations: dict[str, _FieldBuckets]
+
+
+class _Fact(msgspec.Struct):
+    name: str
+    value: Any
+
+
+class _FactHit(msgspec.Struct):
+    source: _Fact = msgspec.field(name="_source")
+
+
+class _FactHits(msgspec.Struct):
+    hits: list[_FactHit]
+
+
+class _FactAnswer(msgspec.Struct):
+    hits: _FactHits
+
+
+_Source = msgspec.defstruct(
+    "_Source",
+    [
+        ("cell_uuid", str),
+        ("view", dict[str, msgspec.Raw]),
+        ("extra", Extra | None, None),
+        *((name, Any, None) for name in INSTANCE_FIELDS),
+    ],
+)
+
+
+def _values_of(names: Sequence[str]) -> tuple[Callable[[Record], tuple[Any, ...]], Callable[..., msgspec.Struct]]:
+    """What takes these values out of a record, and what writes them, before those that are no field, without nulls."""
+    others = ("cell_uuid", *UUID_PARTS, VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
+    fields = [(name, Any, None) for name in (*names, *others)]
+    return itemgetter(*names), msgspec.defstruct("_Values", fields, omit_defaults=True, gc=False)
+
+
+# A structure is encoded in half the time that a dict needs to be made and encoded.
+_ALL = _values_of(tuple(INSTANCE_FIELDS))
+_KEPT = _values_of(KEPT_FIELDS)
+
+
+class _Found(msgspec.Struct):
+    source: _Source | None = msgspec.field(name="_source", default=None)  # type: ignore[valid-type]
+    version: int = msgspec.field(name="_version", default=0)
+    error: Cause | None = None
+
+
+class _FoundAnswer(msgspec.Struct):
+    docs: list[_Found]
+
+
+_BULK_ANSWER = msgspec.json.Decoder(_BulkAnswer)
+_STATE_BULK_ANSWER = msgspec.json.Decoder(_StateBulkAnswer)
+_PROGRESS_ANSWER = msgspec.json.Decoder(_ProgressAnswer)
+_FIELDS_ANSWER = msgspec.json.Decoder(_FieldsAnswer)
+_FACT_ANSWER = msgspec.json.Decoder(_FactAnswer)
+_REMOVED_ANSWER = msgspec.json.Decoder(Removed)
+_FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
+
+
+def to_bulks(documents: Iterable[Document], rejected: list[Rejection]) -> Iterator[Bulk]:
+    """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES; one is made while those before it are under way.
+
+    rejected: gets the documents that cannot be sent at all.
+    """
+    kept: list[Document] = []
+    lines: list[bytes] = []
+    size = 0
+    for document in documents:
+        try:
+            line = _bulk_line(document)
+        except (ValueError, OverflowError) as error:
+            rejected.append(Rejection(document, str(error)))
+            continue
+        if kept and (len(kept) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
+            yield Bulk(kept, b"".join(lines))
+            kept, lines, size = [], [], 0
+        kept.append(document)
+        lines.append(line)
+        size += len(line)
+    if kept:
+        yield Bulk(kept, b"".join(lines))
+
+
+def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
+    """What the server says of each document."""
+    result = BulkOutcome()
+    for document, item in zip(bulk.documents, _decoded(_BULK_ANSWER, answer).items, strict=True):
+        status, cause = item.index.status, item.index.error or Cause()
+        if status in _CREATED_OR_UPDATED:
+            result.applied += 1
+        elif status == _CONFLICT:
+            result.stale += 1
+        elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
+            result.unwritten.append(document)
+            result.failure = result.failure or IndexUnavailableError(f"document {document.id}: {cause}")
+        elif status == _BAD_REQUEST:
+            result.rejected.append(Rejection(document, str(cause)))
+        else:
+            # It outweighs what would pass by itself.
+            result.failure = IndexRequestError(f"document {document.id}: status {status}, {cause}")
+    return result
+
+
+def to_progress_bulk(progress: Iterable[CellProgress]) -> bytes:
+    """The body of a bulk request that saves how far cells are followed."""
+    lines: list[bytes] = []
+    for cell in progress:
+        lines.append(_encode({"index": {"_id": cell.cell_uuid}}))
+        lines.append(_encode(_Progress(cell.watermark, cell.fresh_as_of, cell.is_complete)))
+    return b"\n".join([*lines, b""])
+
+
+def check_progress_saved(answer: bytes) -> None:
+    """Raises IndexUnavailableError or IndexRequestError when the server did not save what `to_progress_bulk` says."""
+    for item in _decoded(_BULK_ANSWER, answer).items:
+        status, cause = item.index.status, item.index.error or Cause()
+        if status not in _CREATED_OR_UPDATED:
+            failure = IndexUnavailableError if is_passing(status) else IndexRequestError
+            raise failure(f"the progress could not be saved: status {status}, {cause}")
+
+
+def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
+    """Progress by cell uuid out of the answer of a search."""
+    return {
+        hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
+        for hit in _decoded(_PROGRESS_ANSWER, answer).hits.hits
+    }
+
+
+def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
+    """The body of a bulk request that keeps facts, or forgets those that are None."""
+    lines: list[bytes] = []
+    for name, value in values.items():
+        target = {"_id": f"{kind}:{name}"}
+        if value is None:
+            lines.append(_encode({"delete": target}))
+        else:
+            # Under a key of its own, since a field that is not indexed has to be an object.
+            lines += [_encode({"index": target}), _encode({"kind": kind, "name": name, "value": {"json": value}})]
+    return b"\n".join([*lines, b""])
+
+
+def check_state_saved(answer: bytes) -> None:
+    """Raises IndexUnavailableError or IndexRequestError when the server did not do what `to_state_bulk` says."""
+    for item in _decoded(_STATE_BULK_ANSWER, answer).items:
+        for action, written in item.items():
+            is_gone = action == "delete" and written.status == _NOT_FOUND
+            if written.status not in _CREATED_OR_UPDATED and not is_gone:
+                failure = IndexUnavailableError if is_passing(written.status) else IndexRequestError
+                raise failure(f"the state could not be saved: status {written.status}, {written.error or Cause()}")
+
+
+def from_state_hits(answer: bytes) -> dict[str, Any]:
+    """Facts by name out of the answer of a search."""
+    return {hit.source.name: hit.source.value["json"] for hit in _decoded(_FACT_ANSWER, answer).hits.hits}
+
+
+def from_field_counts(answer: bytes) -> dict[str, int]:
+    """How many documents have each extra field, out of the answer of a search."""
+    buckets = _decoded(_FIELDS_ANSWER, answer).aggregations["fields"].buckets
+    return {bucket.key: bucket.doc_count for bucket in buckets}
+
+
+def from_removal(answer: bytes) -> Removed:
+    """What a removal by query did."""
+    removed: Removed = _decoded(_REMOVED_ANSWER, answer)
+    return removed
+
+
+def from_found(answer: bytes) -> Iterator[Document]:
+    """The documents that a multi-get found; raises IndexUnavailableError when it could not look for one."""
+    for found in _decoded(_FOUND_ANSWER, answer).docs:
+        if found.error is not None:
+            raise IndexUnavailableError(f"a document could not be read: {found.error}")
+        if found.source is not None:
+            yield _document(found.source, found.version)
+
+
+@lru_cache(maxsize=64)
+def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes, ItemTemplate], Sequence[FoundRow]]:
+    """A function that cuts the rows out of the answer of a search, parsing nothing but what it needs.
+
+    keys: names of the sort keys. pieces: names of the pieces of the view, those of the template that it is called with.
+    """
+    # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
+    define = partial(msgspec.defstruct, gc=False)
+    view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
+    # What comes before the keys: _KEYS_BEGIN.
+    source_type = define("_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)])
+    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+    hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
+    answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
+
+    def decode(body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
+        render = template.render
+        sources = [hit.source for hit in _decoded(answer, body).hits.hits]
+        return [
+            FoundRow(
+                _values(source)[_KEYS_BEGIN:], render([bytes(raw) for raw in _values(source.view)], source.cell_uuid)
+            )
+            for source in sources
+        ]
+
+    return decode
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
+
+
+def _bulk_line(document: Document) -> bytes:
+    """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
+    kept_of, values_type = _ALL if document.keeps_all else _KEPT
+    values = values_type(
+        *kept_of(document.record),
+        document.cell_uuid,
+        *uuid_parts(document.id),
+        document.version,
+        *row_digest(document.id, document.version),
+        *((document.extra, document.extra.terms, document.extra.fields) if document.extra is not None else ()),
+    )
+    return _BULK_LINE % (document.id.encode(), document.version, _encode(values)[:-1], *document.view)
+
+
+def _document(source: Any, version: int) -> Document:
+    record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
+    view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
+    return Document(source.cell_uuid, version, record, view, source.extra)

@@ -1,0 +1,146 @@
+"""The generations of the Elasticsearch index: physical indexes, and the aliases that say which of them is which.
+
+A change of aliases is one step for everybody who reads and writes. While a rebuild prepares it, writing to the current
+index is blocked; the server says that it is as soon as what was under way has ended.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import OutdatedDocument
+from indexer.backends.elasticsearch.client import open_client, send
+from indexer.backends.elasticsearch.index import ElasticsearchWriter, Names, index_uuid, new_physical_name
+from indexer.backends.elasticsearch.mapping import (
+    CONTINUES,
+    index_settings,
+    instance_mapping,
+    progress_mapping,
+    progress_settings,
+)
+from indexer.backends.elasticsearch.outdated import is_outdated, outdated_documents
+from indexer.backends.elasticsearch.pause import end_pause, pause_writes
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexUnavailableError, RebuildError
+
+_decode = msgspec.json.Decoder().decode
+
+
+class ElasticsearchGenerations:
+    """indexer.backends.base.Generations."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._settings = settings
+        self._names = Names.of(settings.prefix)
+        self._client = open_client(settings, timeout_s=settings.write_timeout_s)
+
+    def has_next(self) -> bool:
+        return self._behind(self._names.next) is not None
+
+    def has_previous(self) -> bool:
+        return self._behind(self._names.previous) is not None
+
+    def is_outdated(self) -> bool:
+        return any(map(is_outdated, self._mappings(self._names.write).values()))
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        return outdated_documents(self._client, self._names.write, cell_uuid)
+
+    def create_next(self) -> None:
+        settings = self._settings
+        self._create_progress()
+        # Last, since it is what says that there is a next one.
+        body = {
+            "settings": index_settings(shards=settings.shards, replicas=settings.replicas),
+            "mappings": instance_mapping(),
+            "aliases": {self._names.next: {}},
+        }
+        send(self._client, "PUT", f"/{new_physical_name(self._names)}", body)
+
+    def take_previous_as_next(self) -> None:
+        name = self._existing(self._names.previous)
+        if is_outdated(self._mappings(name)[name]):
+            raise RebuildError(f"the previous index {name} is older than this program can use")
+        self._create_progress()
+        end_pause(self._client, name)
+        self._change_aliases(_remove(name, self._names.previous), _add(name, self._names.next))
+
+    def open_next(self) -> ElasticsearchWriter:
+        return ElasticsearchWriter(self._settings, of_next=True)
+
+    def switch(self, finish: Callable[[], None]) -> None:
+        names = self._names
+        current, new, previous = self._existing(names.write), self._existing(names.next), self._behind(names.previous)
+        self._say_that_it_continues(new, current)
+        pause_writes(self._client, current)
+        try:
+            finish()
+            dropped = [] if previous is None else [{"remove_index": {"index": previous}}]
+            self._change_aliases(
+                _remove(current, names.read),
+                _remove(current, names.write),
+                _remove(new, names.next),
+                _add(new, names.read),
+                {"add": {"index": new, "alias": names.write, "is_write_index": True}},
+                _add(current, names.previous),
+                *dropped,
+            )
+        except BaseException:
+            end_pause(self._client, current)
+            raise
+        # Whoever finds no index of instances makes one of the name that is written there.
+        send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
+        self._drop_index(names.next_progress)
+
+    def drop_next(self) -> None:
+        self._drop_index(self._behind(self._names.next))
+        self._drop_index(self._names.next_progress)
+
+    def drop_previous(self) -> None:
+        self._drop_index(self._behind(self._names.previous))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _behind(self, alias: str) -> str | None:
+        """The physical index behind an alias."""
+        return next(iter(self._mappings(alias)), None)
+
+    def _existing(self, alias: str) -> str:
+        name = self._behind(alias)
+        if name is None:
+            raise IndexUnavailableError(f"there is no index {alias}")
+        return name
+
+    def _mappings(self, name: str) -> Mapping[str, Any]:
+        answer = send(self._client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
+        return {index: found["mappings"] for index, found in _decode(answer).items()}
+
+    def _create_progress(self) -> None:
+        """Without what an earlier rebuild may have left."""
+        self._drop_index(self._names.next_progress)
+        body = {
+            "settings": progress_settings(replicas=self._settings.replicas),
+            "mappings": progress_mapping(self._names.next),
+        }
+        send(self._client, "PUT", f"/{self._names.next_progress}", body)
+
+    def _say_that_it_continues(self, new: str, current: str) -> None:
+        meta = self._mappings(new)[new]["_meta"] | {CONTINUES: index_uuid(self._client, current)}
+        send(self._client, "PUT", f"/{new}/_mapping", {"_meta": meta})
+
+    def _change_aliases(self, *actions: Mapping[str, Any]) -> None:
+        send(self._client, "POST", "/_aliases", {"actions": actions})
+
+    def _drop_index(self, name: str | None) -> None:
+        if name is not None:
+            send(self._client, "DELETE", f"/{name}?ignore_unavailable=true")
+
+
+def _add(index: str, alias: str) -> Mapping[str, Any]:
+    return {"add": {"index": index, "alias": alias}}
+
+
+def _remove(index: str, alias: str) -> Mapping[str, Any]:
+    return {"remove": {"index": index, "alias": alias, "must_exist": True}}

@@ -1,0 +1,467 @@
+"""The index in Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
+
+Nothing is searchable before the indexer says so (`make_searchable`), and no request is retried here.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+from elasticsearch import Elasticsearch
+
+from cells.digests import RangeDigest
+from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from indexer.backends.base import (
+    HORIZONS,
+    CellProgress,
+    Document,
+    FoundRow,
+    PartlyWrittenError,
+    Rejection,
+    WriteResult,
+    ignore_removed,
+)
+from indexer.backends.elasticsearch import digests as compared
+from indexer.backends.elasticsearch.client import (
+    NDJSON,
+    ResourceExistsError,
+    open_client,
+    send,
+)
+from indexer.backends.elasticsearch.documents import (
+    BULK_MAX_DOCUMENTS,
+    MAX_CELLS,
+    Bulk,
+    BulkOutcome,
+    Removed,
+    check_progress_saved,
+    check_state_saved,
+    from_field_counts,
+    from_found,
+    from_progress_hits,
+    from_removal,
+    from_state_hits,
+    row_decoder,
+    to_bulks,
+    to_outcome,
+    to_progress_bulk,
+    to_state_bulk,
+)
+from indexer.backends.elasticsearch.mapping import (
+    CONTINUES,
+    EXTRA_FIELDS,
+    EXTRA_TERMS,
+    MAPPING_VERSION,
+    OLDEST_MAPPING_VERSION,
+    index_settings,
+    instance_mapping,
+    progress_mapping,
+    progress_settings,
+    state_mapping,
+)
+from indexer.backends.elasticsearch.outdated import is_outdated, mapping_version
+from indexer.backends.elasticsearch.pause import end_pause
+from indexer.backends.extra import count_misfits, described_documents
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexOutdatedError, IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.items.view import ItemTemplate
+from query.errors import NotExpressibleError
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.to_dsl import search_after, sort, to_dsl
+
+T = TypeVar("T")
+
+# One bulk at a time leaves the server idle while the next one is made; more than two only queue up there.
+_BULKS_IN_FLIGHT = 2
+# Searches of one process at the same time; more wait.
+_SEARCH_THREADS = 16
+# index.max_result_window of Elasticsearch.
+_MAX_ROWS = 10_000
+_MAX_FIELDS = 1000
+# Some seconds at most for a request, which has to be over within index.write_timeout_s.
+_REMOVE_BATCH = 5000
+# The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
+_TOMBSTONE_CLOCK_S = 0.5
+_ALL_PROGRESS = {"size": MAX_CELLS}
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that belong to one prefix.
+
+    read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
+    progress, next_progress, state: indexes.
+    """
+
+    read: str
+    write: str
+    next: str
+    previous: str
+    progress: str
+    next_progress: str
+    state: str
+
+    @classmethod
+    def of(cls, prefix: str) -> "Names":
+        instances, progress = f"{prefix}-instances", f"{prefix}-progress"
+        return cls(
+            read=instances,
+            write=f"{instances}-write",
+            next=f"{instances}-next",
+            previous=f"{instances}-previous",
+            progress=progress,
+            next_progress=f"{progress}-next",
+            state=f"{prefix}-state",
+        )
+
+
+class ElasticsearchWriter:
+    """The writing side (indexer.backends.base.IndexWriter); threads may share one."""
+
+    def __init__(self, settings: IndexSettings, *, of_next: bool = False) -> None:
+        """of_next: what is written and read is the next generation, which is there; do not `prepare` it."""
+        self._settings = settings
+        names = Names.of(settings.prefix)
+        self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
+        self._client = open_client(settings, timeout_s=settings.write_timeout_s)
+        self._prepared = index_uuid(self._client, self._names.write) if of_next else ""
+        self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
+
+    def prepare(self) -> None:
+        """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
+
+        The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
+        reads the name there. Raises IndexRequestError when a newer program has made the index, and IndexOutdatedError.
+        """
+        if not self._mappings(self._names.state):
+            self._create(
+                self._names.state,
+                settings=progress_settings(replicas=self._settings.replicas),
+                mappings=state_mapping(),
+            )
+        if not self._extend_mapping():
+            physical = self._agree_on_physical_index()
+            self._forget_progress()
+            self._create(
+                physical,
+                settings=index_settings(shards=self._settings.shards, replicas=self._settings.replicas),
+                mappings=instance_mapping(),
+                aliases={self._names.read: {}, self._names.write: {"is_write_index": True}},
+            )
+        self._prepared = self._identity()
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        """Write documents, two bulks in flight.
+
+        When the server cannot take some of them now, the rest is written all the same.
+        """
+        rejected: list[Rejection] = []
+        documents = described_documents(documents, self._settings.schemas_dir)
+        bulks = to_bulks(documents, rejected)
+        # What is one bulk anyway needs no other thread: who calls has two of its own.
+        is_small = len(documents) <= BULK_MAX_DOCUMENTS
+        outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
+        passing: IndexUnavailableError | None = None
+        for outcome in outcomes:
+            if isinstance(outcome.failure, IndexUnavailableError):
+                passing = passing or outcome.failure
+            elif outcome.failure is not None:
+                raise outcome.failure
+            rejected.extend(outcome.rejected)
+        applied = sum(outcome.applied for outcome in outcomes)
+        stale = sum(outcome.stale for outcome in outcomes)
+        remaining = [document for outcome in outcomes for document in outcome.unwritten]
+        misfits = count_misfits(documents) - count_misfits(remaining)
+        result = WriteResult(applied, stale, tuple(rejected), misfits)
+        if passing is not None:
+            raise PartlyWrittenError(passing, result, remaining) from passing
+        return result
+
+    def make_searchable(self) -> None:
+        send(self._client, "POST", f"/{self._names.write}/_refresh")
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        if not ids:
+            return {}
+        answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})
+        return {document.id: document for document in from_found(answer)}
+
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, RangeDigest]:
+        body = compared.digests_body(cell_uuid, prefixes, length, horizon, foreign=foreign)
+        return compared.from_digests(self._search(body))
+
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
+        body = compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS, horizon, foreign=foreign)
+        return compared.from_hits(self._search(body))
+
+    def count_foreign(self, cell_uuid: str) -> int:
+        path = f"/{self._names.write}/_count"
+        return compared.from_count(send(self._client, "POST", path, compared.foreign_body(cell_uuid)))
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        """Nothing else but `purge` and `remove_cell` deletes documents of instances."""
+        if not versions:
+            return
+        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
+        with self._forgetting_what_is_deleted():
+            body = compared.to_removal_bulk(versions)
+            compared.check_removal(send(self._client, "POST", path, body, content_type=NDJSON))
+
+    def save_progress(self, progress: Sequence[CellProgress]) -> None:
+        """Save, and make it visible at once: the API reads it by searching, and it is small."""
+        if not progress:
+            return
+        if (identity := self._identity()) != self._prepared:
+            if not self._continues(self._prepared):
+                raise IndexReplacedError(self._names.write)
+            self._prepared = identity
+        path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
+        check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
+
+    def load_progress(self) -> Mapping[str, CellProgress]:
+        return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+
+    def count_extra_fields(self) -> Mapping[str, int]:
+        fields = {"terms": {"field": EXTRA_FIELDS, "size": _MAX_FIELDS}}
+        body = {"size": 0, "track_total_hits": False, "aggs": {"fields": fields}}
+        return from_field_counts(self._search(body))
+
+    def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
+        body = {
+            "size": min(limit, _MAX_ROWS),
+            "track_total_hits": False,
+            "_source": False,
+            "version": True,
+            "query": {"terms": {EXTRA_TERMS: list(terms)}},
+            "sort": [{"uuid": "asc"}],
+        }
+        return list(compared.from_hits(self._search(body)))
+
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
+        if values:
+            path = f"/{self._names.state}/_bulk?refresh=true"
+            check_state_saved(send(self._client, "POST", path, to_state_bulk(kind, values), content_type=NDJSON))
+
+    def load_state(self, kind: str) -> Mapping[str, Any]:
+        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", _state_of(kind)))
+
+    def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        self.make_searchable()
+        removed = 0
+        while True:
+            # What has changed since it was found is not removed, and what stays for good ends this.
+            rows = self._remove_matching(self._names.write, compared.forgotten_documents(cell_uuid, horizon))
+            if not rows.deleted:
+                return removed
+            removed += rows.deleted
+            on_batch(removed)
+
+    def allow_writes(self) -> None:
+        end_pause(self._client, self._names.write)
+
+    def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
+        self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
+        with self._forgetting_what_is_deleted():
+            self.make_searchable()
+            removed = 0
+            while True:
+                rows = self._remove_matching(self._names.write, {"term": {"cell_uuid": cell_uuid}})
+                if not rows.total:
+                    return removed
+                if not rows.deleted:
+                    raise IndexUnavailableError(f"rows of cell {cell_uuid} are still being written")
+                removed += rows.deleted
+                on_batch(removed)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._client.close()
+
+    def _search(self, body: Mapping[str, Any]) -> bytes:
+        # What a shard does not answer must not pass for a difference, nor for none.
+        return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
+
+    @contextmanager
+    def _forgetting_what_is_deleted(self) -> Iterator[None]:
+        """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
+        is written in its place for stale. What is deleted here it is told to forget at once.
+        """
+        self._set_gc_deletes("0s")
+        try:
+            yield
+            time.sleep(_TOMBSTONE_CLOCK_S)
+            self.make_searchable()  # which also forgets what is old enough
+        finally:
+            self._set_gc_deletes(None)
+
+    def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
+        # Without the alias the server would make an index of that name, with a mapping that it guesses.
+        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
+        try:
+            return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
+        except (IndexUnavailableError, IndexRequestError) as failure:
+            return BulkOutcome(unwritten=list(bulk.documents), failure=failure)
+
+    def _extend_mapping(self) -> bool:
+        """Whether there is an index already, with every field that we write."""
+        indexes = self._mappings(self._names.write)
+        for name, mapping in indexes.items():
+            version = mapping_version(mapping)
+            if version > MAPPING_VERSION:
+                raise IndexRequestError(
+                    f"index {name} has mapping version {version}, this program writes {MAPPING_VERSION}: "
+                    "upgrade the program, or let it have another index.prefix"
+                )
+            if is_outdated(mapping):
+                raise IndexOutdatedError(name, version, OLDEST_MAPPING_VERSION)
+            wanted = instance_mapping()
+            if not wanted["properties"].keys() <= mapping["properties"].keys():
+                # What a rebuild has noted there stays.
+                wanted["_meta"] = mapping["_meta"] | wanted["_meta"]
+                send(self._client, "PUT", f"/{name}/_mapping", wanted)
+        return bool(indexes)
+
+    def _agree_on_physical_index(self) -> str:
+        own = new_physical_name(self._names)
+        self._create(
+            self._names.progress,
+            settings=progress_settings(replicas=self._settings.replicas),
+            mappings=progress_mapping(own),
+        )
+        (mapping,) = self._mappings(self._names.progress).values()
+        return str(mapping["_meta"]["instances_index"])
+
+    def _forget_progress(self) -> None:
+        """Without an index of instances no progress is true: someone has removed the index by hand."""
+        names = f"{self._names.progress},{self._names.state}"
+        path = f"/{names}/_delete_by_query?refresh=true&conflicts=proceed"
+        send(self._client, "POST", path, {"query": {"match_all": {}}})
+
+    def _identity(self) -> str:
+        """What tells the physical index from a later one that has its name."""
+        return index_uuid(self._client, self._names.write)
+
+    def _continues(self, identity: str) -> bool:
+        """Whether the current index is the one that a rebuild filled with everything that the other one had."""
+        return any(
+            mapping["_meta"].get(CONTINUES) == identity for mapping in self._mappings(self._names.write).values()
+        )
+
+    def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
+        path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
+        return from_removal(send(self._client, "POST", path, {"query": query}))
+
+    def _set_gc_deletes(self, duration: str | None) -> None:
+        """None: as long as the server does unless told otherwise."""
+        send(self._client, "PUT", f"/{self._names.write}/_settings", {"index": {"gc_deletes": duration}})
+
+    def _create(self, name: str, **body: Any) -> None:
+        """Create an index unless it is there; returns when it can be used."""
+        try:
+            send(self._client, "PUT", f"/{name}", body)
+        except ResourceExistsError:
+            # Another process has created it, perhaps just now: wait as creating it would have waited.
+            send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
+
+    def _mappings(self, name: str) -> dict[str, Any]:
+        """Mappings by physical index of an index or alias; empty when there is none of that name."""
+        answer = send(self._client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
+        return {index: found["mappings"] for index, found in _decode(answer).items()}
+
+
+class ElasticsearchSearcher:
+    """The reading side (indexer.backends.base.IndexSearcher); needs no right but to read.
+
+    The client blocks, in threads: reading a page of 3 MB takes it a fraction of what the asynchronous one needs.
+    """
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._names = Names.of(settings.prefix)
+        self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
+        self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
+        # The client's own limit is for each silence of a server, and one that trickles is never silent.
+        self._timeout_s = settings.search_timeout_s * len(settings.urls)
+
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
+        body = _search_body(request, cells)
+        # An answer that lacks the rows of a shard must not pass for the whole.
+        path = f"/{self._names.read}/_search?allow_partial_search_results=false"
+        decode = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
+        return await self._run(lambda: decode(send(self._client, "POST", path, body), template))
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        """The body of a search. Raises NotExpressibleError."""
+        return {"dsl": _search_body(request, cells)}
+
+    async def find(self, uuid: str) -> Record | None:
+        path = f"/{self._names.read}/_mget"
+        found = await self._run(lambda: list(from_found(send(self._client, "POST", path, {"ids": [uuid]}))))
+        return found[0].record if found else None
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return await self._run(self._read_progress)
+
+    def _read_progress(self) -> Mapping[str, CellProgress]:
+        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+        # There is no such index where an older program has prepared everything, and then nothing was purged.
+        path = f"/{self._names.state}/_search?ignore_unavailable=true"
+        horizons = from_state_hits(send(self._client, "POST", path, _state_of(HORIZONS)))
+        return {uuid: replace(cell, horizon=int(horizons.get(uuid, 0))) for uuid, cell in progress.items()}
+
+    async def close(self) -> None:
+        self._threads.close(self._client.close)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._threads.run(call, self._timeout_s)
+        except AllThreadsHangError:
+            raise IndexUnavailableError("earlier searches still wait for an answer") from None
+        except TimeoutError:
+            raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+
+
+def _state_of(kind: str) -> dict[str, Any]:
+    return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
+
+
+def index_uuid(client: Elasticsearch, name: str) -> str:
+    """The uuid of the physical index behind a name, which no other one ever has."""
+    [found] = _decode(send(client, "GET", f"/{name}/_settings/index.uuid")).values()
+    return str(found["settings"]["index"]["uuid"])
+
+
+def new_physical_name(names: Names) -> str:
+    """A name for a physical index, which says how old it is and of which mapping."""
+    return f"{names.read}-v{MAPPING_VERSION}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+
+
+def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:
+    if request.limit > _MAX_ROWS:
+        raise NotExpressibleError("Elasticsearch", f"a page of more than {_MAX_ROWS} rows")
+    wanted = [to_dsl(request.filter, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]
+    body: dict[str, Any] = {
+        "size": request.limit,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": wanted}},
+        "sort": sort(request.order),
+    }
+    if request.after is not None:
+        try:
+            body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
+        except ValueError as error:
+            # Only a cell can have such a row: the index rejects it.
+            raise NotExpressibleError("Elasticsearch", f"this position: {error}") from error
+    return body

@@ -1,0 +1,116 @@
+"""The Elasticsearch mapping of an instance document, derived from the field definitions; pure.
+
+A document holds the fields of a record under their own names (nulls left out), the cell, two numbers made of the uuid,
+the version and its digest (cells.digests), and the stored view. The mapping is strict: a document with a field that is
+not defined here is rejected, by name.
+
+Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 bytes gets the document rejected.
+Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
+"""
+
+from typing import Any
+
+from indexer.items.view import PIECE_NAMES
+from query.fields import Field, Kind
+from query.instances import INSTANCE_FIELDS
+from query.to_dsl import UUID_PARTS
+
+MAPPING_VERSION = 4
+"""Kept in the index, which a program with a lower number refuses to write to.
+
+1  first version
+2  + version, digest_high, digest_low: documents can be compared with their cell
+3  the view is one text in segments; of an instance with a revision, fields that can only be read are not kept
+4  + extra, extra_terms, extra_fields: what newer producers say can be searched for
+"""
+OLDEST_MAPPING_VERSION = 3
+"""What was written before cannot be read as it is."""
+VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
+EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
+CONTINUES = "continues"
+"""The key in `_meta` of an index that a rebuild filled: the uuid of the index in whose place it is."""
+# Where documents without a creation time go: last, as everywhere when descending (query.sort).
+_DEFAULT_ORDER = (("created_at", "desc", "_last"), *((part, "asc", "_last") for part in UUID_PARTS))
+
+_TYPES: dict[Kind, dict[str, Any]] = {
+    Kind.TEXT: {"type": "keyword"},
+    Kind.BOOL: {"type": "boolean"},
+    Kind.NUMBER: {"type": "long"},
+    Kind.UNIT: {"type": "long", "meta": {"unit": "MiB"}},
+    Kind.FLOAT: {"type": "double"},
+    Kind.TIMESTAMP: {"type": "long", "meta": {"unit": "micros"}},
+}
+_LIST = {"type": "keyword"}
+_NOT_INDEXED = {"type": "object", "enabled": False}
+
+
+def instance_mapping() -> dict[str, Any]:
+    """The `mappings` of an index of instances."""
+    return {
+        "dynamic": "strict",
+        "_meta": {"mapping_version": MAPPING_VERSION, "pieces": list(PIECE_NAMES)},
+        "properties": {
+            **{field.name: _field_mapping(field) for field in INSTANCE_FIELDS.values()},
+            "cell_uuid": {"type": "keyword"},
+            **{part: {"type": "long"} for part in UUID_PARTS},
+            VERSION: {"type": "long"},
+            **{part: {"type": "long", "index": False} for part in (DIGEST_HIGH, DIGEST_LOW)},
+            "view": _NOT_INDEXED,
+            "extra": _NOT_INDEXED,
+            EXTRA_TERMS: {"type": "keyword"},
+            EXTRA_FIELDS: {"type": "keyword"},
+        },
+    }
+
+
+def progress_mapping(instances_index: str) -> dict[str, Any]:
+    """The `mappings` of the index that keeps how far each cell is followed in `instances_index`."""
+    return {
+        "dynamic": "strict",
+        "_meta": {"instances_index": instances_index},
+        "properties": {
+            "watermark": {"type": "long"},
+            "fresh_as_of": {"type": "long", "meta": {"unit": "micros"}},
+            "is_complete": {"type": "boolean"},
+        },
+    }
+
+
+def state_mapping() -> dict[str, Any]:
+    """The `mappings` of the index that keeps facts about work on the index (IndexWriter.save_state)."""
+    return {
+        "dynamic": "strict",
+        "properties": {"kind": {"type": "keyword"}, "name": {"type": "keyword"}, "value": _NOT_INDEXED},
+    }
+
+
+def index_settings(*, shards: int, replicas: int | None) -> dict[str, Any]:
+    """The `settings` of an index of instances.
+
+    The index is sorted at write time by the default order of the list, so that a page costs the same at any size and
+    depth of the fleet. Numbers are not coerced: `"1"` in a number field is a mistake of the writer. Nothing refreshes
+    by itself, since the indexer must know what can be found (DESIGN, "The write path").
+    """
+    fields, orders, missing = zip(*_DEFAULT_ORDER, strict=True)
+    return {
+        "number_of_shards": shards,
+        **_copies(replicas),
+        "refresh_interval": "-1",
+        "mapping": {"coerce": False},
+        "sort": {"field": fields, "order": orders, "missing": missing},
+    }
+
+
+def progress_settings(*, replicas: int | None) -> dict[str, Any]:
+    """The `settings` of the index that keeps how far each cell is followed."""
+    return {"number_of_shards": 1, **_copies(replicas)}
+
+
+def _copies(replicas: int | None) -> dict[str, Any]:
+    return {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
+
+
+def _field_mapping(field: Field) -> dict[str, Any]:
+    if field.is_list:
+        return _LIST
+    return _TYPES.get(field.kind, _NOT_INDEXED)

@@ -1,0 +1,48 @@
+"""Indexes of mappings that this program cannot use any more: what they are recognised by, and what is left in them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from elasticsearch import Elasticsearch
+
+from indexer.backends.base import OutdatedDocument, is_time
+from indexer.backends.elasticsearch.client import send
+from indexer.backends.elasticsearch.mapping import OLDEST_MAPPING_VERSION
+
+_BATCH = 500
+_decode = msgspec.json.Decoder().decode
+
+
+def mapping_version(mapping: Mapping[str, Any]) -> int:
+    """The version of the `mappings` of an index of instances; 0 for one that does not say."""
+    return int(mapping.get("_meta", {}).get("mapping_version", 0))
+
+
+def is_outdated(mapping: Mapping[str, Any]) -> bool:
+    return mapping_version(mapping) < OLDEST_MAPPING_VERSION
+
+
+def outdated_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+    """indexer.backends.base.Generations.outdated_documents, with what every mapping had: uuid, cell, version."""
+    send(client, "POST", f"/{index}/_refresh")
+    body: dict[str, Any] = {
+        "size": _BATCH,
+        "track_total_hits": False,
+        "version": True,
+        "_source": {"excludes": ["view"]},
+        "query": {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}]}},
+        "sort": [{"uuid": "asc"}],
+    }
+    while True:
+        path = f"/{index}/_search?allow_partial_search_results=false"
+        hits = _decode(send(client, "POST", path, body))["hits"]["hits"]
+        yield [
+            OutdatedDocument(hit["_version"], hit["_source"])
+            for hit in hits
+            # The first mapping had no field that could be searched for this.
+            if is_time(hit["_version"])
+        ]
+        if len(hits) < _BATCH:
+            return
+        body["search_after"] = hits[-1]["sort"]

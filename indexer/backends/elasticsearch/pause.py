@@ -1,0 +1,52 @@
+"""The pause in which a rebuild puts another index in the place of the current one: nobody can write meanwhile.
+
+A pause is marked in the mapping, so that one whose rebuild was killed can be told from a block that a person has set,
+which is nobody's to end but that person's.
+"""
+
+from typing import Any
+
+import msgspec
+from elasticsearch import Elasticsearch
+
+from indexer.backends.elasticsearch.client import send
+from indexer.errors import RebuildError
+
+_decode = msgspec.json.Decoder().decode
+_MARK = "paused"
+
+
+def pause_writes(client: Elasticsearch, index: str) -> None:
+    """Returns when nothing is under way any more. Raises RebuildError if somebody else has blocked the index."""
+    answer = send(client, "GET", f"/{index}/_settings/index.blocks.write")
+    # An index without the setting is not in the answer.
+    is_blocked = any(found["settings"]["index"]["blocks"]["write"] == "true" for found in _decode(answer).values())
+    if is_blocked and not _is_marked(client, index):
+        raise RebuildError(
+            f"writing to index {index} is blocked (index.blocks.write), and not by a rebuild: end that first"
+        )
+    _mark(client, index, is_paused=True)
+    send(client, "PUT", f"/{index}/_block/write")
+
+
+def end_pause(client: Elasticsearch, index: str) -> None:
+    """Let everybody write again, unless somebody else than a rebuild has blocked the index (a name or an alias)."""
+    if _is_marked(client, index):
+        send(client, "PUT", f"/{index}/_settings", {"index": {"blocks.write": None}})
+        _mark(client, index, is_paused=False)
+
+
+def _is_marked(client: Elasticsearch, index: str) -> bool:
+    return _MARK in _meta(client, index)
+
+
+def _mark(client: Elasticsearch, index: str, *, is_paused: bool) -> None:
+    meta = _meta(client, index)
+    meta.pop(_MARK, None)
+    send(client, "PUT", f"/{index}/_mapping", {"_meta": {**meta, **({_MARK: True} if is_paused else {})}})
+
+
+def _meta(client: Elasticsearch, index: str) -> dict[str, Any]:
+    [found] = _decode(send(client, "GET", f"/{index}/_mapping")).values()
+    meta: dict[str, Any] = found["mappings"].get("_meta", {})
+    return meta

@@ -1,0 +1,1 @@
+"""The embedded index: one SQLite file."""

@@ -1,0 +1,110 @@
+"""The generations of the SQLite index: tables of one file, which change their names in one transaction.
+
+Another file could not be put in the place of one that other processes have open, and would leave them with the old one.
+Who holds the write lock of the file pauses all writing, and a killed process holds nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from indexer.backends.base import OLDEST_TIME_VERSION, OutdatedDocument
+from indexer.backends.sqlite.index import SqliteWriter, schema_version
+from indexer.backends.sqlite.schema import (
+    NEXT_SUFFIX,
+    PREVIOUS_SUFFIX,
+    SCHEMA_VERSION,
+    creation_statements,
+    outdated_record,
+)
+from indexer.errors import RebuildError
+
+_TABLES = ("documents", "progress")
+_SCHEMAS, _PREVIOUS = "schema", "previous"
+_BATCH = 500
+
+
+class SqliteGenerations:
+    """indexer.backends.base.Generations."""
+
+    def __init__(self, path: Path, *, schemas_dir: Path | None = None) -> None:
+        # One connection for both: in a pause only the one that holds the lock can write.
+        self._writer = SqliteWriter(path, schemas_dir=schemas_dir, of_next=True)
+
+    def has_next(self) -> bool:
+        return self._has(NEXT_SUFFIX)
+
+    def has_previous(self) -> bool:
+        return self._has(PREVIOUS_SUFFIX)
+
+    def is_outdated(self) -> bool:
+        with self._writer.transaction() as connection:
+            return schema_version(connection) < SCHEMA_VERSION
+
+    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+        """Every schema had these columns, one for each field that is compared, and the others in one of their own."""
+        statement = (
+            "SELECT rowid, * FROM documents WHERE cell_uuid = ? AND version >= ? AND rowid > ? ORDER BY rowid LIMIT ?"
+        )
+        last = 0
+        while True:
+            with self._writer.transaction() as connection:
+                found = connection.execute(statement, (cell_uuid, OLDEST_TIME_VERSION, last, _BATCH))
+                names = [column[0] for column in found.description]
+                rows = [dict(zip(names, row, strict=True)) for row in found]
+            yield [OutdatedDocument(row["version"], outdated_record(row)) for row in rows]
+            if len(rows) < _BATCH:
+                return
+            last = rows[-1]["rowid"]
+
+    def create_next(self) -> None:
+        with self._writer.transaction() as connection:
+            for statement in creation_statements(NEXT_SUFFIX, f"_{time.time_ns()}"):
+                connection.execute(statement)
+
+    def take_previous_as_next(self) -> None:
+        version = self._writer.load_state(_SCHEMAS).get(_PREVIOUS, SCHEMA_VERSION)
+        if version < SCHEMA_VERSION:
+            raise RebuildError(f"the previous index has schema version {version}, older than this program can use")
+        with self._writer.transaction() as connection:
+            self._rename({PREVIOUS_SUFFIX: NEXT_SUFFIX})
+            connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
+
+    def open_next(self) -> SqliteWriter:
+        return self._writer
+
+    def switch(self, finish: Callable[[], None]) -> None:
+        with self._writer.transaction() as connection:
+            finish()
+            self._drop(PREVIOUS_SUFFIX)
+            # What is known of the cells stays true: the next one has at least what the current one has.
+            connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608
+            connection.execute(f"INSERT INTO progress{NEXT_SUFFIX} SELECT * FROM progress")  # noqa: S608
+            self._writer.save_state(_SCHEMAS, {_PREVIOUS: schema_version(connection)})
+            self._rename({"": PREVIOUS_SUFFIX, NEXT_SUFFIX: ""})
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def drop_next(self) -> None:
+        self._drop(NEXT_SUFFIX)
+
+    def drop_previous(self) -> None:
+        self._drop(PREVIOUS_SUFFIX)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _has(self, suffix: str) -> bool:
+        with self._writer.transaction() as connection:
+            found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (f"documents{suffix}",))
+            return found.fetchone() is not None
+
+    def _rename(self, suffixes: dict[str, str]) -> None:
+        with self._writer.transaction() as connection:
+            for old, new in suffixes.items():
+                for table in _TABLES:
+                    connection.execute(f"ALTER TABLE {table}{old} RENAME TO {table}{new}")
+
+    def _drop(self, suffix: str) -> None:
+        with self._writer.transaction() as connection:
+            for table in _TABLES:
+                connection.execute(f"DROP TABLE IF EXISTS {table}{suffix}")

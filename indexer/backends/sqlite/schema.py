@@ -1,0 +1,155 @@
+"""The tables of the SQLite index, and how documents become rows of them and back; opens nothing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.dialects.sqlite import REAL, dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.types import TypeEngine
+
+from indexer.backends.base import Document
+from indexer.extra_fields import Extra
+from indexer.items.view import PIECE_NAMES
+from query.fields import Kind, Record
+from query.instances import INSTANCE_FIELDS
+
+# Kept in the file as `user_version`; +1 whenever the tables below change.
+SCHEMA_VERSION = 2
+
+# The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
+_TYPES: dict[Kind, type[TypeEngine[Any]]] = {
+    Kind.TEXT: Text,
+    Kind.BOOL: Integer,
+    Kind.NUMBER: Integer,
+    Kind.UNIT: Integer,
+    Kind.FLOAT: REAL,
+    Kind.TIMESTAMP: Integer,
+}
+_SCALARS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind in _TYPES)
+_BOOLS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is Kind.BOOL)
+_LISTS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.is_list)
+_OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and name not in _LISTS)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def piece_column(piece: str) -> str:
+    """The column of one piece of the view; some pieces and fields have the same name."""
+    return f"view_{piece}"
+
+
+def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:
+    """The tables of one generation: documents and progress.
+
+    `other` holds what is never compared, as one JSON object. It comes last, since a search does not read it and SQLite
+    reads a row only up to the last column that is asked for.
+    """
+    metadata = MetaData()
+    documents = Table(
+        f"documents{suffix}",
+        metadata,
+        Column("cell_uuid", Text, nullable=False),
+        Column("version", Integer, nullable=False),
+        *(Column(name, _TYPES[INSTANCE_FIELDS[name].kind], primary_key=name == "uuid") for name in _SCALARS),
+        *(Column(name, Text, nullable=False) for name in _LISTS),
+        *(Column(piece_column(piece), LargeBinary, nullable=False) for piece in PIECE_NAMES),
+        Column("other", Text, nullable=False),
+        sqlite_strict=True,
+    )
+    progress = Table(
+        f"progress{suffix}",
+        metadata,
+        Column("cell_uuid", Text, primary_key=True),
+        Column("watermark", Integer, nullable=False),
+        Column("fresh_as_of", Integer, nullable=False),
+        Column("is_complete", Integer, nullable=False),
+        sqlite_strict=True,
+    )
+    # Both serve the default order of the list. They end with the cell, so that rows of cells that are not asked for are
+    # passed over inside the index.
+    newest_first = (documents.c.created_at.desc(), documents.c.uuid, documents.c.cell_uuid)
+    Index(f"documents_by_age{index_suffix}", documents.c.deleted, *newest_first)
+    Index(f"documents_by_project_and_age{index_suffix}", documents.c.project_id, documents.c.deleted, *newest_first)
+    return documents, progress
+
+
+DOCUMENTS, _PROGRESS = _define()
+NEXT_SUFFIX, PREVIOUS_SUFFIX = "_next", "_previous"
+NEXT_DOCUMENTS, _ = _define(NEXT_SUFFIX)
+
+
+def creation_statements(suffix: str = "", index_suffix: str = "") -> list[str]:
+    """SQL that creates the tables of one generation.
+
+    index_suffix: of names that nothing else has, since indexes keep theirs when tables get other ones.
+    """
+    sqlite = dialect()
+    documents, progress = _define(suffix, index_suffix)
+    tables = [str(CreateTable(table).compile(dialect=sqlite)) for table in (documents, progress)]
+    indexes = [
+        str(CreateIndex(index).compile(dialect=sqlite))
+        for index in sorted(documents.indexes, key=lambda index: str(index.name))
+    ]
+    return [*tables, *indexes]
+
+
+def upsert_statement(documents: Table = DOCUMENTS) -> str:
+    """SQL that writes one row of `row_of`, only if it is newer than what is there."""
+    names = [column.name for column in documents.columns]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names if name != "uuid")
+    return (
+        f"INSERT INTO {documents.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "  # noqa: S608
+        f"ON CONFLICT (uuid) DO UPDATE SET {changes} WHERE excluded.version > {documents.name}.version"
+    )
+
+
+def row_of(document: Document) -> tuple[Any, ...]:
+    """The values of one row, in the order of the columns; raises KeyError when the record is not complete."""
+    record = document.kept_record
+    others = {name: record[name] for name in _OTHERS}
+    if (extra := document.extra) is not None:
+        others["extra"] = {**msgspec.structs.asdict(extra), "terms": extra.terms, "fields": extra.fields}
+    return (
+        document.cell_uuid,
+        document.version,
+        *[record[name] for name in _SCALARS],
+        *[_encode(record[name] or ()).decode() for name in _LISTS],
+        *document.view,
+        _encode(others).decode(),
+    )
+
+
+def document_of(row: Sequence[Any]) -> Document:
+    """The document that `row_of` made this row of."""
+    cell_uuid, version, *values = row
+    lists = len(_SCALARS) + len(_LISTS)
+    record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))
+    for name in _BOOLS:
+        if record[name] is not None:
+            record[name] = bool(record[name])
+    record |= {name: _decode(text) for name, text in zip(_LISTS, values[len(_SCALARS) : lists], strict=True)}
+    others = _decode(values[-1])
+    extra = others.pop("extra", None)
+    record |= others
+    return Document(
+        cell_uuid,
+        version,
+        {name: record[name] for name in INSTANCE_FIELDS},
+        tuple(values[lists:-1]),
+        None if extra is None else msgspec.convert(extra, Extra),
+    )
+
+
+def outdated_record(row: Mapping[str, Any]) -> Record:
+    """The fields of a row of an older schema, by the names of its columns."""
+    values = {**row, **_decode(row["other"])}
+    return {name: _stored(name, values[name]) for name in INSTANCE_FIELDS if values.get(name) is not None}
+
+
+def _stored(name: str, value: Any) -> Any:
+    if name in _LISTS:
+        return _decode(value)
+    return bool(value) if name in _BOOLS else value

@@ -1,0 +1,160 @@
+"""What all who follow a cell have in common: they start again after failures, and tell how far they are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event
+
+import structlog
+
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.model import Cell
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
+from indexer.followers.consumer import Receives
+from indexer.followers.liveness import Pulse
+from indexer.metrics import IndexerMetrics
+from indexer.settings import IndexerSettings
+from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.leases import CellLeases
+from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.progress import ProgressTracker
+from notifications.errors import BusError
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_WAIT_S = 0.2
+_LONGEST_EXPONENT = 10
+
+
+class Activity(StrEnum):
+    """What a follower is doing."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching up"
+    SYNCING = "syncing"
+    FOLLOWING = "following"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class CellHealth:
+    """problem: why the cell is not followed at the moment, as a sentence; None while all is well."""
+
+    activity: Activity
+    problem: str | None
+
+
+class StopRequestedError(Exception):
+    """`stop` was set in the middle of a sync or a catch-up, which can be cut off anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the followers of an indexer share. open_receiver raises BusError; failures: where dead letters are kept."""
+
+    open_receiver: Callable[[Cell], Receives]
+    writer: IndexWriter
+    leases: CellLeases
+    failures: KeepsFailures
+    settings: IndexerSettings
+    metrics: IndexerMetrics
+
+
+class Follower(ABC):
+    """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
+
+    horizon: of the cell (indexer.upkeep.retention), as last read; any thread may set it. pulse: whether its work gets
+        done.
+    has_started_over: whether what was promised once is not true any more, so that a lower progress is the right one.
+    """
+
+    def __init__(self, cell: Cell, saved: CellProgress, shared: Shared) -> None:
+        self.cell = cell
+        self._open_receiver = shared.open_receiver
+        self._writer = shared.writer
+        self._leases = shared.leases
+        self._dead_letter_store = shared.failures
+        self._settings = shared.settings
+        self._metrics = shared.metrics
+        self._tracker = ProgressTracker(saved)
+        self._progress = saved
+        self._highest_known = saved.watermark
+        self.horizon = 0
+        self.pulse = Pulse()
+        self.has_started_over = False
+        self._activity = Activity.STARTING
+        self._problem: str | None = None
+        self._failures = 0
+
+    @property
+    def progress(self) -> CellProgress:
+        """What has been written; a promise only once the index has been made searchable after reading this."""
+        return self._progress
+
+    @property
+    def highest_known(self) -> int:
+        """The highest sequence of the cell that was heard of."""
+        return self._highest_known
+
+    @property
+    def health(self) -> CellHealth:
+        return CellHealth(self._activity, self._problem)
+
+    def run(self, stop: Event) -> None:
+        """Follow the cell until `stop` is set; a failure of bus, cell or index is waited out, longer and longer."""
+        while not stop.is_set():
+            self._activity = Activity.STARTING
+            try:
+                self._follow(stop)
+            except StopRequestedError:
+                break
+            except (BusError, CellUnreachableError, FleetUnreachableError, IndexerError) as error:
+                if stop.is_set():
+                    break
+                self._failures += 1
+                if not isinstance(error, IndexRequestError):
+                    self.pulse.beat()
+                self._metrics.failed(self.cell.uuid, type(error).__name__)
+                self._report(error)
+                stop.wait(self._wait_s())
+        self._activity = Activity.STOPPED
+
+    @abstractmethod
+    def _follow(self, stop: Event) -> None:
+        """Follow the cell until `stop` is set; raises what `run` waits out."""
+
+    def _open_writer(self, stop: Event) -> PatientWriter:
+        return PatientWriter(
+            self._writer,
+            self.cell.uuid,
+            stop,
+            retry_wait_max_s=self._settings.retry_wait_max_s,
+            metrics=self._metrics,
+            on_wait=self._waits,
+            on_answer=self._recovered,
+        )
+
+    def _publish_progress(self) -> None:
+        self._highest_known = self._tracker.highest_known
+        self._progress = self._tracker.snapshot()
+
+    def _wait_s(self) -> float:
+        exponent = min(self._failures - 1, _LONGEST_EXPONENT)
+        return float(min(self._settings.retry_wait_max_s, _FIRST_WAIT_S * 2**exponent))
+
+    def _waits(self, error: IndexUnavailableError) -> None:
+        self.pulse.beat()
+        self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        if self._problem is None:
+            _log.warning("indexer.cell_waiting", cell=self.cell.name, reason=str(error))
+        self._problem = str(error)
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        if self._problem is not None:
+            _log.info("indexer.cell_followed_again", cell=self.cell.name)
+            self._problem = None

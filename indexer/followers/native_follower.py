@@ -1,0 +1,214 @@
+"""One native cell, from start to stop: catch up or sync, then consume, then repair; and start again after failures."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from threading import Event
+
+import structlog
+
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import CellProgress
+from indexer.followers.consumer import Consumer
+from indexer.followers.following import Activity, Follower, Shared, StopRequestedError
+from indexer.upkeep.bulk_sync import is_empty, sync_cell
+from indexer.upkeep.verify import verify_cell
+from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.history import History
+from indexer.writing.kept_extras import KeepsExtras, keeping_extras
+from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.rereading import Rereader, rows_of
+
+_log = structlog.get_logger(__name__)
+
+
+class CellFollower(Follower):
+    """The follower of a cell that numbers its changes."""
+
+    def __init__(
+        self, cell: Cell, saved: CellProgress, shared: Shared, open_adapter: Callable[[Cell], ChangelogAdapter]
+    ) -> None:
+        super().__init__(cell, saved, shared)
+        self._open_adapter = open_adapter
+
+    def _follow(self, stop: Event) -> None:
+        adapter = self._open_adapter(self.cell)
+        try:
+            writer = self._open_writer(stop)
+            history = History(adapter, self._writer, lambda: self._tracker.watermark)
+            receiver = self._open_receiver(self.cell)
+            dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
+            rereader = Rereader(
+                self.cell.uuid,
+                partial(rows_of, adapter),
+                KeepsExtras(writer, writer),
+                self._tracker,
+                on_reread=dead_letters.was_reread,
+            )
+            consumer = Consumer(
+                self.cell.uuid,
+                receiver=receiver,
+                writer=writer,
+                tracker=self._tracker,
+                rereader=rereader,
+                dead_letters=dead_letters,
+                settings=self._settings,
+                metrics=self._metrics,
+                horizon=lambda: self.horizon,
+                on_done=self.pulse.beat,
+                accepts=history.accepts,
+            )
+            try:
+                self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
+            finally:
+                consumer.close()
+        finally:
+            adapter.close()
+
+    def _consume(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        *,
+        history: History,
+        stop: Event,
+    ) -> None:
+        def repair() -> None:
+            if history.was_restored():
+                self._forget_lost_future(consumer, adapter, history, stop)
+            self._bring_up_to_date(consumer, adapter, writer, rereader, stop)
+
+        repair()
+        tracker = self._tracker
+        has_asked_others = False
+        while not stop.is_set():
+            consumer.step()
+            if consumer.is_idle:
+                self.pulse.beat()
+            self._publish_progress()
+            self._recovered()
+            hole_age_s = tracker.hole_age_s(time.monotonic())
+            if not hole_age_s:
+                has_asked_others = False
+            elif hole_age_s >= self._settings.hole_timeout_s:
+                _log.warning(
+                    "indexer.hole",
+                    cell=self.cell.name,
+                    missing=tracker.watermark + 1,
+                    highest_known=tracker.highest_known,
+                )
+                consumer.drain()
+                repair()
+            elif not has_asked_others and consumer.is_idle:
+                # Most likely the indexer that we have taken over from had it.
+                has_asked_others = True
+                self._learn_from_others(adapter)
+        consumer.drain()
+        self._publish_progress()
+
+    def _bring_up_to_date(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        stop: Event,
+    ) -> None:
+        """Everything that the cell has published until now is in the index afterwards, without the bus."""
+
+        def between_batches() -> None:
+            self.pulse.beat()
+            consumer.keep_alive()
+            self._publish_progress()
+            if stop.is_set():
+                raise StopRequestedError
+
+        tracker, batch_size = self._tracker, self._settings.sync_batch_size
+        # Only from the very beginning: a change before the watermark may be one that could not be indexed.
+        replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
+        if tracker.needs_sync and (replays_everything or is_empty(adapter)):
+            tracker.mark_synced()
+        needs_sync = tracker.needs_sync
+        while True:
+            if needs_sync:
+                with self._leases.bulk(self.cell) as confirm:
+
+                    def between_sync_batches(_rows: int, confirm: Callable[[], None] = confirm) -> None:
+                        between_batches()
+                        confirm()
+
+                    self._activity = Activity.SYNCING
+                    _log.info("indexer.sync_started", cell=self.cell.name)
+                    tracker.start_over()
+                    self.has_started_over = True
+                    self._publish_progress()
+                    result = sync_cell(
+                        adapter,
+                        keeping_extras(writer, writer, self._writer),
+                        batch_size=batch_size,
+                        horizon=self.horizon,
+                        checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
+                        on_progress=between_sync_batches,
+                    )
+                tracker.advance_to(result.sequence)
+                tracker.mark_synced()
+                for instance_uuid in result.rejected:
+                    rereader.add(instance_uuid)
+                _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
+            self._activity = Activity.CATCHING_UP
+            if catch_up(
+                adapter,
+                writer,
+                tracker,
+                dead_letters=consumer.give_up,
+                batch_size=batch_size,
+                on_batch=between_batches,
+                horizon=self.horizon,
+            ):
+                break
+            needs_sync = not self._learn_from_others(adapter)
+        for instance_uuid in tracker.unindexed:
+            rereader.add(instance_uuid)
+        # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
+        # and a hole up to it would stay open for ever.
+        tracker.disbelieve_beyond(adapter.published_sequence())
+        tracker.forget_hole()
+        self._publish_progress()
+        self._activity = Activity.FOLLOWING
+
+    def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
+        """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
+
+        def between_ranges(_ranges: int, _differences: int) -> None:
+            consumer.keep_alive()
+            if stop.is_set():
+                raise StopRequestedError
+            confirm()
+
+        with self._leases.bulk(self.cell) as confirm:
+            self._activity = Activity.SYNCING
+            _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
+            history.begin_mending()
+            forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
+            self._tracker.start_over()
+            self.has_started_over = True
+            self._publish_progress()
+            self._writer.make_searchable()
+            mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
+            confirm()
+            history.end_mending()
+            _log.info("indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences))
+
+    def _learn_from_others(self, adapter: ChangelogAdapter) -> bool:
+        """Go on from where another indexer has got to while this one stood by; False if none has got further."""
+        saved = self._writer.load_progress().get(self.cell.uuid)
+        if saved is None or not saved.is_complete or self._tracker.needs_sync:
+            return False
+        if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():
+            return False
+        self._tracker.advance_to(saved.watermark)
+        return True

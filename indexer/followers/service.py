@@ -1,0 +1,323 @@
+"""The indexer: a follower for each cell of the fleet, and what they share: what was written is made searchable for all
+of them at once, and only then their progress is saved, so that a saved watermark never promises what nobody can find.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Protocol
+
+import structlog
+
+from cells.adapters import open_adapter as open_foreign_adapter
+from cells.clock import system_clock
+from cells.errors import FleetUnreachableError
+from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.errors import (
+    IndexerError,
+    IndexReplacedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    RebuildRunningError,
+)
+from indexer.followers.consumer import Receives
+from indexer.followers.following import CellHealth, Follower, Shared
+from indexer.followers.foreign_follower import ForeignFollower
+from indexer.followers.liveness import Pulse
+from indexer.followers.native_follower import CellFollower
+from indexer.metrics import IndexerMetrics
+from indexer.settings import IndexerSettings
+from indexer.upkeep.retention import load_horizons
+from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.leases import CellLeases
+
+_log = structlog.get_logger(__name__)
+
+
+class CountsFailures(KeepsFailures, Protocol):
+    """What the indexer needs of cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
+
+    def counts(self) -> Mapping[str, int]: ...
+    def dropped(self) -> Mapping[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    follower: Follower
+    stop: Event
+    threads: ThreadPoolExecutor
+    done: Future[None]
+
+
+class IndexerService:
+    """Follows every enabled cell of a fleet.
+
+    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
+    all others, raise CellUnreachableError, open_receiver
+    BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept.
+    A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
+    to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
+    start anew, from the progress that is saved then.
+    A bus, cell or index that fails is waited out, for its cell alone; `health` tells. Anything else is a mistake of
+    this program: `run` stops all followers and raises it, since a silent drift is worse than an indexer that stops.
+    """
+
+    def __init__(
+        self,
+        *,
+        cells: Callable[[], Sequence[Cell]],
+        open_adapter: Callable[[Cell], ChangelogAdapter],
+        open_receiver: Callable[[Cell], Receives],
+        writer: IndexWriter,
+        leases: CellLeases,
+        failures: CountsFailures,
+        settings: IndexerSettings,
+        refresh_interval_s: float,
+        cells_refresh_interval_s: float,
+        metrics: IndexerMetrics,
+        open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
+    ) -> None:
+        self._cells = cells
+        self._open_adapter = open_adapter
+        self._open_foreign = open_foreign
+        self._shared = Shared(open_receiver, writer, leases, failures, settings, metrics)
+        self._writer = writer
+        self._leases = leases
+        self._failures = failures
+        self._settings = settings
+        self._refresh_interval_s = refresh_interval_s
+        self._cells_refresh_interval_s = cells_refresh_interval_s
+        self._metrics = metrics
+        self._running: dict[str, _Running] = {}
+        self._saved: dict[str, CellProgress] = {}
+        self._pulse = Pulse()
+        self._is_prepared = False
+        self._index_problem: str | None = None
+        self._fleet_problem: str | None = None
+
+    def run(self, stop: Event) -> None:
+        """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
+
+        Raises IndexRequestError when the index cannot be prepared, and IndexReplacedError when another one took its
+        place: nothing that the followers know is true of that one, so all has to start again.
+        """
+        if not self._prepare(stop):
+            return
+        cells_due_s = 0.0
+        refresh_due_s = time.monotonic()
+        try:
+            while not stop.is_set():
+                if time.monotonic() >= cells_due_s:
+                    pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
+                    cells_due_s = time.monotonic() + pause_s
+                self._pulse.beat()
+                # What a refresh takes does not come on top of the interval, unless it takes longer than that.
+                refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
+                stop.wait(refresh_due_s - time.monotonic())
+                self._refresh()
+                self._pulse.beat()
+                self._raise_mistakes()
+        finally:
+            self._leave(set(self._running))
+
+    @property
+    def health(self) -> Mapping[str, CellHealth]:
+        """How it stands with each cell that is followed, by uuid."""
+        return {uuid: running.follower.health for uuid, running in list(self._running.items())}
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the index or the fleet database, for all cells; None while all is well."""
+        return self._index_problem or self._fleet_problem
+
+    @property
+    def cell_states(self) -> Mapping[str, str]:
+        """What is done about each cell, by its name; `waiting` while it is not followed for some reason."""
+        followers = [running.follower for running in list(self._running.values())]
+        return {
+            follower.cell.name: "waiting" if follower.health.problem else follower.health.activity.value
+            for follower in followers
+        }
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the index has everything that is written to or read from."""
+        return self._is_prepared
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the index takes what the followers bring."""
+        return self._is_prepared and self._index_problem is None
+
+    @property
+    def stuck(self) -> Sequence[str]:
+        """Names of the cells whose work has not got done for `liveness_timeout_s` although nothing is waited for.
+
+        An empty name stands for what is done for all cells.
+        """
+        pulses = {running.follower.cell.name: running.follower.pulse for running in list(self._running.values())}
+        return [
+            name
+            for name, pulse in {"": self._pulse, **pulses}.items()
+            if pulse.silent_s > self._settings.liveness_timeout_s
+        ]
+
+    def _prepare(self, stop: Event) -> bool:
+        while not stop.is_set():
+            self._pulse.beat()
+            try:
+                self._writer.prepare()
+            except IndexUnavailableError as error:
+                self._index_failed(error)
+                stop.wait(min(self._refresh_interval_s, self._settings.retry_wait_max_s))
+            else:
+                self._index_problem = None
+                self._is_prepared = True
+                return True
+        return False
+
+    def _update_cells(self) -> bool:
+        """Follow the cells that there are now; False when that has to be done again soon."""
+        try:
+            lost = [uuid for uuid in self._running if not self._leases.is_following(uuid)]
+            cells = self._wanted_cells()
+            # A cell whose addresses changed is followed anew.
+            left = {uuid for uuid, running in self._running.items() if cells.get(uuid) != running.follower.cell}
+            self._leave(left.union(lost))
+            new = cells.keys() - self._running.keys()
+            if new:
+                self._start_followers(new)
+            for uuid, horizon in load_horizons(self._writer).items():
+                if uuid in self._running:
+                    self._running[uuid].follower.horizon = horizon
+            self._metrics.failures_kept(cells, self._failures.counts(), self._failures.dropped())
+            if any(health.problem for health in self.health.values()):
+                self._end_pause_of_the_dead()
+        except IndexUnavailableError as error:
+            self._index_failed(error)
+            return False
+        except FleetUnreachableError as error:
+            if self._fleet_problem is None:
+                _log.warning("indexer.fleet_unreachable", reason=error.reason)
+            self._fleet_problem = str(error)
+        else:
+            self._fleet_problem = None
+        return True
+
+    def _end_pause_of_the_dead(self) -> None:
+        """A rebuild that was killed at its end may have left the index as one that nobody can write to."""
+        try:
+            with self._leases.rebuild():
+                self._writer.allow_writes()
+        except RebuildRunningError:
+            return
+        except IndexRequestError as error:
+            self._index_failed(error)
+
+    def _wanted_cells(self) -> dict[str, Cell]:
+        return {cell.uuid: cell for cell in self._cells() if not cell.disabled}
+
+    def _leave(self, uuids: Collection[str]) -> None:
+        """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress."""
+        if not uuids:
+            return
+        self._stop_followers(uuids)
+        self._refresh()
+        for uuid in uuids:
+            del self._running[uuid]
+            self._saved.pop(uuid, None)
+            self._leases.leave(uuid)
+
+    def _start_followers(self, uuids: Collection[str]) -> None:
+        """Follow the cells that nobody is removing, unless they were disabled or removed before we had the lease."""
+        leased = set()
+        try:
+            for uuid in uuids:
+                if self._leases.follow(uuid):
+                    leased.add(uuid)
+            cells = self._wanted_cells()
+            # Somebody else may have followed, synced or removed a cell since we read its progress last.
+            saved = self._writer.load_progress()
+            horizons = load_horizons(self._writer)
+            for uuid in cells.keys() & leased:
+                if uuid in saved:
+                    self._saved[uuid] = saved[uuid]
+                self._start_follower(cells[uuid], horizons.get(uuid, 0))
+        finally:
+            for uuid in leased - self._running.keys():
+                self._leases.leave(uuid)
+
+    def _start_follower(self, cell: Cell, horizon: int) -> None:
+        saved = self._saved.get(cell.uuid, CellProgress(cell.uuid, 0, 0, is_complete=False))
+        follower: Follower
+        if cell.kind is CellKind.NATIVE:
+            follower = CellFollower(cell, saved, self._shared, self._open_adapter)
+        else:
+            follower = ForeignFollower(cell, saved, self._shared, self._open_foreign)
+        follower.horizon = horizon
+        stop = Event()
+        threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")
+        self._running[cell.uuid] = _Running(follower, stop, threads, threads.submit(follower.run, stop))
+        _log.info("indexer.cell_started", cell=cell.name)
+
+    def _stop_followers(self, uuids: Collection[str]) -> None:
+        for uuid in uuids:
+            self._running[uuid].stop.set()
+        for uuid in uuids:
+            self._running[uuid].threads.shutdown()
+
+    def _refresh(self) -> None:
+        """Make what was written searchable, then save the progress that was true before that."""
+        progress = [running.follower.progress for running in self._running.values()]
+        highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
+        try:
+            self._writer.make_searchable()
+            changed = [cell for cell in progress if self._last_saved(cell.cell_uuid) != cell]
+            if changed:
+                self._writer.save_progress(self._not_behind_others(changed))
+        except IndexReplacedError:
+            raise
+        except IndexerError as error:
+            self._index_failed(error)
+            return
+        self._index_problem = None
+        for cell in progress:
+            self._saved[cell.cell_uuid] = cell
+            self._metrics.searchable(cell, highest_known[cell.cell_uuid])
+
+    def _last_saved(self, cell_uuid: str) -> CellProgress | None:
+        """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
+        if cell_uuid in self._saved or self._running[cell_uuid].follower.has_started_over:
+            return self._saved.get(cell_uuid)
+        return CellProgress(cell_uuid, 0, 0, is_complete=False)
+
+    def _not_behind_others(self, progress: Sequence[CellProgress]) -> list[CellProgress]:
+        """Never less than what somebody else, who follows the same cell, has promised.
+
+        Whoever stands by knows less than the one who is active; only a follower that has started over knows that the
+        higher progress is not true any more.
+        """
+        saved = self._writer.load_progress()
+        not_behind = []
+        for cell in progress:
+            other = saved.get(cell.cell_uuid, cell)
+            if self._running[cell.cell_uuid].follower.has_started_over:
+                not_behind.append(cell)
+            elif other.watermark <= cell.watermark:
+                # A moment that has not come yet is that of a clock which was put right since.
+                theirs = other.fresh_as_of if other.fresh_as_of <= system_clock() else 0
+                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
+        return not_behind
+
+    def _index_failed(self, error: IndexerError) -> None:
+        if self._index_problem is None:
+            _log.warning("indexer.index_unavailable", reason=str(error))
+        self._index_problem = str(error)
+
+    def _raise_mistakes(self) -> None:
+        for running in self._running.values():
+            if running.done.done():
+                running.done.result()

@@ -1,0 +1,237 @@
+"""The stored view: an instance's answers of the compute API, rendered once, when it changes.
+
+A full item differs between callers by microversion and by what admins see. What everybody sees is kept as one text, in
+*segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
+segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again (DESIGN,
+decision 10). Rows read live from a cell go through the same function, which is why a row looks the same by every route.
+
+Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from indexer.items import members
+from indexer.items.members import Members
+from query.fields import Record
+
+View = tuple[bytes, ...]
+"""The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""
+HostStatuses = Mapping[str, Mapping[bytes, bytes]]
+"""By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
+NEWEST_MICROVERSION = (2, 104)
+
+# Segments of what everybody sees, each with the microversion that brought it: 2.N.
+_PUBLIC: tuple[tuple[Callable[[Record], Members], int], ...] = (
+    (members.identity, 1),
+    (members.common, 1),
+    (members.volumes, 1),
+    (members.locked, 9),
+    (members.description, 19),
+    (members.tags, 26),
+    (members.flavor, 47),
+    (members.trusted_image_certificates, 63),
+    (members.locked_reason, 73),
+    (members.hostname, 90),
+    (members.pinned_availability_zone, 96),
+    (members.scheduler_hints, 100),
+)
+# Segments that only admins see; they see `hostname` from 2.3 on.
+_ADMIN: tuple[tuple[Callable[[Record], Members], int], ...] = ((members.placement, 1), (members.guest, 3))
+_SEGMENTS = [segment for segment, _ in (*_PUBLIC, *_ADMIN)]
+_VOLUMES = _SEGMENTS.index(members.volumes)
+_HOSTNAME = _SEGMENTS.index(members.hostname)
+_VOLUME_FLAGS_SINCE = 3
+_HOSTNAME_FOR_ADMINS_SINCE = 3
+_EMBEDDED_FLAVOR_SINCE = 47
+_HOSTNAME_SINCE = 90
+_HOST_STATUS_SINCE = 16
+_IMAGE_PROPERTIES_SINCE = 98
+
+# public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
+# image: "" or an object of id and properties. flavor_id: text or null. fault: with its details, or null.
+PIECE_NAMES = ("public", "admin", "ends", "image", "flavor_id", "fault")
+
+_BEFORE_ID = len(b'{"id":"')
+_AFTER_UUID = b'","name":'
+_AFTER_IMAGE_ID = b'","properties":'
+_BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
+_AFTER_HOST = b',"OS-EXT-SRV-ATTR:hypervisor_hostname":'
+_EMPTY_TEXT = b'""'
+_NULL = b"null"
+_SERVER_ERROR = 500
+_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
+_decode_ends = msgspec.json.Decoder(list[int]).decode
+_decode_fault = msgspec.json.Decoder(dict[str, int | str | None]).decode
+
+
+def render_view(record: Record) -> View:
+    """Render all pieces of one instance.
+
+    record: every field of INSTANCE_FIELDS (a stored value each).
+    """
+    parts: list[object] = [segment(record) for segment in _SEGMENTS]
+    parts += (members.image(record), record["flavor_id"] or None, members.fault(record))
+    # All in one call, which costs half as much as one for each; no text of JSON has a line break inside.
+    *segments, image, flavor_id, fault, _ = _encode_lines(parts).split(b"\n")
+    public, public_ends = _joined(segments[: len(_PUBLIC)])
+    admin, admin_ends = _joined(segments[len(_PUBLIC) :])
+    return public, admin, _encode(public_ends + admin_ends), image, flavor_id, fault
+
+
+def _joined(segments: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """One object of all segments, and for each the position of what ends it: a comma or the last brace."""
+    # Each loses its braces, and the comma or brace that ends it is one byte more.
+    ends = [end - number for number, end in enumerate(accumulate(map(len, segments)), start=1)]
+    return b"{%b}" % b",".join([segment[1:-1] for segment in segments]), ends
+
+
+class ItemTemplate(ABC):
+    """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
+
+    pieces: names of the pieces that a source has to deliver, in this order.
+    """
+
+    def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str) -> None:
+        self.pieces = tuple(pieces)
+        self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
+        versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
+        bookmark = b'{"rel":"bookmark","href":"%b/' % plain
+        # Formats. The first takes the uuid twice; the others take an id (the encoded text without its quotes) twice.
+        self._links = b'{"links":[{"rel":"self","href":"%b/servers/%%b"},%bservers/%%b"}]' % (versioned, bookmark)
+        self._image = b'{"id":"%%b","links":[%bimages/%%b"}]' % bookmark
+        self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
+
+    @staticmethod
+    def brief(*, versioned_base: str, plain_base: str) -> "ItemTemplate":
+        """The item of `GET /servers`; bases without a slash at the end, as they stand in a JSON string."""
+        return _BriefTemplate(versioned_base, plain_base)
+
+    @staticmethod
+    def full(
+        minor: int,
+        *,
+        is_admin: bool,
+        versioned_base: str,
+        plain_base: str,
+        host_statuses: HostStatuses | None = None,
+    ) -> "ItemTemplate":
+        """The item of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
+
+        host_statuses: None leaves `host_status` away; administrators alone see it.
+        """
+        template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
+        template.host_statuses = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
+        return template
+
+    def pick(self, view: View) -> tuple[bytes, ...]:
+        """The pieces of `view` that this template needs, in its order."""
+        return tuple([view[position] for position in self._positions])
+
+    @abstractmethod
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
+        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell."""
+
+
+class _BriefTemplate(ItemTemplate):
+    def __init__(self, versioned_base: str, plain_base: str) -> None:
+        super().__init__(("public", "ends"), versioned_base, plain_base)
+        self._item = self._links + b",%b}"
+
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
+        public, ends = pieces
+        uuid = _uuid(public)
+        return self._item % (uuid, uuid, public[1 : _decode_ends(ends)[0]])
+
+
+class _FullTemplate(ItemTemplate):
+    host_statuses: HostStatuses | None = None
+
+    def __init__(self, minor: int, is_admin: bool, versioned_base: str, plain_base: str) -> None:
+        self._is_admin = is_admin
+        self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
+        self._last_for_admins = max(number for number, (_, since) in enumerate(_ADMIN) if since <= minor)
+        self._is_newest = self._last == len(_PUBLIC) - 1
+        self._has_volume_flags = minor >= _VOLUME_FLAGS_SINCE
+        self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
+        self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE
+        self._has_image_properties = minor >= _IMAGE_PROPERTIES_SINCE
+        pieces = ["public", "image", "fault"]
+        if is_admin:
+            pieces.append("admin")
+        if not self._is_newest:
+            pieces += ["ends", "flavor_id"]
+        super().__init__(pieces, versioned_base, plain_base)
+        self._without_image = self._links + b',"image":"",%b%b'
+        self._with_image = self._links + b',"image":' + self._image + b"%b,%b%b"
+
+    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
+        public, image, fault = pieces[0], pieces[1], pieces[2]
+        uuid = _uuid(public)
+        end = b"}"
+        if self.host_statuses is not None:
+            end = b',"host_status":%b}' % _host_status(pieces[3], self.host_statuses.get(cell_uuid))
+        if fault != _NULL:
+            end = b',"fault":%b%b' % (fault if self._is_admin else _without_details(fault), end)
+        if not self._is_newest:
+            members = self._older_members(pieces)
+        else:
+            members = public[1:-1]
+            if self._is_admin:
+                end = b",%b%b" % (pieces[3][1:-1], end)
+        # In one go: what costs is to copy the members.
+        if image == _EMPTY_TEXT:
+            return self._without_image % (uuid, uuid, members, end)
+        after_id = image.index(_AFTER_IMAGE_ID)
+        identifier = image[_BEFORE_ID:after_id]
+        # Behind the id there are a comma, the properties, and the brace.
+        rest = image[after_id + 1 :] if self._has_image_properties else b"}"
+        return self._with_image % (uuid, uuid, identifier, identifier, rest, members, end)
+
+    def _older_members(self, pieces: Sequence[bytes]) -> bytes:
+        """The members of a microversion that does not know all segments."""
+        public = pieces[0]
+        ends = _decode_ends(pieces[-2])
+        if self._has_volume_flags:
+            members = public[1 : ends[self._last]]
+        else:
+            begin = ends[_VOLUMES - 1]
+            members = public[1:begin] + _without_flags(public[begin : ends[_VOLUMES]])
+        if self._has_flavor_link:
+            flavor_id = pieces[-1]
+            linked = b"{}" if flavor_id == _NULL else self._flavor % (flavor_id[1:-1], flavor_id[1:-1])
+            members += b',"flavor":' + linked
+        if self._is_admin:
+            members += b"," + pieces[3][1 : ends[len(_PUBLIC) + self._last_for_admins]]
+        if self._has_hostname_for_admins:
+            members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
+        return members
+
+
+def _uuid(public: bytes) -> bytes:
+    """No text of JSON holds the mark behind the uuid: it would need quotes inside."""
+    return public[_BEFORE_ID : public.index(_AFTER_UUID)]
+
+
+def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:
+    """Empty without a host, or without a service on it; unknown when its cell did not say which services it has."""
+    host = admin[_BEFORE_HOST : admin.index(_AFTER_HOST)]
+    if host == _NULL:
+        return _EMPTY_TEXT
+    return b'"UNKNOWN"' if statuses is None else statuses.get(host, _EMPTY_TEXT)
+
+
+def _without_flags(volumes: bytes) -> bytes:
+    return volumes.replace(b',"delete_on_termination":true', b"").replace(b',"delete_on_termination":false', b"")
+
+
+def _without_details(fault: bytes) -> bytes:
+    """Details of a fault are for admins, unless its code is not 500 (section 7.7)."""
+    shown = _decode_fault(fault)
+    if shown["code"] == _SERVER_ERROR:
+        shown.pop("details", None)
+    return _encode(shown)

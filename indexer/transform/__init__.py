@@ -1,0 +1,1 @@
+"""From what cells say to documents of the index; pure."""

@@ -1,0 +1,142 @@
+"""What a batch of messages comes to: at most one document per instance, whatever the order; pure."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from cells.errors import CellUnreachableError
+from cells.model import InstanceRow
+from indexer.backends.base import Document
+from indexer.errors import MalformedMessageError
+from indexer.transform.documents import ForeignChange, NativeChange, merge, to_document
+from indexer.transform.foreign_rows import settle
+from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """How the rows are read of a cell whose notifications have no revisions.
+
+    read: the rows there are among some uuids, in one request; raises CellUnreachableError. kept: fields that they do
+    not tell (indexer.transform.foreign_rows).
+    """
+
+    read: Callable[[Collection[str]], Mapping[str, InstanceRow]]
+    kept: Collection[str] = ()
+
+
+class Batch:
+    """Collects the meanings of messages of one cell.
+
+    horizon: of the cell (indexer.upkeep.retention). What somebody else said before it of an instance that is not there
+        is left out: it may have been deleted and forgotten since, and nobody else remembers that.
+    rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
+    failed: after `documents`, by uuid, why there is no document of an instance that there should be one of.
+    unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
+    elsewhere: after `documents`, how many instances that messages were about are not of this cell.
+    forgotten: after `documents`, how many messages were left out because of the horizon.
+    """
+
+    def __init__(self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None) -> None:
+        self._cell_uuid = cell_uuid
+        self._horizon = horizon
+        self._rows = rows
+        self._native: dict[str, NativeChange] = {}
+        self._foreign: dict[str, list[ForeignChange]] = {}
+        self.heartbeats: list[Heartbeat] = []
+        self.failed: dict[str, MalformedMessageError] = {}
+        self.unread: Collection[str] = ()
+        self.elsewhere = 0
+        self.forgotten = 0
+        self.changes = 0
+        self.others = 0
+
+    def add(self, meaning: Meaning) -> Sequence[str]:
+        """Take one message in; returns the uuids of the instances whose documents may come from it."""
+        match meaning:
+            case NativeChange():
+                self.changes += 1
+                known = self._native.get(meaning.uuid)
+                if known is not None and known.revision >= meaning.revision:
+                    return ()
+                self._native[meaning.uuid] = meaning
+                return (meaning.uuid,)
+            case ForeignChange():
+                self.changes += 1
+                self._foreign.setdefault(meaning.uuid, []).append(meaning)
+                return () if meaning.uuid in self._native else (meaning.uuid,)
+            case Hint() if self._rows is not None:
+                self.others += 1
+                for uuid in meaning.uuids:
+                    self._foreign.setdefault(uuid, [])
+                return meaning.uuids
+            case Heartbeat():
+                # One that was put on this bus by hand may be of another cell, of which it says nothing here.
+                if meaning.cell_uuid == self._cell_uuid:
+                    self.heartbeats.append(meaning)
+                return ()
+            case Hint() | OtherNotification():
+                self.others += 1
+                return ()
+            case _:
+                assert_never(meaning)
+
+    @property
+    def to_read(self) -> Collection[str]:
+        """Uuids whose present documents are needed to make the new ones."""
+        return [uuid for uuid in self._foreign if uuid not in self._native]
+
+    def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
+        """The documents to write.
+
+        read: the documents there are among some uuids; called at most once, with `to_read`.
+        """
+        documents: list[Document] = []
+        for change in self._native.values():
+            try:
+                documents.append(to_document(self._cell_uuid, change.revision, change.record, change.extra))
+            except Exception as error:  # noqa: BLE001  # it is about this instance, and the others go on
+                self.failed[change.uuid] = MalformedMessageError.unexpected(error)
+        to_read = self.to_read
+        if not to_read:
+            return documents
+        existing = read(to_read)
+        rows = self._read_rows(to_read)
+        for uuid in to_read:
+            try:
+                document = self._foreign_document(uuid, existing.get(uuid), rows)
+            except Exception as error:  # noqa: BLE001  # as above
+                self.failed[uuid] = MalformedMessageError.unexpected(error)
+            else:
+                if document is not None:
+                    documents.append(document)
+        return documents
+
+    def _read_rows(self, uuids: Collection[str]) -> Mapping[str, InstanceRow] | None:
+        """The rows of the instances, as they are after the messages had come; None if there is nothing to read."""
+        if self._rows is None:
+            return None
+        try:
+            return self._rows.read(uuids)
+        except CellUnreachableError:
+            self.unread = uuids
+            return None
+
+    def _foreign_document(
+        self, uuid: str, existing: Document | None, rows: Mapping[str, InstanceRow] | None
+    ) -> Document | None:
+        changes = self._foreign[uuid]
+        if rows is not None and self._rows is not None:
+            if uuid not in rows and (existing is None or existing.cell_uuid != self._cell_uuid):
+                self.elsewhere += 1
+            return settle(self._cell_uuid, existing, rows.get(uuid), changes, kept=self._rows.kept)
+        if not changes:
+            return None
+        if existing is None and all(change.version < self._horizon for change in changes):
+            self.changes -= len(changes)
+            self.forgotten += len(changes)
+            return None
+        if self._rows is not None and (existing is None or existing.cell_uuid != self._cell_uuid):
+            # Nobody can say now that it is of this cell.
+            return None
+        return merge(self._cell_uuid, existing, changes)

@@ -1,0 +1,138 @@
+"""From what a cell says to what the index keeps: the one transformation, for live changes, catch-up and sync; pure.
+
+A native cell sends its rows whole, with a revision. A notification from elsewhere (Nova) carries a part of the fields
+and no revision: its version is the time it was sent, and what it does not carry is kept from the document that is
+there (contracts/nova-notifications, sections 9 to 12).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import OLDEST_TIME_VERSION, Document, OutdatedDocument
+from indexer.extra_fields import Extra, merged
+from indexer.items.view import render_view
+from notifications.event_types import INSTANCE_DELETE_END
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+
+_NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
+_UNKNOWN: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}
+
+
+class NativeChange(msgspec.Struct, frozen=True, gc=False):
+    """One revision of an instance, with its complete record."""
+
+    revision: int
+    record: Record
+    extra: Extra | None = None
+
+    @property
+    def uuid(self) -> str:
+        return str(self.record["uuid"])
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignChange:
+    """What a notification without a revision says of an instance.
+
+    version: the time it was sent, in microseconds, at least OLDEST_TIME_VERSION.
+    carried: field name -> stored value of the fields that the notification carries.
+    """
+
+    uuid: str
+    version: int
+    event_type: str
+    carried: Record
+    extra: Extra | None = None
+
+
+def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | None = None) -> Document:
+    """The document of one row of a cell.
+
+    record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
+    """
+    return Document(cell_uuid, revision, record, render_view(record), extra)
+
+
+def remade(cell_uuid: str, outdated: OutdatedDocument) -> Document:
+    """The document of an instance as an older program has left it; fields that it did not know are as if not told."""
+    known = {name: outdated.record[name] for name in INSTANCE_FIELDS if outdated.record.get(name) is not None}
+    return to_document(cell_uuid, outdated.version, {**_UNKNOWN, **known})
+
+
+def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignChange]) -> Document | None:
+    """The document after `changes` of one instance, at least one, in whichever order they arrived.
+
+    existing: the document that is there, if any. Returns None when nothing in `changes` is newer.
+    """
+    if existing is None:
+        version, record, extra = 0, dict(_UNKNOWN), None
+    elif existing.record["deleted"] or existing.version < OLDEST_TIME_VERSION:
+        # A deletion is final, and uuids are never used again (section 11). And an instance whose cell counts its
+        # revisions is known better from there.
+        return None
+    else:
+        version, record, extra = existing.version, dict(existing.record), existing.extra
+    found = version
+    for change in sorted(changes, key=_moment):
+        if change.event_type == INSTANCE_DELETE_END:
+            # Clocks of hosts differ, so the end may look older than what came before it.
+            record |= _deleted(change)
+            version = max(change.version, version + 1)
+            break
+        news = _news(change, record, version)
+        if news:
+            record |= news
+            extra = merged(extra, change.extra)
+            version = max(change.version, version + 1)
+    return None if version == found else to_document(cell_uuid, version, record, extra)
+
+
+def _moment(change: ForeignChange) -> tuple[bool, int, int]:
+    """By what the changes of one instance are ordered: the end of it, the second of its row, and when it was sent."""
+    return change.event_type == INSTANCE_DELETE_END, _second(change.carried.get("updated_at")), change.version
+
+
+def _news(change: ForeignChange, record: Record, version: int) -> Record:
+    """What to take from a change for a record of that version (section 11).
+
+    A notification shows what a process had in memory, which may be older than what another one has sent before. The
+    time of its row tells, in whole seconds; where that is the same or not known, and for what does not move it, the
+    time of sending does.
+    """
+    past = _ABOUT_THE_PAST.get(change.event_type, frozenset())
+    carried = {name: value for name, value in change.carried.items() if name not in past}
+    is_later = change.version > version
+    if "updated_at" in carried:
+        theirs, ours = _second(carried["updated_at"]), _second(record["updated_at"])
+        if theirs < ours:
+            carried = {name: value for name, value in carried.items() if name in _TIMELESS}
+        elif theirs > ours and not is_later:
+            return {name: value for name, value in carried.items() if name not in _TIMELESS}
+    return carried if is_later else {}
+
+
+def _second(time: int | None) -> int:
+    """Nulls are lowest; databases keep more of a second than notifications carry."""
+    return 0 if time is None else time // 1_000_000
+
+
+# What can change without a new time of the row (section 11).
+_TIMELESS = frozenset({"tags", "ip_addresses", "block_devices", "shares"})
+# What the source of a move still says of it when the destination has said otherwise (section 12).
+_ABOUT_THE_PAST = {
+    "instance.live_migration_post.end": frozenset({"host", "node", "task_state"}),
+    "instance.resize.end": frozenset({"host", "node", "task_state", "flavor", "flavor_id"}),
+}
+
+
+def _deleted(change: ForeignChange) -> dict[str, Any]:
+    """`deleted_at` is only set where a compute service did the deletion; without it the row would have no age."""
+    return {
+        **change.carried,
+        "deleted": True,
+        "deleted_at": change.carried.get("deleted_at") or change.version,
+    }

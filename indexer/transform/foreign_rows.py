@@ -1,0 +1,75 @@
+"""What becomes of the rows of a cell that counts no revisions, Nova's; pure.
+
+A row is as new as the moment before it was read, which its adapter gives it as revision. So a row that was read after a
+notification had come says at least as much as the notification, however old what that shows may be; a notification by
+itself is only believed while its cell cannot be read (indexer.transform.documents.merge). See docs/decisions/0047.
+"""
+
+from collections.abc import Collection, Sequence
+
+from cells.model import CellKind, InstanceRow
+from indexer.backends.base import Document
+from indexer.extra_fields import Extra, merged
+from indexer.transform.documents import ForeignChange, merge, to_document
+from notifications.event_types import INSTANCE_DELETE_END
+
+# A compute API does not show them (contracts/nova-servers, section 7), and notifications tell some of them.
+_NOT_SHOWN = frozenset(
+    {
+        "architecture",
+        "flavor_id",
+        "hidden",
+        "instance_type_id",
+        "keypairs",
+        "launched_on",
+        "locked_by",
+        "os_type",
+        "server_groups",
+        "shares",
+    }
+)
+
+
+def kept_fields(kind: CellKind) -> Collection[str]:
+    """Fields that rows of such a cell do not tell, so that they stay as they are known."""
+    return _NOT_SHOWN if kind is CellKind.NOVA_API else frozenset()
+
+
+def settle(
+    cell_uuid: str,
+    existing: Document | None,
+    row: InstanceRow | None,
+    changes: Sequence[ForeignChange] = (),
+    *,
+    kept: Collection[str] = (),
+) -> Document | None:
+    """The document of an instance whose row was looked for after `changes` had come; None: it stays as it is.
+
+    existing: the document that was there before that. row: None if the cell has none. kept: see `kept_fields`.
+    """
+    own = existing if existing is not None and existing.cell_uuid == cell_uuid else None
+    if row is None:
+        # Another cell's, which shares the bus; or archived, and what is there says all that will ever be known. Its
+        # end may still be news.
+        ends = [change for change in changes if change.event_type == INSTANCE_DELETE_END]
+        return merge(cell_uuid, own, ends) if own is not None and ends else None
+    if existing is not None and own is None and row.record["hidden"]:
+        # While an instance moves to another cell both have it, and one of the two is hidden.
+        return None
+    record = dict(row.record)
+    if existing is not None:
+        record |= {name: existing.record[name] for name in kept}
+    for change in sorted(changes, key=lambda change: change.version):
+        record |= {name: change.carried[name] for name in kept if name in change.carried}
+    extra = _extra(own, changes)
+    if own is not None and own.record == record and own.extra == extra:
+        return None
+    version = row.revision if existing is None else max(row.revision, existing.version + 1)
+    return to_document(cell_uuid, version, record, extra)
+
+
+def _extra(own: Document | None, changes: Sequence[ForeignChange]) -> Extra | None:
+    extra = own.extra if own is not None else None
+    for change in sorted(changes, key=lambda change: change.version):
+        extra = merged(extra, change.extra)
+    return extra

@@ -1,0 +1,172 @@
+"""What one message from a cell's bus means for the index; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from cells.native.instance_payload import from_payload
+from indexer.backends.base import OLDEST_TIME_VERSION
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.extra_fields import SCHEMA_KEY, read_extra
+from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.native_messages import read_record
+from notifications.envelope import Notification, decode
+from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
+from notifications.payloads import fleetlight, instance
+from notifications.registry import parse_payload
+from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from notifications.versioned import DATA_KEY, NAMESPACE_KEY
+from query.fields import to_microseconds
+
+_NOVA = "nova"
+_OBJECT_KEYS = "nova_object."
+_INSTANCE_EVENTS = "instance."
+_UUID_LENGTH = 36
+_LONGEST_SEQUENCE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """At the moment `at` (microseconds) the cell had given out `sequence` and no higher one."""
+
+    cell_uuid: str
+    sequence: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A notification after which rows of these instances may be different, without telling how."""
+
+    event_type: str
+    uuids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNotification:
+    """A valid notification that says nothing about an instance's record."""
+
+    event_type: str
+
+
+Meaning = NativeChange | ForeignChange | Hint | Heartbeat | OtherNotification
+
+
+def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Sequence and revision of a message on the bus of a cell; None where the message says nothing.
+
+    A header that is no number is as good as none: any sender may have put it there. A number that cannot be one of the
+    cell's would do harm, as would numbers of another cell: raises MalformedMessageError.
+    """
+    cell = headers.get(CELL_HEADER)
+    if cell is not None and cell != cell_uuid:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"headers.{CELL_HEADER}: must be {cell_uuid}, whose bus this is, not {cell!r}"
+        )
+    return (
+        _number(headers, SEQUENCE_HEADER, _LONGEST_SEQUENCE),
+        _number(headers, REVISION_HEADER, OLDEST_TIME_VERSION - 1),
+    )
+
+
+def _number(headers: Mapping[str, Any], header: str, highest: int) -> int | None:
+    value = headers.get(header)
+    if type(value) is not int:
+        return None
+    if not 1 <= value <= highest:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"headers.{header}: must be between 1 and {highest}, not {value}"
+        )
+    return value
+
+
+def interpret(body: bytes, revision: int | None) -> Meaning:
+    """Read one message.
+
+    revision: what the message's headers say; None for a notification from outside, which has no such header.
+    Raises MalformedMessageError for what can never be read, also if that was not foreseen: one message must not stop
+    the stream.
+    """
+    try:
+        return _interpret(body, revision)
+    except MalformedMessageError:
+        raise
+    except Exception as error:
+        raise MalformedMessageError.unexpected(error) from error
+
+
+def _interpret(body: bytes, revision: int | None) -> Meaning:
+    if revision is not None:
+        record = read_record(body)
+        if record is not None:
+            return NativeChange(revision, record)
+    try:
+        notification = decode(body)
+        if revision is None and (aside := _aside(notification)) is not None:
+            return aside
+        payload = parse_payload(notification.payload)
+    except (EnvelopeError, PayloadError) as error:
+        raise MalformedMessageError(DeadLetterReason.MALFORMED, str(error)) from error
+    except UnknownPayloadError as error:
+        raise MalformedMessageError(DeadLetterReason.UNKNOWN_PAYLOAD, str(error)) from error
+    except UnsupportedVersionError as error:
+        raise MalformedMessageError(DeadLetterReason.UNSUPPORTED_VERSION, str(error)) from error
+    match payload:
+        case fleetlight.InstancePayload() if revision is not None:
+            extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
+            return NativeChange(revision, from_payload(payload), extra)
+        case fleetlight.InstancePayload() | instance.InstancePayload():
+            return _foreign_change(notification, payload)
+        case fleetlight.CellHeartbeatPayload():
+            return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
+        case _:
+            return OtherNotification(notification.event_type)
+
+
+def _aside(notification: Notification) -> Hint | OtherNotification | None:
+    """The meaning of what Nova says of something else than an instance, in whichever version; None for all others.
+
+    Unversioned notifications are for others too: they have another topic, unless somebody configured it.
+    """
+    event_type, payload = notification.event_type, notification.payload
+    if not any(key.startswith(_OBJECT_KEYS) for key in payload):
+        return OtherNotification(event_type)
+    if payload.get(NAMESPACE_KEY) != _NOVA or event_type.startswith(_INSTANCE_EVENTS):
+        return None
+    data = payload.get(DATA_KEY)
+    if not isinstance(data, dict):
+        return OtherNotification(event_type)
+    # For what could not be built this may be the only message (section 8); members are the other way round.
+    named = [data.get("instance_uuid")] if event_type.startswith("compute_task.") else []
+    if event_type.startswith("server_group.") and isinstance(data.get("members"), list):
+        named = data["members"]
+    uuids = tuple(_canonical(uuid) for uuid in named if isinstance(uuid, str) and _is_uuid(uuid))
+    return Hint(event_type, uuids) if uuids else OtherNotification(event_type)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _foreign_change(
+    notification: Notification, payload: fleetlight.InstancePayload | instance.InstancePayload
+) -> ForeignChange:
+    version = to_microseconds(notification.timestamp)
+    if version < OLDEST_TIME_VERSION:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"timestamp: must be after 2001-09-09, not {notification.timestamp}"
+        )
+    carried = from_payload(payload)
+    carried["uuid"] = _canonical(payload.uuid)
+    extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
+    return ForeignChange(carried["uuid"], version, notification.event_type, carried, extra)
+
+
+def _canonical(uuid: str) -> str:
+    """Nova takes several spellings of a uuid, which must not become several instances."""
+    return uuid if len(uuid) == _UUID_LENGTH and uuid.islower() else str(UUID(uuid))

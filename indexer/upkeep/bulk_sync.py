@@ -1,0 +1,235 @@
+"""All rows of a cell into the index, also while changes arrive: the revision of a row decides, not who comes last."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cells.model import ChangelogAdapter
+from indexer.backends.base import CellProgress, Document, IndexWriter, Rejection, WriteResult
+from indexer.errors import IndexerError
+from indexer.writing.checkpoints import Checkpoint, Checkpoints
+from indexer.writing.kept_extras import keeping_extras
+from indexer.writing.page_writing import write_pages
+from indexer.writing.patient_writing import WritesDocuments
+from indexer.writing.rereading import render_rows
+from query.filters import EVERYTHING
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.retention import remembered
+from query.sort import SortOrder
+
+RESOURCE_TYPES = ("OS::Nova::Server",)
+"""What can be synced, by the name that users give it (Searchlight's, and Heat's)."""
+
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+# What a killed sync reads again at most; saving more often would cost more than that.
+_CHECKPOINT_INTERVAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now.
+
+    rejected: uuid -> why the index does not take it.
+    """
+
+    rows: int
+    sequence: int
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePage:
+    """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
+
+    rejected: rows that could not even become documents.
+    """
+
+    documents: Sequence[Document]
+    position: list[str]
+    rows: int
+    rejected: Sequence[Rejection] = ()
+
+
+class Source(Protocol):
+    """Where the rows of a cell come from."""
+
+    def start(self, watermark: int) -> int:
+        """Before the first row is read: every change up to this sequence will be in the rows."""
+        ...
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Whether what was read up to that checkpoint is still worth something."""
+        ...
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        """All rows, or those after `position`; used by a thread of its own."""
+        ...
+
+
+def ignore_progress(_rows: int) -> None:
+    """For callers who do not want to see how far a sync is."""
+
+
+def no_limit(_rows: int) -> None:
+    """For callers who want it as fast as it goes."""
+
+
+class CellSource:
+    """The rows straight from a cell with a changelog; raises CellUnreachableError.
+
+    horizon: rows that are forgotten at it are left out (indexer.upkeep.retention).
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        *,
+        batch_size: int,
+        spend: Callable[[int], None] = no_limit,
+        horizon: int = 0,
+    ) -> None:
+        self._adapter = adapter
+        self._filter = remembered(horizon)
+        self._batch_size = batch_size
+        self._spend = spend
+
+    def start(self, watermark: int) -> int:
+        sequence = self._adapter.published_sequence()
+        foreign = self._adapter.first_foreign_sequence(watermark)
+        # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
+        return sequence if foreign is None else min(sequence, foreign - 1)
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Not if the changes since then are gone, nor if the database is an older copy of itself."""
+        reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
+        return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        after = None if position is None else tuple(position)
+        while True:
+            rows = self._adapter.read_page(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
+            if rows:
+                last = rows[-1].uuid
+                documents, rejected = render_rows(rows)
+                yield SourcePage(documents, [last], len(rows), rejected)
+                after = (last,)
+            if len(rows) < self._batch_size:
+                return
+            self._spend(len(rows))
+
+
+def sync(
+    source: Source,
+    writer: WritesDocuments,
+    *,
+    watermark: int = 0,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """Write every row of the source, deleted ones too; repeating it changes nothing.
+
+    watermark: every change up to this sequence is in the index already.
+    checkpoints: a sync that was cut off goes on from the one that is there; forgotten at the end.
+    on_progress: called with the number of rows so far, after each page and each second; what it raises ends the sync.
+    Raises what the source and the writer raise; what was written until then stays and does no harm.
+    """
+    done = checkpoints.load() if checkpoints else None
+    if done is None or not source.can_go_on(done):
+        # The sequence is read first: whatever is announced while the rows are read has a higher one.
+        done = Checkpoint([], source.start(watermark), 0, {})
+    work = _Work(done, checkpoints, on_progress)
+    try:
+        write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
+    except BaseException:
+        # Who could not write the rows cannot write this either.
+        with suppress(IndexerError):
+            work.save()
+        raise
+    if checkpoints:
+        checkpoints.forget()
+    return SyncResult(work.done.rows, work.done.sequence, work.done.rejected)
+
+
+class _Work:
+    """How far one sync is. done: everything up to there is written."""
+
+    def __init__(self, done: Checkpoint, checkpoints: Checkpoints | None, on_progress: Callable[[int], None]) -> None:
+        self.done = done
+        self._checkpoints = checkpoints
+        self._on_progress = on_progress
+        self._saved = done
+        self._saved_at_s = time.monotonic()
+
+    def on_written(self, page: SourcePage, result: WriteResult) -> None:
+        done = self.done
+        refused = (*page.rejected, *result.rejected)
+        rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
+        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected)
+        if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
+            self.save()
+        self._on_progress(self.done.rows)
+
+    def on_idle(self) -> None:
+        self._on_progress(self.done.rows)
+
+    def save(self) -> None:
+        if self._checkpoints and self.done is not self._saved:
+            self._checkpoints.save(self.done)
+            self._saved, self._saved_at_s = self.done, time.monotonic()
+
+
+def sync_cell(
+    adapter: ChangelogAdapter,
+    writer: WritesDocuments,
+    *,
+    batch_size: int,
+    horizon: int = 0,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """`sync` straight from a cell that nothing is known of yet."""
+    source = CellSource(adapter, batch_size=batch_size, horizon=horizon)
+    return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
+
+
+def is_empty(adapter: ChangelogAdapter) -> bool:
+    """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
+    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1))
+
+
+def sync_and_record(
+    cell_uuid: str,
+    source: Source,
+    writer: IndexWriter,
+    *,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """`sync`, then make it searchable and save the progress: for those who sync outside the indexer.
+
+    The cell is complete afterwards unless a row was rejected. Raises what `sync` raises.
+    """
+    saved = writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
+    result = sync(
+        source,
+        keeping_extras(writer, writer, writer),
+        watermark=saved.watermark,
+        checkpoints=checkpoints,
+        on_progress=on_progress,
+    )
+    writer.make_searchable()
+    saved = writer.load_progress().get(cell_uuid, saved)
+    writer.save_progress(
+        [
+            CellProgress(
+                cell_uuid,
+                max(saved.watermark, result.sequence),
+                saved.fresh_as_of,
+                is_complete=not result.rejected,
+            )
+        ]
+    )
+    return result

@@ -1,0 +1,68 @@
+"""The end of a cell: no row of it stays in the index, and none comes back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cells.errors import CellInUseError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from indexer.backends.base import HORIZONS, IndexWriter
+from indexer.errors import LeaseHeldError
+from indexer.writing.checkpoints import forget_checkpoints
+from indexer.writing.history import INCARNATIONS
+from indexer.writing.leases import CellLeases
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """rows: of the index. mappings: of instances to the cell, in the fleet database."""
+
+    rows: int
+    mappings: int
+
+
+def remove_cell(
+    fleet: Fleet,
+    cell_uuid: str,
+    writer: IndexWriter,
+    leases: CellLeases,
+    *,
+    is_relayed: Callable[[Cell], bool],
+    patience_s: float,
+    on_wait: Callable[[LeaseHeldError], None],
+    on_batch: Callable[[int], None],
+) -> Removed:
+    """Remove a disabled cell from the index, then from the fleet.
+
+    The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
+    leases, waiting at most `patience_s` for those who follow it: whoever comes later finds the lease taken, and then
+    the cell gone. The index before the registry: cut off in between, the cell is still there and can be removed again,
+    while rows of a cell that nobody knows would stay for ever.
+
+    Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
+    raises.
+    """
+    cell = _disabled(fleet, cell_uuid)
+    with leases.removal(cell, patience_s=patience_s, on_wait=on_wait) as confirm:
+        # What was true before the wait need not be true any more.
+        cell = _disabled(fleet, cell_uuid)
+        if is_relayed(cell):
+            raise CellInUseError(cell.name, "a relay still publishes its changes; stop that process first")
+
+        def between_batches(rows: int) -> None:
+            confirm()
+            on_batch(rows)
+
+        forget_checkpoints(writer, cell_uuid=cell.uuid)
+        rows = writer.remove_cell(cell.uuid, between_batches)
+        writer.save_state(HORIZONS, {cell.uuid: None})
+        writer.save_state(INCARNATIONS, {cell.uuid: None})
+        confirm()
+        return Removed(rows, fleet.remove_cell(cell))
+
+
+def _disabled(fleet: Fleet, cell_uuid: str) -> Cell:
+    cell = fleet.cell(cell_uuid)
+    if not cell.disabled:
+        raise CellInUseError(cell.name, f"it is in use; disable it first: `fleetlight cell disable {cell.name}`")
+    return cell

@@ -1,0 +1,131 @@
+"""Failures that somebody wants to be tried again: interpreted as the consumer would, and off the list if the index has
+what they said then, or what their cell has of the instance.
+
+The cell is right: a change of one of its rows is not written as the old message has it but as the row is now, so that a
+message that waited for long cannot bring back what has been deleted and forgotten meanwhile.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from cells.clock import Clock, system_clock
+from cells.fleet.failures import Failure
+from cells.model import ChangelogAdapter, InstanceRow
+from indexer.backends.base import IndexWriter
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.transform.batches import Batch
+from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.messages import Meaning, interpret, read_headers
+from indexer.upkeep.retention import load_horizons
+from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.rereading import render_rows, rows_of
+
+
+class ChangesFailures(KeepsFailures, Protocol):
+    """The part of cells.fleet.failures.FailureStore that a retry needs."""
+
+    def drop(self, ids: Collection[str]) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What came of one failure: it is solved and off the list, or it is still there; `what` says why, as a sentence."""
+
+    failure_id: str
+    is_solved: bool
+    what: str
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """meanings, problems: by failure id; each failure is in one of them. rows: of the cell, by uuid."""
+
+    meanings: dict[str, Meaning] = field(default_factory=dict)
+    problems: dict[str, MalformedMessageError] = field(default_factory=dict)
+    rows: dict[str, InstanceRow] = field(default_factory=dict)
+
+    def instance_of(self, failure: Failure) -> str | None:
+        meaning = self.meanings.get(failure.id)
+        return meaning.uuid if isinstance(meaning, NativeChange | ForeignChange) else failure.summary.instance_uuid
+
+
+def retry(
+    failures: Sequence[Failure],
+    adapter: ChangelogAdapter,
+    writer: IndexWriter,
+    store: ChangesFailures,
+    *,
+    clock: Clock = system_clock,
+) -> list[Retried]:
+    """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
+
+    Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
+    """
+    cell_uuid = adapter.cell.uuid
+    batch = Batch(cell_uuid, load_horizons(writer).get(cell_uuid, 0))
+    attempt = _interpret(failures, cell_uuid, batch)
+    uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
+    attempt.rows = rows_of(adapter, uuids)
+    documents, rejected = render_rows(attempt.rows.values())
+    documents += [document for document in batch.documents(writer.read) if document.id not in attempt.rows]
+    rejected += KeepsExtras(writer, writer).write(documents).rejected
+    writer.make_searchable()
+    refused = {
+        **batch.failed,
+        **{each.document.id: MalformedMessageError(DeadLetterReason.REJECTED, each.reason) for each in rejected},
+    }
+    results: list[Retried] = []
+    unsolved: list[Failure] = []
+    for failure in failures:
+        conclusion = _conclude(failure, attempt, refused)
+        if isinstance(conclusion, MalformedMessageError):
+            unsolved.append(_failed_again(failure, conclusion, clock()))
+        results.append(Retried(failure.id, isinstance(conclusion, str), str(conclusion)))
+    store.add(unsolved)
+    store.drop([result.failure_id for result in results if result.is_solved])
+    return results
+
+
+def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _Attempt:
+    """What the messages mean; notifications of somebody else are added to the batch."""
+    attempt = _Attempt()
+    for failure in failures:
+        try:
+            _, revision = read_headers(cell_uuid, failure.headers)
+            meaning = interpret(failure.body, revision)
+        except MalformedMessageError as error:
+            attempt.problems[failure.id] = error
+            continue
+        attempt.meanings[failure.id] = meaning
+        if not isinstance(meaning, NativeChange):
+            batch.add(meaning)
+    return attempt
+
+
+def _conclude(
+    failure: Failure, attempt: _Attempt, refused: dict[str, MalformedMessageError]
+) -> str | MalformedMessageError:
+    """Why the failure is solved, or why it is not."""
+    uuid = attempt.instance_of(failure)
+    if uuid is not None and uuid in refused:
+        return refused[uuid]
+    if uuid is not None and (row := attempt.rows.get(uuid)) is not None:
+        return f"instance {uuid} is in the index as its cell has it, at revision {row.revision}"
+    match attempt.meanings.get(failure.id):
+        case None:
+            return attempt.problems[failure.id]
+        case NativeChange():
+            return MalformedMessageError(
+                DeadLetterReason(failure.summary.reason), f"its cell does not have instance {uuid}"
+            )
+        case ForeignChange():
+            return f"the index has what it says of instance {uuid}, or something newer, or need not have it any more"
+        case _:
+            return "it can be read, and there is nothing in it for the index"
+
+
+def _failed_again(failure: Failure, error: MalformedMessageError, now: int) -> Failure:
+    summary = replace(failure.summary, reason=error.reason.value, detail=str(error), last_at=now, times=1)
+    return replace(failure, summary=summary, trace=error.trace)

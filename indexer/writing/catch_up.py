@@ -1,0 +1,79 @@
+"""What the bus lost, from the cell's changelog: at the start, and when a hole does not close."""
+
+from collections.abc import Callable, Sequence
+
+from cells.model import Change, ChangelogAdapter
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.transform.batches import Batch
+from indexer.transform.messages import interpret
+from indexer.writing.patient_writing import WritesAndReads
+from indexer.writing.progress import ProgressTracker
+
+KeepsDeadLetters = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
+
+
+def catch_up(
+    adapter: ChangelogAdapter,
+    writer: WritesAndReads,
+    tracker: ProgressTracker,
+    *,
+    dead_letters: KeepsDeadLetters,
+    batch_size: int,
+    on_batch: Callable[[], None],
+    horizon: int = 0,
+) -> bool:
+    """Write every change after the watermark, and move it.
+
+    dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
+    on_batch: called after each batch. horizon: see Batch.
+    Returns False when the changelog no longer reaches back to the watermark, or does
+    not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
+    """
+    if adapter.published_sequence() < tracker.watermark:
+        # The database is an older copy of itself, which will give the same numbers to other changes.
+        return False
+    if adapter.oldest_kept_sequence() > tracker.watermark + 1:
+        return False
+    while True:
+        changes = adapter.changes_after(tracker.watermark, batch_size)
+        if changes:
+            if changes[0].sequence != tracker.watermark + 1:
+                return False
+            _write(Batch(adapter.cell.uuid, horizon), changes, writer, tracker, dead_letters)
+            tracker.advance_to(changes[-1].sequence)
+            on_batch()
+        if len(changes) < batch_size:
+            return True
+
+
+def reaches_back_to_the_beginning(adapter: ChangelogAdapter) -> bool:
+    """Whether every row of the cell has come from a change that the changelog still has."""
+    return adapter.oldest_kept_sequence() == 1 and adapter.published_sequence() > 0
+
+
+def _write(
+    batch: Batch,
+    changes: Sequence[Change],
+    writer: WritesAndReads,
+    tracker: ProgressTracker,
+    dead_letters: KeepsDeadLetters,
+) -> None:
+    sources: dict[str, Change] = {}
+    dead: list[tuple[Change, MalformedMessageError]] = []
+    for change in changes:
+        try:
+            # A notification that somebody else wrote has no revision.
+            about = batch.add(interpret(change.message, change.revision or None))
+        except MalformedMessageError as error:
+            dead.append((change, error))
+            continue
+        for instance_uuid in about:
+            sources[instance_uuid] = change
+    result = writer.write(batch.documents(writer.read))
+    tracker.mark_indexed(sources)
+    dead += [(sources[uuid], error) for uuid, error in batch.failed.items()]
+    dead += [
+        (sources[rejection.document.id], MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason))
+        for rejection in result.rejected
+    ]
+    dead_letters(dead)

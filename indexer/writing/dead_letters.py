@@ -1,0 +1,211 @@
+"""Where messages go that could not be indexed: to the failures in the fleet database, with reason and place.
+
+While that database is away they take refuge in the dead-letter queue of their bus, and are taken over from there as
+soon as it is back; so are messages that the broker itself has given up on. A bus that ends with this process is no
+refuge: there the cell waits for the database, and its changelog still has the messages after a restart.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from cells.clock import Clock, system_clock
+from cells.errors import FleetUnreachableError
+from cells.fleet.failures import Failure, FailureSummary, failure_id
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.metrics import IndexerMetrics
+from notifications.bus import Headers, Message
+from notifications.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
+
+_log = structlog.get_logger(__name__)
+
+_TAKEN_AT_ONCE = 100
+# Of the sender's request context only this is kept: older senders leave tokens in the rest (contracts/
+# nova-notifications, section 3).
+_CONTEXT_PREFIX = "_context_"
+_KEPT_CONTEXT = "_context_request_id"
+_MESSAGE = "oslo.message"
+
+# Two messages that were damaged in the same way are still about two changes.
+_IDENTITY = (SEQUENCE_HEADER, RESOURCE_HEADER)
+
+_Object = dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that could not be indexed, and why. trace: where in this program, if that was not foreseen."""
+
+    message: Message
+    reason: DeadLetterReason
+    detail: str
+    trace: str | None = None
+
+    @classmethod
+    def of(cls, message: Message, error: MalformedMessageError) -> "DeadLetter":
+        return cls(message, error.reason, str(error), error.trace)
+
+
+class KeepsFailures(Protocol):
+    """The part of cells.fleet.failures.FailureStore that the indexer writes to; raises FleetUnreachableError."""
+
+    def add(self, found: Sequence[Failure]) -> None: ...
+    def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
+
+
+class Buries(Protocol):
+    """The part of notifications.bus.Receiver that has to do with dead letters; raises BusError."""
+
+    @property
+    def is_durable(self) -> bool: ...
+    def bury(self, message: Message, reason: str, detail: str) -> None: ...
+    def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int: ...
+
+
+class DeadLetters:
+    """The dead letters of one cell.
+
+    Raises BusUnavailableError when neither fleet database nor bus takes one, and FleetUnreachableError when the
+    database does not and the bus would lose it.
+    """
+
+    def __init__(
+        self,
+        cell_uuid: str,
+        failures: KeepsFailures,
+        bus: Buries,
+        metrics: IndexerMetrics,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._cell_uuid = cell_uuid
+        self._failures = failures
+        self._bus = bus
+        self._metrics = metrics
+        self._clock = clock
+
+    def keep(self, letters: Sequence[DeadLetter]) -> list[str]:
+        """Keep dead letters; on return they are safe. Returns the uuids of the instances that they are about."""
+        if not letters:
+            return []
+        for letter in letters:
+            _log.error(
+                "indexer.dead_letter",
+                cell=self._cell_uuid,
+                reason=letter.reason.value,
+                detail=letter.detail,
+                sequence=letter.message.headers.get(SEQUENCE_HEADER),
+            )
+            self._metrics.messages_handled(self._cell_uuid, letter.reason.value, 1)
+        found = self._failed(letters)
+        try:
+            self._failures.add(found)
+        except FleetUnreachableError as error:
+            if not self._bus.is_durable:
+                raise
+            _log.warning("indexer.dead_letters_on_the_bus", cell=self._cell_uuid, reason=error.reason)
+            for letter in letters:
+                self._bus.bury(letter.message, letter.reason.value, letter.detail)
+        return [failure.summary.instance_uuid for failure in found if failure.summary.instance_uuid is not None]
+
+    def take_from_bus(self) -> None:
+        """Take over what is in the dead-letter queue; while the fleet database is away, it stays there."""
+
+        def keep(messages: Sequence[Message]) -> None:
+            self._failures.add(self._failed([_from_queue(message) for message in messages]))
+
+        try:
+            while self._bus.take_dead(keep, _TAKEN_AT_ONCE) == _TAKEN_AT_ONCE:
+                pass
+        except FleetUnreachableError as error:
+            _log.warning("indexer.dead_letters_stay_on_the_bus", cell=self._cell_uuid, reason=error.reason)
+
+    def was_reread(self, instance_uuids: Collection[str]) -> None:
+        """These instances were read from the cell and indexed; that this is noted is good to know, and no more."""
+        try:
+            self._failures.mark_reread(self._cell_uuid, instance_uuids, self._clock())
+        except FleetUnreachableError as error:
+            _log.warning("indexer.reread_not_noted", cell=self._cell_uuid, reason=error.reason)
+
+    def _failed(self, letters: Sequence[DeadLetter]) -> list[Failure]:
+        now = self._clock()
+        found: dict[str, Failure] = {}
+        for letter in letters:
+            failure = to_failure(self._cell_uuid, letter, now)
+            known = found.get(failure.id)
+            if known is not None:
+                times = known.summary.times + 1
+                failure = replace(failure, summary=replace(failure.summary, times=times))
+            found[failure.id] = failure
+        return list(found.values())
+
+
+def to_failure(cell_uuid: str, letter: DeadLetter, now: int) -> Failure:
+    """The failure of a message that failed at the moment `now` for the first time."""
+    message = letter.message
+    summary = FailureSummary(
+        id=failure_id(cell_uuid, message.body, repr([message.headers.get(name) for name in _IDENTITY])),
+        cell_uuid=cell_uuid,
+        reason=letter.reason.value,
+        detail=letter.detail,
+        instance_uuid=instance_of(message),
+        first_at=now,
+        last_at=now,
+    )
+    return Failure(summary, message.routing_key, _plain(message.headers), without_secrets(message.body), letter.trace)
+
+
+def instance_of(message: Message) -> str | None:
+    """The uuid of the instance that a message is about, even if the rest cannot be read; None if it is not known."""
+    try:
+        named = message.headers.get(RESOURCE_HEADER)
+        if named is not None:
+            return str(UUID(str(named)))
+        outer = msgspec.json.decode(message.body)
+        inner = msgspec.json.decode(outer[_MESSAGE]) if _MESSAGE in outer else outer
+        if inner["event_type"].startswith("instance."):
+            return str(UUID(inner["payload"]["nova_object.data"]["uuid"]))
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+    return None
+
+
+def without_secrets(body: bytes) -> bytes:
+    """The body without the request context of its sender; byte for byte the same if there is none in it."""
+    try:
+        outer = msgspec.json.decode(body, type=_Object)
+        if _MESSAGE not in outer:
+            return _without_context(body, outer)
+        text = msgspec.json.decode(outer[_MESSAGE], type=str).encode()
+        inner = _without_context(text, msgspec.json.decode(text, type=_Object))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return body
+    if inner == text:
+        return body
+    return msgspec.json.encode(outer | {_MESSAGE: msgspec.Raw(msgspec.json.encode(inner.decode()))})
+
+
+def _without_context(text: bytes, members: _Object) -> bytes:
+    kept = {
+        name: value for name, value in members.items() if not name.startswith(_CONTEXT_PREFIX) or name == _KEPT_CONTEXT
+    }
+    return text if len(kept) == len(members) else msgspec.json.encode(kept)
+
+
+def _from_queue(message: Message) -> DeadLetter:
+    """A message of the dead-letter queue: buried there by us, or by the broker, which says no more than that."""
+    headers = dict(message.headers)
+    said, detail = headers.pop(REASON_HEADER, None), headers.pop(DETAIL_HEADER, None)
+    try:
+        reason = DeadLetterReason(str(said))
+    except ValueError:
+        reason, detail = DeadLetterReason.UNDELIVERABLE, "the broker has given up on delivering it"
+    return DeadLetter(Message(message.body, message.routing_key, headers), reason, str(detail))
+
+
+def _plain(headers: Headers) -> Headers:
+    """Headers as they can be stored; a foreign sender may have put anything into them."""
+    return {str(name): value if isinstance(value, int | str) else repr(value) for name, value in headers.items()}

@@ -1,0 +1,96 @@
+"""Notices that a cell was restored from a backup, and which messages belong to what never happened.
+
+What the index followed is compared with the incarnations of the cell (cells.native.incarnations). The one that was
+known when the progress was made is kept beside it.
+"""
+
+from collections.abc import Callable
+
+from cells.lineage import Lineage
+from cells.model import ChangelogAdapter
+from indexer.backends.base import IndexWriter
+from indexer.errors import CellRestoredError
+from notifications.bus import Headers
+from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
+
+INCARNATIONS = "incarnations"
+"""What is kept in the index (IndexWriter.save_state), by cell uuid."""
+
+# No incarnation has this name: whoever finds it knows that mending had begun, and not ended.
+_BEING_MENDED = "being mended"
+
+
+class History:
+    """The history of one cell as the index knows it; belongs to one thread. watermark: of the index, as it is now."""
+
+    def __init__(self, adapter: ChangelogAdapter, writer: IndexWriter, watermark: Callable[[], int]) -> None:
+        self._adapter = adapter
+        self._writer = writer
+        self._watermark = watermark
+        self._cell = adapter.cell
+        self._lineage = Lineage([])
+        self._known: str | None = None
+        self._strangers: set[str] = set()
+
+    def was_restored(self) -> bool:
+        """Whether the index has followed the cell into a future that it does not have any more.
+
+        Otherwise what the cell calls its present is known from now on. Raises CellUnreachableError, and what the writer
+        raises.
+        """
+        self._strangers.clear()
+        self._lineage = self._adapter.lineage()
+        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
+        self._known = found if isinstance(found, str) else None
+        if self._has_broken_off():
+            return True
+        self._keep_current()
+        return False
+
+    def begin_mending(self) -> None:
+        """Until `end_mending` everybody who asks is told that the cell was restored, also after a crash."""
+        self._keep(_BEING_MENDED)
+
+    def end_mending(self) -> None:
+        """The index has nothing of a future that the cell does not have."""
+        self._known = None
+        self._keep_current()
+
+    def accepts(self, headers: Headers) -> bool:
+        """Whether what the message says has happened, as far as its headers tell.
+
+        Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
+        what the writer raises.
+        """
+        incarnation = headers.get(INCARNATION_HEADER)
+        if not isinstance(incarnation, str) or incarnation == self._known:
+            return True
+        if incarnation not in self._strangers and not self._lineage.knows(incarnation):
+            self._look_again(incarnation)
+        sequence = headers.get(SEQUENCE_HEADER)
+        if isinstance(sequence, int):
+            return self._lineage.contains(incarnation, sequence)
+        # A heartbeat of an earlier incarnation; those of the present one say more.
+        return incarnation == self._known
+
+    def _look_again(self, incarnation: str) -> None:
+        self._lineage = self._adapter.lineage()
+        if self._has_broken_off():
+            raise CellRestoredError(self._cell.name)
+        self._keep_current()
+        if not self._lineage.knows(incarnation):
+            self._strangers.add(incarnation)
+
+    def _has_broken_off(self) -> bool:
+        if self._adapter.published_sequence() < self._watermark():
+            return True
+        return self._known is not None and not self._lineage.contains(self._known, self._watermark())
+
+    def _keep_current(self) -> None:
+        current = self._lineage.current
+        if current is not None and current != self._known:
+            self._keep(current)
+
+    def _keep(self, incarnation: str) -> None:
+        self._writer.save_state(INCARNATIONS, {self._cell.uuid: incarnation})
+        self._known = incarnation

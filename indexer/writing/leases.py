@@ -1,0 +1,131 @@
+"""Who may work on what the index has of a cell.
+
+`follow`   shared: any number of indexers follow a cell, and one of them gets its messages
+`bulk`     one alone: a sync (or a rebuild, or a verification) of the cell, so that two never work against each other
+`removal`  one alone, with no follower and no bulk work: nobody writes a row of a cell that is being removed
+`rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from cells.fleet.leases import Leases
+from cells.model import Cell
+from indexer.errors import LeaseHeldError, LeaseLostError, RebuildRunningError
+
+_POLL_INTERVAL_S = 0.2
+_REBUILD = "index-rebuild"
+
+
+class CellLeases:
+    """The leases of one process on the cells of its fleet. Every call raises FleetUnreachableError."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+
+    def follow(self, cell_uuid: str) -> bool:
+        """Start to follow; False while the cell is being removed. Ask the registry after that, not before."""
+        return self._leases.acquire(_follow(cell_uuid), shared=True)
+
+    def is_following(self, cell_uuid: str) -> bool:
+        """Whether the lease is held; False once it was lost, and the cell may have been removed since."""
+        return self._leases.holds(_follow(cell_uuid))
+
+    def leave(self, cell_uuid: str) -> None:
+        """End following; nothing may be written for the cell any more."""
+        self._leases.release(_follow(cell_uuid))
+
+    @contextmanager
+    def bulk(self, cell: Cell, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:
+        """Work on all rows of a cell, alone; yields a function to call between two batches.
+
+        patience_s: how long to wait for whoever else does. Raises LeaseHeldError, naming them; the function raises
+        LeaseLostError.
+        """
+        self._waiting(patience_s)(self._take, cell, _bulk(cell.uuid))
+        with self._taken(cell, _bulk(cell.uuid)) as confirm:
+            yield confirm
+
+    @contextmanager
+    def removal(
+        self, cell: Cell, *, patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+    ) -> Iterator[Callable[[], None]]:
+        """Remove a cell, with nobody following it; waits at most `patience_s` for those who follow it to leave.
+
+        on_wait: called once, before the wait. Raises LeaseHeldError; what is yielded is as in `bulk`.
+        """
+        self._take(cell, _bulk(cell.uuid))
+        with self._taken(cell, _bulk(cell.uuid)) as confirm_bulk:
+            waiting = self._waiting(patience_s).copy(before_sleep=_once(on_wait))
+            waiting(self._take, cell, _follow(cell.uuid))
+            with self._taken(cell, _follow(cell.uuid)) as confirm_alone:
+
+                def confirm() -> None:
+                    confirm_bulk()
+                    confirm_alone()
+
+                yield confirm
+
+    @contextmanager
+    def rebuild(self) -> Iterator[Callable[[], None]]:
+        """Work on the generations of the index, alone; yields a function to call now and then.
+
+        Raises RebuildRunningError, naming who else does; the function raises RebuildRunningError too.
+        """
+        if not self._leases.acquire(_REBUILD):
+            raise RebuildRunningError(self._leases.holder(_REBUILD))
+
+        def confirm() -> None:
+            if not self._leases.holds(_REBUILD):
+                raise RebuildRunningError("nobody knows whom: the connection to the fleet database was lost")
+
+        try:
+            yield confirm
+        finally:
+            self._leases.release(_REBUILD)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._leases.close()
+
+    def _waiting(self, patience_s: float) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(LeaseHeldError),
+            wait=wait_fixed(_POLL_INTERVAL_S),
+            stop=stop_after_delay(patience_s),
+            reraise=True,
+        )
+
+    def _take(self, cell: Cell, name: str) -> None:
+        if not self._leases.acquire(name):
+            raise LeaseHeldError(cell.name, self._leases.holder(name))
+
+    @contextmanager
+    def _taken(self, cell: Cell, name: str) -> Iterator[Callable[[], None]]:
+        def confirm() -> None:
+            if not self._leases.holds(name):
+                raise LeaseLostError(cell.name)
+
+        try:
+            yield confirm
+        finally:
+            self._leases.release(name)
+
+
+def _follow(cell_uuid: str) -> str:
+    return f"index-follow-{cell_uuid}"
+
+
+def _bulk(cell_uuid: str) -> str:
+    return f"index-bulk-{cell_uuid}"
+
+
+def _once(on_wait: Callable[[LeaseHeldError], None]) -> Callable[[RetryCallState], None]:
+    def before_sleep(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        if state.attempt_number == 1 and isinstance(error, LeaseHeldError):
+            on_wait(error)
+
+    return before_sleep

@@ -1,0 +1,117 @@
+"""Instances whose newest state could not be indexed: read again from their cell, which has the truth.
+
+Until that has worked the cell does not count as complete, so lists ask the cell itself: no answer lacks the instance.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+
+import structlog
+
+from cells.errors import CellUnreachableError
+from cells.model import CellAdapter, InstanceRow
+from indexer.backends.base import Document, Rejection
+from indexer.transform.documents import to_document
+from indexer.writing.patient_writing import WritesDocuments
+from indexer.writing.progress import ProgressTracker
+from query.filters import In
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_log = structlog.get_logger(__name__)
+
+_BATCH = 500
+_UNREACHABLE_RETRY_S = 5.0
+# What the index refuses it will most likely refuse again, unless somebody does something about it.
+_REJECTED_RETRY_S = 60.0
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
+
+
+def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceRow]:
+    """The rows there are among `uuids`, deleted ones too, in one request; raises CellUnreachableError."""
+    if not uuids:
+        return {}
+    request = PageRequest(In("uuid", tuple(sorted(uuids))), _BY_UUID, len(uuids))
+    return {row.uuid: row for row in adapter.read_page(request)}
+
+
+def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
+    """The documents of rows; a row that this program fails on is a rejection, and the others go on."""
+    documents: list[Document] = []
+    rejected: list[Rejection] = []
+    for row in rows:
+        try:
+            documents.append(to_document(row.cell_uuid, row.revision, row.record))
+        except Exception as error:  # noqa: BLE001  # it is about this row
+            without_view = Document(row.cell_uuid, row.revision, row.record, ())
+            rejected.append(Rejection(without_view, f"{type(error).__name__}: {error}"))
+    return documents, rejected
+
+
+class Rereader:
+    """Reads instances of one cell again: at once, and again every few seconds until that has worked.
+
+    read_rows: the rows there are among some uuids; raises CellUnreachableError. render: their documents.
+    on_reread: called with uuids whose rows are in the index now.
+    """
+
+    def __init__(
+        self,
+        cell_uuid: str,
+        read_rows: ReadsRows,
+        writer: WritesDocuments,
+        tracker: ProgressTracker,
+        *,
+        on_reread: Callable[[Collection[str]], None],
+        render: Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]] = render_rows,
+    ) -> None:
+        self._cell_uuid = cell_uuid
+        self._read_rows = read_rows
+        self._writer = writer
+        self._tracker = tracker
+        self._on_reread = on_reread
+        self._render = render
+        self._due: dict[str, float] = {}
+        self._next_due_s = 0.0
+
+    def add(self, instance_uuid: str) -> None:
+        """The newest known state of this instance could not be indexed."""
+        self._tracker.mark_unindexed(instance_uuid)
+        self._due[instance_uuid] = self._next_due_s = 0.0
+
+    def work(self, now_s: float) -> None:
+        """Read again what is due; `now_s`: a monotonic clock. Raises what the writer raises."""
+        if not self._due or now_s < self._next_due_s:
+            return
+        due = iter([uuid for uuid, due_s in self._due.items() if due_s <= now_s])
+        while batch := list(islice(due, _BATCH)):
+            # A message that came meanwhile may have brought what the cell has.
+            solved = [uuid for uuid in batch if uuid not in self._tracker.unindexed]
+            for uuid in solved:
+                del self._due[uuid]
+            try:
+                self._reread([uuid for uuid in batch if uuid in self._due], now_s)
+            except CellUnreachableError as error:
+                _log.warning("indexer.reread_postponed", cell=self._cell_uuid, reason=error.reason)
+                self._next_due_s = now_s + _UNREACHABLE_RETRY_S
+                return
+        self._next_due_s = min(self._due.values(), default=0.0)
+
+    def _reread(self, uuids: Collection[str], now_s: float) -> None:
+        rows = self._read_rows(uuids)
+        documents, rejected = self._render(rows.values())
+        if documents:
+            rejected += self._writer.write(documents).rejected
+        reasons = {rejection.document.id: rejection.reason for rejection in rejected}
+        for uuid, reason in reasons.items():
+            _log.error("indexer.row_rejected", cell=self._cell_uuid, instance=uuid, reason=reason)
+            self._due[uuid] = now_s + _REJECTED_RETRY_S
+        solved = [uuid for uuid in uuids if uuid not in reasons]
+        for uuid in solved:
+            del self._due[uuid]
+        self._tracker.mark_indexed(solved)
+        if indexed := rows.keys() - reasons.keys():
+            self._on_reread(indexed)
