@@ -2,7 +2,7 @@
 
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
-│   └── IndexOutdatedError  the index is older than this program can read: wait until somebody has rebuilt it
+│   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
@@ -25,13 +25,15 @@ class IndexUnavailableError(IndexerError):
     """The index backend cannot be used now; trying again later may succeed."""
 
 
-class IndexOutdatedError(IndexUnavailableError):
-    """What is kept in the index `name` has version `version`, and the oldest that this program reads is `oldest`."""
+class IndexVersionError(IndexUnavailableError):
+    """What is kept in the index `name` has version `version`; this program uses those from `oldest` to `newest`."""
 
-    def __init__(self, name: str, version: int, oldest: int) -> None:
+    def __init__(self, name: str, version: int, oldest: int, newest: int) -> None:
+        used = str(newest) if oldest == newest else f"{oldest} to {newest}"
         super().__init__(
-            f"the index {name} has version {version}, and this program reads {oldest} and newer: "
-            "`fleetlight index rebuild` makes a new one of it"
+            f"the index {name} has version {version}, and this program uses {used}: `fleetlight index rebuild` makes "
+            "one of this program's version of it"
+            + (", unless a newer program is to be used" if version > newest else "")
         )
         self.version = version
 

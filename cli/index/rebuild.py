@@ -18,7 +18,7 @@ from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOpti
 from cli.output import print_notice, print_result
 from cli.settings import Settings, load_settings
 from indexer.backends import open_generations, open_writer
-from indexer.errors import IndexOutdatedError
+from indexer.errors import IndexVersionError
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
@@ -60,8 +60,8 @@ def rebuild(
             return
         try:
             parts.current.prepare()
-        except IndexOutdatedError as error:
-            print_notice(f"the index has version {error.version}, which this program cannot use: it makes a new one")
+        except IndexVersionError as error:
+            print_notice(f"the index has version {error.version}, which this program cannot use: it makes another")
         with shown_progress("instances") as start, _stopping(stop):
             try:
                 rebuild_index(parts, _Watcher(fleet, start, stop), back=back)

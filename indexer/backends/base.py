@@ -135,8 +135,8 @@ def ignore_removed(_rows: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class OutdatedDocument:
-    """What an index that this program cannot use any more has of an instance: its version, and the fields of then."""
+class BareDocument:
+    """What an index that this program cannot use has of an instance: its version, and the fields of its program."""
 
     version: int
     record: Record
@@ -146,7 +146,7 @@ class IndexWriter(Protocol):
     def prepare(self) -> None:
         """Create what the backend needs, or bring it up to date; idempotent.
 
-        Raises IndexOutdatedError when only a rebuild can do that; state can be saved and loaded then.
+        Raises IndexVersionError when only a rebuild can do that; state can be saved and loaded then.
         """
         ...
 
@@ -257,12 +257,12 @@ class Generations(Protocol):
 
     def has_previous(self) -> bool: ...
 
-    def is_outdated(self) -> bool:
-        """Whether the current one is older than this program can use."""
+    def is_unusable(self) -> bool:
+        """Whether the current one is of a version that this program cannot use, older or newer."""
         ...
 
-    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
-        """Of an outdated current one, in batches: all of the cell that came from notifications without a revision."""
+    def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
+        """Of an unusable current one, in batches: all of the cell that came from notifications without a revision."""
         ...
 
     def create_next(self) -> None:
@@ -272,7 +272,7 @@ class Generations(Protocol):
     def take_previous_as_next(self) -> None:
         """The previous one becomes the next one, without progress; there must be one, and no next one.
 
-        Raises RebuildError if it is outdated.
+        Raises RebuildError if it is unusable.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import OLDEST_TIME_VERSION, Document, OutdatedDocument
+from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
 from indexer.extra_fields import Extra, merged
 from indexer.items.view import render_view
 from notifications.event_types import INSTANCE_DELETE_END
@@ -57,10 +57,10 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
     return Document(cell_uuid, revision, record, render_view(record), extra)
 
 
-def remade(cell_uuid: str, outdated: OutdatedDocument) -> Document:
-    """The document of an instance as an older program has left it; fields that it did not know are as if not told."""
-    known = {name: outdated.record[name] for name in INSTANCE_FIELDS if outdated.record.get(name) is not None}
-    return to_document(cell_uuid, outdated.version, {**_UNKNOWN, **known})
+def remade(cell_uuid: str, bare: BareDocument) -> Document:
+    """The document of an instance as another program has left it; fields that it did not know are as if not told."""
+    known = {name: bare.record[name] for name in INSTANCE_FIELDS if bare.record.get(name) is not None}
+    return to_document(cell_uuid, bare.version, {**_UNKNOWN, **known})
 
 
 def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignChange]) -> Document | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from cells.digests import RangeDigest
-from indexer.backends.base import Document, IndexWriter, OutdatedDocument, Rejection, is_time
+from indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
 from indexer.transform.documents import remade
 from indexer.upkeep.comparison import Comparison, differing
 
@@ -63,13 +63,13 @@ def copy_differing(
     return rejected
 
 
-def copy_outdated(
-    batches: Iterable[Sequence[OutdatedDocument]], target: IndexWriter, cell_uuid: str, on_step: Callable[[], None]
+def copy_bare(
+    batches: Iterable[Sequence[BareDocument]], target: IndexWriter, cell_uuid: str, on_step: Callable[[], None]
 ) -> list[Rejection]:
-    """The same for an index that cannot be compared any more, all of it: documents are made anew from their fields."""
+    """The same for an index that cannot be compared, all of it: documents are made anew from their fields."""
     rejected: list[Rejection] = []
     for batch in batches:
-        documents = [remade(cell_uuid, outdated) for outdated in batch]
+        documents = [remade(cell_uuid, bare) for bare in batch]
         known = target.read([document.id for document in documents])
         from_cells = {uuid for uuid, document in known.items() if not is_time(document.version)}
         rejected += target.write([document for document in documents if document.id not in from_cells]).rejected

@@ -27,7 +27,7 @@ from indexer.writing.leases import CellLeases
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
-# How long to wait for whoever works on a cell.
+# How long to wait for whoever works on a cell, or on the index.
 _PATIENCE_S = 5
 
 
@@ -79,7 +79,7 @@ def rebuild_index(parts: RebuildParts, watcher: Watcher, *, back: bool) -> None:
     Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
     FleetUnreachableError, and what the index raises. The current index stays as it is then.
     """
-    with parts.leases.rebuild() as confirm:
+    with parts.leases.rebuild(patience_s=_PATIENCE_S) as confirm:
         _begin(parts, back)
         with closing(parts.generations.open_next()) as new:
             _Rebuild(parts, new, watcher, confirm, back).run()
@@ -87,7 +87,7 @@ def rebuild_index(parts: RebuildParts, watcher: Watcher, *, back: bool) -> None:
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
     """Drop the next index; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild():
+    with parts.leases.rebuild(patience_s=_PATIENCE_S):
         there_was = parts.generations.has_next()
         parts.generations.drop_next()
         forget_checkpoints(parts.current, source=FOR_REBUILD)
@@ -96,7 +96,7 @@ def abandon_rebuild(parts: RebuildParts) -> bool:
 
 def drop_previous(parts: RebuildParts) -> bool:
     """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild():
+    with parts.leases.rebuild(patience_s=_PATIENCE_S):
         there_was = parts.generations.has_previous()
         parts.generations.drop_previous()
         return there_was
@@ -135,7 +135,7 @@ class _Rebuild:
         self._watcher = watcher
         self._confirms = [confirm]
         self._back = back
-        self._outdated = parts.generations if parts.generations.is_outdated() else None
+        self._unusable = parts.generations if parts.generations.is_unusable() else None
         self._cells: dict[str, RebuiltCell] = {}
 
     def run(self) -> None:
@@ -165,7 +165,7 @@ class _Rebuild:
                             cell,
                             parts.current,
                             self._new,
-                            outdated=self._outdated,
+                            unusable=self._unusable,
                             open_adapter=parts.open_adapter,
                             batch_size=parts.batch_size,
                             is_filled=self._back,

@@ -15,7 +15,7 @@ from cells.model import NO_REVISION, Cell, CellKind, Change, ChangelogAdapter
 from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.upkeep.bulk_sync import CellSource, sync
-from indexer.upkeep.copying import copy_differing, copy_outdated
+from indexer.upkeep.copying import copy_bare, copy_differing
 from indexer.upkeep.retention import load_horizons
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.catch_up import catch_up
@@ -60,7 +60,7 @@ def open_cell(
     current: IndexWriter,
     new: IndexWriter,
     *,
-    outdated: Generations | None,
+    unusable: Generations | None,
     open_adapter: Callable[[Cell], ChangelogAdapter],
     batch_size: int,
     is_filled: bool,
@@ -68,17 +68,17 @@ def open_cell(
 ) -> RebuiltCell:
     """How this cell gets into the `new` index.
 
-    outdated: where documents of the current one are read if nothing can be asked of that any more. is_filled: the new
+    unusable: where documents of the current one are read if nothing else can be asked of it. is_filled: the new
     one was the current one once, and only lacks changes.
     Raises CellUnreachableError when the cell alone has what is needed.
     """
-    copies = _Copies(cell, current, new, outdated)
+    copies = _Copies(cell, current, new, unusable)
     if cell.kind is CellKind.NATIVE:
         try:
             adapter = open_adapter(cell)
             adapter.published_sequence()
         except CellUnreachableError as error:
-            if outdated is not None:
+            if unusable is not None:
                 raise
             on_notice(f"{error}; what the index has of it is kept as it is")
         else:
@@ -89,13 +89,18 @@ def open_cell(
 class _Copies:
     """What a cell has in the current index and nowhere else, into the next one."""
 
-    def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, outdated: Generations | None) -> None:
+    def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, unusable: Generations | None) -> None:
         self.cell = cell
         self._current = current
         self._new = new
-        self._outdated = outdated
+        self._unusable = unusable
         # Nothing is purged behind a later one before our lease on the cell has ended.
         self.horizon = load_horizons(current).get(cell.uuid, 0)
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether nothing but bare documents can be read from the current index."""
+        return self._unusable is not None
 
     def copy(self, on_step: Callable[[], None], *, foreign: bool) -> None:
         self._current.make_searchable()
@@ -110,13 +115,13 @@ class _Copies:
 
     def _copy(self, on_step: Callable[[], None], foreign: bool) -> list[Rejection]:
         cell_uuid = self.cell.uuid
-        if self._outdated is None:
+        if self._unusable is None:
             return copy_differing(
                 self._current, self._new, cell_uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
             )
         if not foreign:
             return []  # only rows of native cells, which are here themselves
-        return copy_outdated(self._outdated.outdated_documents(cell_uuid), self._new, cell_uuid, on_step)
+        return copy_bare(self._unusable.bare_documents(cell_uuid), self._new, cell_uuid, on_step)
 
 
 class _CopiedCell:
@@ -157,6 +162,8 @@ class _FollowedCell:
     ) -> None:
         self.cell = adapter.cell
         self._adapter = adapter
+        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+        self._extras = new if copies.is_unusable else current
         self._current = current
         self._new = new
         self._batch_size = batch_size
@@ -178,7 +185,7 @@ class _FollowedCell:
         else:
             source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
-            writer = keeping_extras(self._new, self._current, self._current)
+            writer = keeping_extras(self._new, self._extras, self._extras)
             result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
             for uuid in result.rejected:
@@ -202,7 +209,7 @@ class _FollowedCell:
                 self._new,
                 repair=True,
                 catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
-                extras=self._current,
+                extras=self._extras,
                 on_progress=lambda _ranges, _differences: on_step(),
             )
             self._compared_gaps = gaps
@@ -226,7 +233,7 @@ class _FollowedCell:
 
     def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
         read_rows = partial(rows_of, self._adapter)
-        writer = KeepsExtras(self._new, self._current)
+        writer = KeepsExtras(self._new, self._extras)
         return Rereader(self.cell.uuid, read_rows, writer, tracker, on_reread=lambda _: None)
 
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:

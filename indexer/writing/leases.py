@@ -69,13 +69,13 @@ class CellLeases:
                 yield confirm
 
     @contextmanager
-    def rebuild(self) -> Iterator[Callable[[], None]]:
+    def rebuild(self, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on the generations of the index, alone; yields a function to call now and then.
 
-        Raises RebuildRunningError, naming who else does; the function raises RebuildRunningError too.
+        patience_s: how long to wait for whoever else does: indexers do for a moment, to see that nobody does. Raises
+        RebuildRunningError, naming them; the function raises RebuildRunningError too.
         """
-        if not self._leases.acquire(_REBUILD):
-            raise RebuildRunningError(self._leases.holder(_REBUILD))
+        self._waiting(patience_s)(self._take_rebuild)
 
         def confirm() -> None:
             if not self._leases.holds(_REBUILD):
@@ -92,7 +92,7 @@ class CellLeases:
 
     def _waiting(self, patience_s: float) -> Retrying:
         return Retrying(
-            retry=retry_if_exception_type(LeaseHeldError),
+            retry=retry_if_exception_type((LeaseHeldError, RebuildRunningError)),
             wait=wait_fixed(_POLL_INTERVAL_S),
             stop=stop_after_delay(patience_s),
             reraise=True,
@@ -101,6 +101,10 @@ class CellLeases:
     def _take(self, cell: Cell, name: str) -> None:
         if not self._leases.acquire(name):
             raise LeaseHeldError(cell.name, self._leases.holder(name))
+
+    def _take_rebuild(self) -> None:
+        if not self._leases.acquire(_REBUILD):
+            raise RebuildRunningError(self._leases.holder(_REBUILD))
 
     @contextmanager
     def _taken(self, cell: Cell, name: str) -> Iterator[Callable[[], None]]:

@@ -28,7 +28,7 @@ from indexer.backends.base import (
 )
 from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, RebuildError
+from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
@@ -58,6 +58,7 @@ from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
+from tests.support.other_version_indexes import make_newer
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
@@ -669,3 +670,34 @@ def test_fields_that_a_mapping_lacks_are_added_in_place(elasticsearch_url: str, 
         assert writer.find_extra(["rack=r7"], 10) == [newer.id]
         [meta] = [found["mappings"]["_meta"] for found in client.indices.get_mapping(index=name).body.values()]
         assert (meta["mapping_version"], meta["continues"]) == (MAPPING_VERSION, "the index before")
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_writer_follows_a_rebuild_unless_it_is_of_another_version(
+    elasticsearch_url: str, elasticsearch_prefix: str, is_newer: bool
+) -> None:
+    """Whatever was under way: no document gets into an index that its writer has not looked at."""
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
+        writer.prepare()
+        generations.create_next()
+        if is_newer:
+            make_newer(settings, f"{elasticsearch_prefix}-instances-next")
+        generations.switch(lambda: None)
+        with pytest.raises(IndexUnavailableError, match=f"version {MAPPING_VERSION + 1}" if is_newer else "blocked"):
+            writer.write([make_document(1)])
+        if is_newer:
+            with pytest.raises(IndexUnavailableError, match=f"version {MAPPING_VERSION + 1}"):
+                writer.write([make_document(1)])
+            for use in (
+                writer.make_searchable,
+                lambda: writer.save_progress([CellProgress("c0", 2, 3, True)]),
+                writer.prepare,
+            ):
+                with pytest.raises(IndexVersionError):
+                    use()
+            assert writer.read([make_uuid(1)]) == {}
+        else:
+            assert writer.write([make_document(1)]).applied == 1
+            assert writer.read([make_uuid(1)]).keys() == {make_uuid(1)}

@@ -18,7 +18,7 @@ from cells.model import Cell, CellKind
 from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, Document
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexOutdatedError, RebuildError
+from indexer.errors import IndexVersionError, RebuildError
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
 from query.filters import In
@@ -28,7 +28,7 @@ from query.sort import SortOrder
 from tests.support.documents import TEMPLATE, make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment
-from tests.support.outdated_indexes import OUTDATED, OUTDATED_CELL, store_outdated
+from tests.support.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_newer, store_other_version
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
@@ -81,7 +81,7 @@ def parts_of(world: World) -> Iterator[RebuildParts]:
 
 def rebuild(world: World, *, back: bool = False) -> None:
     with parts_of(world) as parts:
-        with suppress(IndexOutdatedError):
+        with suppress(IndexVersionError):
             parts.current.prepare()
         rebuild_index(parts, Watcher(), back=back)
 
@@ -181,12 +181,12 @@ def test_rebuild_that_is_killed_harms_nobody_and_is_finished_by_the_next_one(wor
 )
 def test_index_of_an_older_program_is_brought_up_to_date(world: World, store: str) -> None:
     """It has a document that only notifications from outside have told of, and one that its cell does not have."""
-    nova = world.fleet.add_cell("nova", CellKind.NOVA_API, "", "", uuid=OUTDATED_CELL)
+    nova = world.fleet.add_cell("nova", CellKind.NOVA_API, "", "", uuid=ANNOUNCED_CELL)
     world.operations.create_many([{} for _ in range(30)])
-    store_outdated(world.index, store)
+    store_other_version(world.index, store)
     with (
         closing(open_writer(world.index)) as writer,
-        pytest.raises(IndexOutdatedError, match="fleetlight index rebuild"),
+        pytest.raises(IndexVersionError, match="fleetlight index rebuild"),
     ):
         writer.prepare()
     with world.relaying():
@@ -196,10 +196,31 @@ def test_index_of_an_older_program_is_brought_up_to_date(world: World, store: st
             wait_until(world.index_equals_cell, _LATEST_S)
     with closing(open_writer(world.index)) as writer:
         announced = writer.revisions(nova.uuid, [""], foreign=True)
-        assert (announced, writer.revisions(nova.uuid, [""])) == ({OUTDATED.id: OUTDATED.version}, {})
-    assert world.documents([OUTDATED.id]) == {OUTDATED.id: OUTDATED}
-    with pytest.raises(RebuildError, match="older than this program can use"):
+        assert (announced, writer.revisions(nova.uuid, [""])) == ({ANNOUNCED.id: ANNOUNCED.version}, {})
+    assert world.documents([ANNOUNCED.id]) == {ANNOUNCED.id: ANNOUNCED}
+    with pytest.raises(RebuildError, match="the previous index"):
         rebuild(world, back=True)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["anew", "back to the kept one"])
+def test_way_back_from_a_newer_program_loses_nothing_that_it_has_indexed(world: World, back: bool) -> None:
+    """An upgrade has rebuilt the index, more has happened since, and now the program before it is wanted again."""
+    nova = world.fleet.add_cell("nova", CellKind.NOVA_API, "", "")
+    world.operations.create_many([{} for _ in range(10)])
+    before, after = (make_document(n, version=OLDEST_TIME_VERSION + n, cell_uuid=nova.uuid) for n in (1, 2))
+    with world.relaying():
+        wait_until(world.has_published_everything, _LATEST_S)
+        with world.indexing():
+            wait_until(world.index_equals_cell, _LATEST_S)
+        write_searchable(world, [before])
+        rebuild(world)
+        write_searchable(world, [after])
+        make_newer(world.index)
+        world.operations.create({})
+        rebuild(world, back=back)
+        with world.indexing():
+            wait_until(world.index_equals_cell, _LATEST_S)
+    assert world.documents([before.id, after.id]) == {document.id: document for document in (before, after)}
 
 
 def killed_rebuild(world: World, moment: Moment) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from indexer.backends.base import OutdatedDocument
+from indexer.backends.base import BareDocument
 from tests.support.indexing import MemoryIndex
 
 
@@ -19,7 +19,7 @@ class MemoryGenerations:
     next: MemoryIndex | None = None
     previous: MemoryIndex | None = None
     refused: dict[str, str] = field(default_factory=dict)
-    outdated: Sequence[OutdatedDocument] | None = None
+    outdated: Sequence[BareDocument] | None = None
 
     def has_next(self) -> bool:
         return self.next is not None
@@ -27,10 +27,10 @@ class MemoryGenerations:
     def has_previous(self) -> bool:
         return self.previous is not None
 
-    def is_outdated(self) -> bool:
+    def is_unusable(self) -> bool:
         return self.outdated is not None
 
-    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+    def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
         assert self.outdated is not None
         of_cell = [each for each in self.outdated if each.record["cell_uuid"] == cell_uuid]
         yield from ([each] for each in of_cell)

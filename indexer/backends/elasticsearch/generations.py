@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from indexer.backends.base import OutdatedDocument
+from indexer.backends.base import BareDocument
 from indexer.backends.elasticsearch.client import open_client, send
-from indexer.backends.elasticsearch.index import ElasticsearchWriter, Names, index_uuid, new_physical_name
+from indexer.backends.elasticsearch.index import ElasticsearchWriter, Names, new_physical_name
 from indexer.backends.elasticsearch.mapping import (
     CONTINUES,
     index_settings,
@@ -19,8 +19,9 @@ from indexer.backends.elasticsearch.mapping import (
     progress_mapping,
     progress_settings,
 )
-from indexer.backends.elasticsearch.outdated import is_outdated, outdated_documents
 from indexer.backends.elasticsearch.pause import end_pause, pause_writes
+from indexer.backends.elasticsearch_target import index_uuid, mappings_of
+from indexer.backends.elasticsearch_versions import bare_documents, is_unusable
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError, RebuildError
 
@@ -41,11 +42,11 @@ class ElasticsearchGenerations:
     def has_previous(self) -> bool:
         return self._behind(self._names.previous) is not None
 
-    def is_outdated(self) -> bool:
-        return any(map(is_outdated, self._mappings(self._names.write).values()))
+    def is_unusable(self) -> bool:
+        return any(map(is_unusable, self._mappings(self._names.write).values()))
 
-    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
-        return outdated_documents(self._client, self._names.write, cell_uuid)
+    def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
+        return bare_documents(self._client, self._names.write, cell_uuid)
 
     def create_next(self) -> None:
         settings = self._settings
@@ -60,8 +61,8 @@ class ElasticsearchGenerations:
 
     def take_previous_as_next(self) -> None:
         name = self._existing(self._names.previous)
-        if is_outdated(self._mappings(name)[name]):
-            raise RebuildError(f"the previous index {name} is older than this program can use")
+        if is_unusable(self._mappings(name)[name]):
+            raise RebuildError(f"the previous index {name} is of another version than this program uses")
         self._create_progress()
         end_pause(self._client, name)
         self._change_aliases(_remove(name, self._names.previous), _add(name, self._names.next))
@@ -114,8 +115,7 @@ class ElasticsearchGenerations:
         return name
 
     def _mappings(self, name: str) -> Mapping[str, Any]:
-        answer = send(self._client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
-        return {index: found["mappings"] for index, found in _decode(answer).items()}
+        return mappings_of(self._client, name)
 
     def _create_progress(self) -> None:
         """Without what an earlier rebuild may have left."""

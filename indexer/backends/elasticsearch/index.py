@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-from elasticsearch import Elasticsearch
 
 from cells.digests import RangeDigest
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
@@ -53,22 +52,21 @@ from indexer.backends.elasticsearch.documents import (
     to_state_bulk,
 )
 from indexer.backends.elasticsearch.mapping import (
-    CONTINUES,
     EXTRA_FIELDS,
     EXTRA_TERMS,
     MAPPING_VERSION,
-    OLDEST_MAPPING_VERSION,
     index_settings,
     instance_mapping,
     progress_mapping,
     progress_settings,
     state_mapping,
 )
-from indexer.backends.elasticsearch.outdated import is_outdated, mapping_version
 from indexer.backends.elasticsearch.pause import end_pause
+from indexer.backends.elasticsearch_target import Target, mappings_of
+from indexer.backends.elasticsearch_versions import require_usable
 from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexOutdatedError, IndexReplacedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
@@ -132,16 +130,18 @@ class ElasticsearchWriter:
         names = Names.of(settings.prefix)
         self._names = replace(names, write=names.next, progress=names.next_progress) if of_next else names
         self._client = open_client(settings, timeout_s=settings.write_timeout_s)
-        self._prepared = index_uuid(self._client, self._names.write) if of_next else ""
+        self._target = Target(self._client, self._names.write)
+        if of_next:
+            self._target.take_next()
         self._threads = ThreadPoolExecutor(_BULKS_IN_FLIGHT, thread_name_prefix="index-bulk")
 
     def prepare(self) -> None:
         """Create the indexes, or extend the mapping with fields that are new; two processes may do so at once.
 
         The index of the progress is made first and names the physical index: whoever makes it decides, everybody else
-        reads the name there. Raises IndexRequestError when a newer program has made the index, and IndexOutdatedError.
+        reads the name there. Raises IndexVersionError.
         """
-        if not self._mappings(self._names.state):
+        if not mappings_of(self._client, self._names.state):
             self._create(
                 self._names.state,
                 settings=progress_settings(replicas=self._settings.replicas),
@@ -156,7 +156,7 @@ class ElasticsearchWriter:
                 mappings=instance_mapping(),
                 aliases={self._names.read: {}, self._names.write: {"is_write_index": True}},
             )
-        self._prepared = self._identity()
+        self._target.take()
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
@@ -182,10 +182,12 @@ class ElasticsearchWriter:
         misfits = count_misfits(documents) - count_misfits(remaining)
         result = WriteResult(applied, stale, tuple(rejected), misfits)
         if passing is not None:
+            passing = self._keep_up_after(passing)
             raise PartlyWrittenError(passing, result, remaining) from passing
         return result
 
     def make_searchable(self) -> None:
+        self._target.keep_up()
         send(self._client, "POST", f"/{self._names.write}/_refresh")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -223,10 +225,7 @@ class ElasticsearchWriter:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
         if not progress:
             return
-        if (identity := self._identity()) != self._prepared:
-            if not self._continues(self._prepared):
-                raise IndexReplacedError(self._names.write)
-            self._prepared = identity
+        self._target.keep_up()
         path = f"/{self._names.progress}/_bulk?refresh=true&filter_path=items.index.status,items.index.error"
         check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
 
@@ -308,24 +307,27 @@ class ElasticsearchWriter:
 
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.
-        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
+        path = f"/{self._target.alias}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
         try:
             return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
         except (IndexUnavailableError, IndexRequestError) as failure:
             return BulkOutcome(unwritten=list(bulk.documents), failure=failure)
 
+    def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
+        """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""
+        try:
+            self._target.keep_up()
+        except IndexVersionError as error:
+            return error
+        except IndexUnavailableError:
+            pass
+        return failure
+
     def _extend_mapping(self) -> bool:
         """Whether there is an index already, with every field that we write."""
-        indexes = self._mappings(self._names.write)
+        indexes = mappings_of(self._client, self._names.write)
+        require_usable(indexes)
         for name, mapping in indexes.items():
-            version = mapping_version(mapping)
-            if version > MAPPING_VERSION:
-                raise IndexRequestError(
-                    f"index {name} has mapping version {version}, this program writes {MAPPING_VERSION}: "
-                    "upgrade the program, or let it have another index.prefix"
-                )
-            if is_outdated(mapping):
-                raise IndexOutdatedError(name, version, OLDEST_MAPPING_VERSION)
             wanted = instance_mapping()
             if not wanted["properties"].keys() <= mapping["properties"].keys():
                 # What a rebuild has noted there stays.
@@ -340,7 +342,7 @@ class ElasticsearchWriter:
             settings=progress_settings(replicas=self._settings.replicas),
             mappings=progress_mapping(own),
         )
-        (mapping,) = self._mappings(self._names.progress).values()
+        (mapping,) = mappings_of(self._client, self._names.progress).values()
         return str(mapping["_meta"]["instances_index"])
 
     def _forget_progress(self) -> None:
@@ -348,16 +350,6 @@ class ElasticsearchWriter:
         names = f"{self._names.progress},{self._names.state}"
         path = f"/{names}/_delete_by_query?refresh=true&conflicts=proceed"
         send(self._client, "POST", path, {"query": {"match_all": {}}})
-
-    def _identity(self) -> str:
-        """What tells the physical index from a later one that has its name."""
-        return index_uuid(self._client, self._names.write)
-
-    def _continues(self, identity: str) -> bool:
-        """Whether the current index is the one that a rebuild filled with everything that the other one had."""
-        return any(
-            mapping["_meta"].get(CONTINUES) == identity for mapping in self._mappings(self._names.write).values()
-        )
 
     def _remove_matching(self, index: str, query: dict[str, Any]) -> Removed:
         path = f"/{index}/_delete_by_query?refresh=true&conflicts=proceed&max_docs={_REMOVE_BATCH}"
@@ -374,11 +366,6 @@ class ElasticsearchWriter:
         except ResourceExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
-
-    def _mappings(self, name: str) -> dict[str, Any]:
-        """Mappings by physical index of an index or alias; empty when there is none of that name."""
-        answer = send(self._client, "GET", f"/{name}/_mapping?ignore_unavailable=true")
-        return {index: found["mappings"] for index, found in _decode(answer).items()}
 
 
 class ElasticsearchSearcher:
@@ -435,12 +422,6 @@ class ElasticsearchSearcher:
 
 def _state_of(kind: str) -> dict[str, Any]:
     return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
-
-
-def index_uuid(client: Elasticsearch, name: str) -> str:
-    """The uuid of the physical index behind a name, which no other one ever has."""
-    [found] = _decode(send(client, "GET", f"/{name}/_settings/index.uuid")).values()
-    return str(found["settings"]["index"]["uuid"])
 
 
 def new_physical_name(names: Names) -> str:

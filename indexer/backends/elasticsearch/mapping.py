@@ -44,6 +44,11 @@ _LIST = {"type": "keyword"}
 _NOT_INDEXED = {"type": "object", "enabled": False}
 
 
+def is_usable(version: int) -> bool:
+    """Whether this program can use what is in an index of that mapping, once it has added what that lacks."""
+    return OLDEST_MAPPING_VERSION <= version <= MAPPING_VERSION
+
+
 def instance_mapping() -> dict[str, Any]:
     """The `mappings` of an index of instances."""
     return {

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from indexer.backends.base import OLDEST_TIME_VERSION, OutdatedDocument
+from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument
 from indexer.backends.sqlite.index import SqliteWriter, schema_version
 from indexer.backends.sqlite.schema import (
     NEXT_SUFFIX,
     PREVIOUS_SUFFIX,
     SCHEMA_VERSION,
+    bare_record,
     creation_statements,
-    outdated_record,
 )
 from indexer.errors import RebuildError
 
@@ -37,11 +37,11 @@ class SqliteGenerations:
     def has_previous(self) -> bool:
         return self._has(PREVIOUS_SUFFIX)
 
-    def is_outdated(self) -> bool:
+    def is_unusable(self) -> bool:
         with self._writer.transaction() as connection:
-            return schema_version(connection) < SCHEMA_VERSION
+            return schema_version(connection) != SCHEMA_VERSION
 
-    def outdated_documents(self, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
+    def bare_documents(self, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
         """Every schema had these columns, one for each field that is compared, and the others in one of their own."""
         statement = (
             "SELECT rowid, * FROM documents WHERE cell_uuid = ? AND version >= ? AND rowid > ? ORDER BY rowid LIMIT ?"
@@ -52,7 +52,7 @@ class SqliteGenerations:
                 found = connection.execute(statement, (cell_uuid, OLDEST_TIME_VERSION, last, _BATCH))
                 names = [column[0] for column in found.description]
                 rows = [dict(zip(names, row, strict=True)) for row in found]
-            yield [OutdatedDocument(row["version"], outdated_record(row)) for row in rows]
+            yield [BareDocument(row["version"], bare_record(row)) for row in rows]
             if len(rows) < _BATCH:
                 return
             last = rows[-1]["rowid"]
@@ -64,8 +64,8 @@ class SqliteGenerations:
 
     def take_previous_as_next(self) -> None:
         version = self._writer.load_state(_SCHEMAS).get(_PREVIOUS, SCHEMA_VERSION)
-        if version < SCHEMA_VERSION:
-            raise RebuildError(f"the previous index has schema version {version}, older than this program can use")
+        if version != SCHEMA_VERSION:
+            raise RebuildError(f"the previous index has schema version {version}, this program uses {SCHEMA_VERSION}")
         with self._writer.transaction() as connection:
             self._rename({PREVIOUS_SUFFIX: NEXT_SUFFIX})
             connection.execute(f"DELETE FROM progress{NEXT_SUFFIX}")  # noqa: S608

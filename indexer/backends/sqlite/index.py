@@ -39,7 +39,7 @@ from indexer.backends.sqlite.schema import (
     upsert_statement,
 )
 from indexer.backends.sqlite.search import describe_page, select_page
-from indexer.errors import IndexOutdatedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
@@ -83,6 +83,7 @@ class SqliteWriter:
         self._path = path
         # The same thread may take it again: it writes in a transaction that it has begun (`transaction`).
         self._turn = RLock()
+        self._of_next = of_next
         self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
         self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
         self._upsert = upsert_statement(self._documents)
@@ -105,8 +106,6 @@ class SqliteWriter:
                 for statement in creation_statements():
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version > SCHEMA_VERSION:
-                _require_known_schema(version, self._path)
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
         with self._turn, _translated(self._path):
@@ -116,7 +115,7 @@ class SqliteWriter:
         documents = described_documents(documents, self._schemas_dir)
         try:
             rows = [row_of(document) for document in documents]
-            with self.transaction():
+            with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
         except _UNSTORABLE:
@@ -161,7 +160,7 @@ class SqliteWriter:
             self._connection.executemany(statement, versions.items())
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
-        with self.transaction():
+        with self._writing():
             self._connection.executemany(
                 f"INSERT OR REPLACE INTO {self._progress} (cell_uuid, watermark, fresh_as_of, is_complete) "  # noqa: S608
                 "VALUES (?, ?, ?, ?)",
@@ -242,7 +241,7 @@ class SqliteWriter:
 
     def _write_one_by_one(self, documents: Sequence[Document]) -> WriteResult:
         applied, rejected = 0, []
-        with self.transaction():
+        with self._writing():
             for document in documents:
                 try:
                     applied += self._connection.execute(self._upsert, row_of(document)).rowcount
@@ -250,6 +249,14 @@ class SqliteWriter:
                     rejected.append(Rejection(document, str(error)))
         stale = len(documents) - applied - len(rejected)
         return WriteResult(applied, stale, tuple(rejected), count_misfits(documents))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
+        with self.transaction():
+            if not self._of_next:
+                _require_known_schema(schema_version(self._connection), self._path)
+            yield
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -311,8 +318,10 @@ class SqliteSearcher:
             except Empty:
                 connection = self._open()
             try:
+                # It may have been rebuilt by a program of another version since it was opened.
+                _require_known_schema(schema_version(connection), self._path)
                 result = function(connection)
-            except sqlite3.Error:
+            except (sqlite3.Error, IndexUnavailableError):
                 connection.close()
                 raise
             self._idle.put(connection)
@@ -323,7 +332,6 @@ class SqliteSearcher:
             f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
         )
         try:
-            _require_known_schema(schema_version(connection), self._path)
             # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
             # enough) kills every process that reads it, where others get an error and ask the cells.
             connection.execute("PRAGMA mmap_size = 0")
@@ -354,16 +362,11 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def _require_known_schema(version: int, path: Path) -> None:
-    """Raise IndexUnavailableError when the file is not prepared yet or outdated, IndexRequestError when it is newer."""
-    if 0 < version < SCHEMA_VERSION:
-        raise IndexOutdatedError(str(path), version, SCHEMA_VERSION)
+    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
     if version == 0:
         raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
     if version != SCHEMA_VERSION:
-        raise IndexRequestError(
-            f"the index {path} has schema version {version}, this program reads {SCHEMA_VERSION}: "
-            "run a version that is as new as the one that wrote it"
-        )
+        raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
 
 
 @contextmanager

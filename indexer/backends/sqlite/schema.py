@@ -143,8 +143,8 @@ def document_of(row: Sequence[Any]) -> Document:
     )
 
 
-def outdated_record(row: Mapping[str, Any]) -> Record:
-    """The fields of a row of an older schema, by the names of its columns."""
+def bare_record(row: Mapping[str, Any]) -> Record:
+    """The fields of a row of another schema, by the names of its columns."""
     values = {**row, **_decode(row["other"])}
     return {name: _stored(name, values[name]) for name in INSTANCE_FIELDS if values.get(name) is not None}
 

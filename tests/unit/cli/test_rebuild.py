@@ -66,7 +66,10 @@ def test_there_may_be_nothing_to_abandon(run: Run, cells: Sequence[Cell]) -> Non
 
 
 @pytest.mark.parametrize("what", ["rebuild", "verify"])
-def test_nobody_rebuilds_while_somebody_else_works_on_the_index(run: Run, cells: Sequence[Cell], what: str) -> None:
+def test_nobody_rebuilds_while_somebody_else_works_on_the_index(
+    run: Run, cells: Sequence[Cell], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.upkeep.rebuild._PATIENCE_S", 0)
     engine = create_database_engine(load_settings(None, None).fleet.database_url.get_secret_value())
     with (
         closing(CellLeases(Fleet(engine).open_leases(f"fleetlight index {what}"))) as leases,

@@ -7,7 +7,7 @@ import pytest
 
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, OutdatedDocument
+from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from indexer.transform.documents import to_document
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
@@ -251,7 +251,7 @@ def test_of_an_outdated_index_only_what_no_cell_has_is_copied() -> None:
     stage.fleet.append(NOVA)
     announced = of_nova(1)
     record = {**announced.record, "cell_uuid": NOVA.uuid, "a field of then": 1}
-    stage.generations.outdated = [OutdatedDocument(announced.version, record)]
+    stage.generations.outdated = [BareDocument(announced.version, record)]
     stage.index.documents.clear()
     stage.rebuild()
     assert versions(stage.index) == stage.cell.versions() | {announced.id: announced.version}
@@ -294,9 +294,27 @@ def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_compari
 @pytest.mark.parametrize(
     ("name", "error"), [("index-rebuild", RebuildRunningError), (f"index-bulk-{CELL_UUID}", LeaseHeldError)]
 )
-def test_nobody_rebuilds_what_somebody_else_works_on(name: str, error: type[Exception]) -> None:
+def test_nobody_rebuilds_what_somebody_else_works_on(
+    name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.upkeep.rebuild._PATIENCE_S", 0)
     stage = Stage()
     stage.leases.taken[name] = "fleetlight index verify (process 7 on here)"
     with pytest.raises(error, match="process 7 on here"):
         stage.rebuild()
     assert not stage.generations.has_previous()
+
+
+class TakenForAMoment(MemoryLeases):
+    """Who else has a lease gives it back when somebody has noticed."""
+
+    def holder(self, name: str) -> str:
+        return self.taken.pop(name)
+
+
+def test_indexer_that_looks_whether_somebody_rebuilds_keeps_nobody_from_doing_so() -> None:
+    """Each does so again and again while it waits for something; that takes a moment each time."""
+    stage = Stage()
+    stage.leases = TakenForAMoment(taken={"index-rebuild": "fleetlight indexer (process 7 on here)"})
+    stage.rebuild()
+    assert stage.generations.has_previous()

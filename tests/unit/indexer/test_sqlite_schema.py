@@ -9,7 +9,7 @@ import pytest
 
 from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
 from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 from tests.support.documents import make_document, make_uuid
 
 FINGERPRINT = "e8dcb2e28476b89f"
@@ -50,14 +50,32 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_newer_schema_is_refused_by_both_sides(path: Path) -> None:
-    execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_index_of_another_version_is_used_by_neither_side_and_waits_for_a_rebuild(path: Path, version: int) -> None:
+    execute(path, f"PRAGMA user_version = {version}")
     writer = SqliteWriter(path)
-    with pytest.raises(IndexRequestError, match=f"schema version {SCHEMA_VERSION + 1}"):
-        writer.prepare()
+    for use in (writer.prepare, lambda: writer.write([make_document(1)]), lambda: find(path)):
+        with pytest.raises(IndexVersionError, match=f"has version {version}, .* `fleetlight index rebuild`"):
+            use()
     writer.close()
-    with pytest.raises(IndexRequestError, match=f"schema version {SCHEMA_VERSION + 1}"):
-        find(path)
+
+
+def test_index_that_another_version_has_rebuilt_meanwhile_is_not_used_any_more(path: Path) -> None:
+    searcher, writer = SqliteSearcher(path), SqliteWriter(path)
+    writer.prepare()
+
+    async def use() -> None:
+        assert await searcher.find(make_uuid(1)) is None
+        execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        with pytest.raises(IndexVersionError):
+            await searcher.find(make_uuid(1))
+        await searcher.close()
+
+    asyncio.run(use())
+    for write in (lambda: writer.write([make_document(1)]), lambda: writer.save_progress([])):
+        with pytest.raises(IndexVersionError):
+            write()
+    writer.close()
 
 
 def test_file_of_something_else_is_refused(tmp_path: Path) -> None:

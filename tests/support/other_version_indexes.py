@@ -1,4 +1,4 @@
-"""Indexes as programs before this one have left them, stored as they were: `stored/`."""
+"""Indexes of other versions: as programs before this one have left them (`stored/`), and as a later one may."""
 
 import json
 import sqlite3
@@ -7,16 +7,17 @@ from pathlib import Path
 
 from elasticsearch import Elasticsearch
 
-from indexer.backends.elasticsearch.mapping import progress_mapping
+from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, progress_mapping
 from indexer.backends.settings import IndexSettings
+from indexer.backends.sqlite.schema import SCHEMA_VERSION
 from tests.support.documents import make_document
 
 _STORED = Path(__file__).parent / "stored"
 
-OUTDATED_CELL = "nova"
-OUTDATED = make_document(
+ANNOUNCED_CELL = "nova"
+ANNOUNCED = make_document(
     7,
-    cell_uuid=OUTDATED_CELL,
+    cell_uuid=ANNOUNCED_CELL,
     version=1_700_000_000_000_001,
     tags=["a"],
     locked=True,
@@ -25,7 +26,7 @@ OUTDATED = make_document(
 """What they have from notifications. There is also a document of a revision, of no row of any cell."""
 
 
-def store_outdated(settings: IndexSettings, store: str) -> None:
+def store_other_version(settings: IndexSettings, store: str) -> None:
     """store: `schema 1` of SQLite, `mapping 2` or `mapping 1` of Elasticsearch."""
     if settings.backend == "sqlite":
         with closing(sqlite3.connect(settings.path)) as connection:
@@ -52,3 +53,24 @@ def store_outdated(settings: IndexSettings, store: str) -> None:
                 version_type="external",
                 document=document["source"],
             )
+
+
+def make_newer(settings: IndexSettings, name: str = "") -> None:
+    """Turn an index of this program into one of a newer one, whose documents may have a field that we do not know.
+
+    name: the alias, of Elasticsearch; the current one unless given.
+    """
+    if settings.backend == "sqlite":
+        with closing(sqlite3.connect(settings.path)) as connection:
+            connection.executescript(
+                f"ALTER TABLE documents ADD COLUMN novelty TEXT; PRAGMA user_version = {SCHEMA_VERSION + 1}"
+            )
+        return
+    with Elasticsearch(list(settings.urls), request_timeout=60) as client:
+        name = name or f"{settings.prefix}-instances"
+        [found] = client.indices.get_mapping(index=name).body.values()
+        client.indices.put_mapping(
+            index=name,
+            meta={**found["mappings"]["_meta"], "mapping_version": MAPPING_VERSION + 1},
+            properties={"novelty": {"type": "keyword"}},
+        )

@@ -1,4 +1,4 @@
-"""Indexes of mappings that this program cannot use any more: what they are recognised by, and what is left in them."""
+"""Indexes of mappings that this program cannot use: what they are recognised by, and what can be read of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 from elasticsearch import Elasticsearch
 
-from indexer.backends.base import OutdatedDocument, is_time
+from indexer.backends.base import BareDocument, is_time
 from indexer.backends.elasticsearch.client import send
-from indexer.backends.elasticsearch.mapping import OLDEST_MAPPING_VERSION
+from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, OLDEST_MAPPING_VERSION, is_usable
+from indexer.errors import IndexVersionError
 
 _BATCH = 500
 _decode = msgspec.json.Decoder().decode
@@ -19,12 +20,19 @@ def mapping_version(mapping: Mapping[str, Any]) -> int:
     return int(mapping.get("_meta", {}).get("mapping_version", 0))
 
 
-def is_outdated(mapping: Mapping[str, Any]) -> bool:
-    return mapping_version(mapping) < OLDEST_MAPPING_VERSION
+def is_unusable(mapping: Mapping[str, Any]) -> bool:
+    return not is_usable(mapping_version(mapping))
 
 
-def outdated_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Iterator[Sequence[OutdatedDocument]]:
-    """indexer.backends.base.Generations.outdated_documents, with what every mapping had: uuid, cell, version."""
+def require_usable(mappings: Mapping[str, Mapping[str, Any]]) -> None:
+    """mappings: by physical index. Raises IndexVersionError."""
+    for name, mapping in mappings.items():
+        if is_unusable(mapping):
+            raise IndexVersionError(name, mapping_version(mapping), OLDEST_MAPPING_VERSION, MAPPING_VERSION)
+
+
+def bare_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Iterator[Sequence[BareDocument]]:
+    """indexer.backends.base.Generations.bare_documents, with what every mapping had: uuid, cell, version."""
     send(client, "POST", f"/{index}/_refresh")
     body: dict[str, Any] = {
         "size": _BATCH,
@@ -38,7 +46,7 @@ def outdated_documents(client: Elasticsearch, index: str, cell_uuid: str) -> Ite
         path = f"/{index}/_search?allow_partial_search_results=false"
         hits = _decode(send(client, "POST", path, body))["hits"]["hits"]
         yield [
-            OutdatedDocument(hit["_version"], hit["_source"])
+            BareDocument(hit["_version"], hit["_source"])
             for hit in hits
             # The first mapping had no field that could be searched for this.
             if is_time(hit["_version"])
