@@ -22,6 +22,8 @@ from cells.model import Cell
 from cells.tables import instances, jobs
 
 _log = structlog.get_logger(__name__)
+# Actions whose jobs know the flavor that their instance is about to have.
+_GROWING = ("resize", "revertResize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,15 @@ def check_larger_flavor(
     native: NativeCells,
     project_id: str,
     old: Mapping[str, Any] | None,
-    flavor: Flavor,
+    new: Mapping[str, Any] | None,
     *,
     down: Collection[str] = (),
 ) -> None:
-    """Raise QuotaExceededError when an instance of flavor `old` (Nova's FlavorPayload) may not get `flavor` instead.
+    """Raise QuotaExceededError when an instance of flavor `old` may not get `new` instead (Nova's FlavorPayload).
 
     down: see in_use.
     """
-    had = old or {}
-    more = {
-        "cores": flavor.vcpus - (had.get("vcpus") or 0),
-        "ram": flavor.memory_mb - (had.get("memory_mb") or 0),
-    }
+    more = _more_than(old or {}, new or {})
     if any(amount > 0 for amount in more.values()):
         check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), more)
 
@@ -121,12 +119,20 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
     growing = (
         select(jobs.c.parameters, flavor.label("flavor"))
         .join(instances, instances.c.uuid == jobs.c.instance_uuid)
-        .where(jobs.c.action == "resize", instances.c.project_id == project_id, instances.c.deleted.is_(False))
+        .where(jobs.c.action.in_(_GROWING), instances.c.project_id == project_id, instances.c.deleted.is_(False))
     )
     with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
         cores, ram = map(int, connection.execute(statement).one())
         for row in connection.execute(growing):
-            now, later = row.flavor or {}, row.parameters["flavor"]
-            cores += max(0, later["vcpus"] - (now.get("vcpus") or 0))
-            ram += max(0, later["memory_mb"] - (now.get("memory_mb") or 0))
+            more = _more_than(row.flavor or {}, row.parameters.get("flavor") or {})
+            cores += max(0, more["cores"])
+            ram += max(0, more["ram"])
     return Size(cores, ram)
+
+
+def _more_than(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, int]:
+    """How much more a flavor needs than another one, by resource."""
+    return {
+        "cores": (new.get("vcpus") or 0) - (old.get("vcpus") or 0),
+        "ram": (new.get("memory_mb") or 0) - (old.get("memory_mb") or 0),
+    }

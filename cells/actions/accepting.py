@@ -105,6 +105,7 @@ class Acceptance:
         )
         # First, as in Nova: without it nobody could find the instance.
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
+        may_be_there = False
         try:
             with self._failures(), writing(self._engine) as connection:
                 connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
@@ -119,8 +120,14 @@ class Acceptance:
                     for row, action_id in zip(rows, action_ids, strict=True)
                 ]
                 add_jobs(connection, _CREATE, queued, request, now)
+                # A cell that fails from here on may have them all the same.
+                may_be_there = True
         except IntegrityError as error:
             raise InstanceExistsError([row.uuid for row in rows]) from error
+        except CellUnreachableError:
+            if not may_be_there:
+                self._fleet.mark_queued_for_delete(self._cell.uuid, [row.uuid for row in rows])
+            raise
         return rows
 
     def accept(self, uuid: str, order: Order) -> InstanceRow:

@@ -1,8 +1,9 @@
 """The native cells of a fleet, for those who change them: each database is opened once and kept open."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
+from typing import Any
 
 from sqlalchemy import Engine, select
 
@@ -11,6 +12,7 @@ from cells.database import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind, InstanceRow
+from cells.native.instance_migrations import finished_migration
 from cells.native.nodes import CellNodes
 from cells.tables import instances
 
@@ -65,6 +67,16 @@ class NativeCells:
             return None
         record = dict(row._mapping)
         return InstanceRow(cell.uuid, record.pop("revision"), record)
+
+    def flavor_before_resize(self, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
+        """The flavor (Nova's FlavorPayload) that a resized instance gets back when it is reverted.
+
+        Raises NotResizedError, CellUnreachableError.
+        """
+        engine = self.engine(cell)
+        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+            flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
+        return flavor
 
     def close(self) -> None:
         with self._turn:

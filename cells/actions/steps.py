@@ -102,7 +102,13 @@ class Step:
 
 
 def publisher_id(task: Task, source: Source) -> str:
-    """`<service>:<host>` of whoever announces a step of `task`; services of the cell are on a host called like it."""
+    """`<service>:<host>` of whoever announces a step of `task`."""
+    is_on_a_host = source in {Source.COMPUTE, Source.DESTINATION, Source.ORIGIN}
+    return f"{Source.COMPUTE.value if is_on_a_host else source.value}:{host_of(task, source)}"
+
+
+def host_of(task: Task, source: Source) -> str:
+    """The host of whoever announces a step of `task`; services of the cell are on a host called like it."""
     cell = task.instance.cell.name
     match source:
         case Source.COMPUTE:
@@ -112,5 +118,5 @@ def publisher_id(task: Task, source: Source) -> str:
         case Source.ORIGIN:
             host = task.origin["host"] or cell
         case _:
-            return f"{source.value}:{cell}"
-    return f"{Source.COMPUTE.value}:{host}"
+            host = cell
+    return str(host)

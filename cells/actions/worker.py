@@ -21,7 +21,7 @@ from cells.actions.building import Action
 from cells.actions.jobs import first_job, has_jobs, lock_next, remove_job, save_job
 from cells.actions.request_spec import to_payload
 from cells.actions.server_actions import ACTIONS
-from cells.actions.steps import Job, Source, Step, Task, publisher_id
+from cells.actions.steps import Job, Source, Step, Task, host_of, publisher_id
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
@@ -162,7 +162,7 @@ class Worker:
     def _run(self, task: Task, step: Step) -> None:
         instance, job = task.instance, task.job
         if step.work is not None and step.work != job.parameters.get(_WORK):
-            begin_event(instance.connection, job.instance_action_id, step.work, task.record["host"], task.now)
+            begin_event(instance.connection, job.instance_action_id, step.work, host_of(task, step.source), task.now)
             job.parameters[_WORK] = step.work
         for effect in step.effects:
             effect(task)

@@ -136,6 +136,34 @@ def test_bad_body_comes_before_the_lookup_and_the_lookup_before_the_policy(api: 
     assert act(api, server_id, {"migrate": None}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("vm_state", "body"),
+    [
+        ("paused", {"resize": {"flavorRef": "no-such"}}),
+        ("paused", {"migrate": {"host": "no-such"}}),
+        ("paused", {"evacuate": {"host": "no-such"}}),
+        ("paused", {"rebuild": {"imageRef": IMAGE, "key_name": "no-such"}}),
+        ("stopped", {"os-migrateLive": {"host": "no-such", "block_migration": "auto"}}),
+        ("active", {"unshelve": {"availability_zone": "no-such"}}),
+        ("active", {"unshelve": {"host": "no-such"}}),
+        ("active", {"revertResize": None}),
+    ],
+)
+def test_state_comes_before_what_the_body_names(
+    api: Api, fleet: ComputeFleet, vm_state: str, body: dict[str, Any]
+) -> None:
+    server_id = new_server(fleet, vm_state=vm_state)
+    response = act(api, server_id, body, "2.91", ADMIN)
+    assert (response.status_code, list(response.json())) == (409, ["conflictingRequest"]), response.text
+    assert vm_state in response.text
+
+
+def test_lock_comes_before_what_the_body_names_and_the_policy_before_the_lock(api: Api, fleet: ComputeFleet) -> None:
+    server_id = new_server(fleet, locked=True, locked_by="owner")
+    assert "is locked" in act(api, server_id, {"resize": {"flavorRef": "no-such"}}).text
+    assert act(api, server_id, {"unshelve": {"host": "no-such"}}, "2.91").status_code == 403
+
+
 def test_locked_server_refuses_its_owner_but_no_administrator(api: Api, fleet: ComputeFleet) -> None:
     server_id = new_server(fleet)
     assert act(api, server_id, {"lock": {"locked_reason": "mine"}}, "2.73").status_code == 202

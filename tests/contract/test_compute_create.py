@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
@@ -156,6 +157,7 @@ def test_reservation_is_one_key_without_a_location(api: Api) -> None:
         ("2.1", {"networks": [{"fixed_ip": "10.0.0.1"}]}),
         ("2.1", {"block_device_mapping_v2": [{"source_type": "image", "uuid": IMAGE, "boot_index": 1}]}),
         ("2.90", {"networks": "none", "hostname": "web", "max_count": 2}),
+        ("2.63", {"networks": "none", "trusted_image_certificates": ["one", "one"]}),
         ("2.1", {"colour": "red"}),
     ],
 )
@@ -250,6 +252,47 @@ def test_pending_resize_counts_against_the_quota(api: Api, fleet: ComputeFleet) 
     for _ in ("accepted", "carried out"):
         assert api.get("/v2.1/limits", caller).json()["limits"]["absolute"]["totalCoresUsed"] == larger
         fleet.work()
+
+
+def test_revert_to_more_than_the_quota_is_refused(api: Api, fleet: ComputeFleet) -> None:
+    caller = {"X-Roles": "member", "X-Project-Id": "plum"}
+    server_id = post(api, {"flavorRef": "3"}, caller=caller).json()["server"]["id"]
+    fleet.work()
+    url = f"/v2.1/servers/{server_id}/action"
+    assert api.request("POST", url, caller, json={"resize": {"flavorRef": "1"}}).status_code == 202
+    fleet.work()
+    cores = [api.get(f"/v2.1/flavors/{flavor}", caller).json()["flavor"]["vcpus"] for flavor in ("1", "3")]
+    fleet.fleet.quotas.set_limits("plum", {"cores": cores[0]})
+    assert api.request("POST", url, caller, json={"revertResize": None}).status_code == 403
+    fleet.fleet.quotas.set_limits("plum", {"cores": cores[1]})
+    assert api.request("POST", url, caller, json={"revertResize": None}).status_code == 202
+    for _ in ("accepted", "carried out"):
+        assert api.get("/v2.1/limits", caller).json()["limits"]["absolute"]["totalCoresUsed"] == cores[1]
+        fleet.work()
+
+
+def test_creation_that_its_cell_could_not_take_does_not_count(api: Api, fleet: ComputeFleet) -> None:
+    caller = {"X-Roles": "member", "X-Project-Id": "gold"}
+    engines = [fleet.native.engine(cell) for cell in fleet.cells.values()]
+    try:
+        for engine in engines:
+            with engine.begin() as connection:
+                connection.execute(text("ALTER TABLE jobs RENAME TO jobs_elsewhere"))
+        assert post(api, {}, caller=caller).status_code in {500, 503}
+    finally:
+        for engine in engines:
+            with engine.begin() as connection:
+                connection.execute(text("ALTER TABLE jobs_elsewhere RENAME TO jobs"))
+    assert api.get("/v2.1/limits", caller).json()["limits"]["absolute"]["totalInstancesUsed"] == 0
+
+
+def test_event_of_the_creation_has_the_host_that_was_chosen(api: Api, fleet: ComputeFleet) -> None:
+    created = post(api, {})
+    fleet.work()
+    server_id, request_id = created.json()["server"]["id"], created.headers["x-openstack-request-id"]
+    url = f"/v2.1/servers/{server_id}/os-instance-actions/{request_id}"
+    [event] = api.get(url, microversion("2.62")).json()["instanceAction"]["events"]
+    assert event["host"] == show(api, server_id)["OS-EXT-SRV-ATTR:host"] is not None
 
 
 def test_members_that_belong_together_go_to_the_cell_of_the_first(api: Api, fleet: ComputeFleet) -> None:

@@ -14,6 +14,7 @@ from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.routes import Route
+from api.compute.references import named_flavor, named_keypairs
 from api.compute.servers.block_devices import check_block_devices
 from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from api.compute.servers.new_addresses import addresses_of, check_networks
@@ -111,7 +112,7 @@ class ServerCreation:
         limits = fleet.quotas.limits(project_id)
         check(limits, {}, {"metadata_items": len(server.metadata)})
         _check_files(server, limits)
-        keypairs = self._keypairs(request, server.key_name)
+        keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
         if not surveyed:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
@@ -138,24 +139,12 @@ class ServerCreation:
             return native.acceptance(fleet, cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
-        caller = request.caller
-        try:
-            flavor = self._access.fleet.flavors.find(flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
-        except ResourceNotFoundError as error:
-            raise BadRequestError(f"Flavor {flavor_id} could not be found.") from error
+        flavor = named_flavor(self._access, request, flavor_id)
         if flavor.disabled:
             raise BadRequestError(f"Flavor {flavor_id} could not be found.")
         if flavor.root_gb == 0:
             request.authorize("os_compute_api:servers:create:zero_disk_flavor")
         return flavor
-
-    def _keypairs(self, request: ComputeRequest, name: str) -> list[dict[str, Any]]:
-        if not name:
-            return []
-        try:
-            return [self._access.fleet.keypairs.find(request.caller.user_id, name).payload()]
-        except ResourceNotFoundError as error:
-            raise BadRequestError("Invalid key_name provided.") from error
 
     def _group(self, request: ComputeRequest, uuid: str | None) -> ServerGroup | None:
         if uuid is None:

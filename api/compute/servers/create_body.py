@@ -36,6 +36,12 @@ def _is_address(text: str) -> str:
     return _is_ipv6(text) if ":" in text else _is_ipv4(text)
 
 
+def _are_unique(texts: list[str]) -> list[str]:
+    if len(set(texts)) < len(texts):
+        raise PydanticCustomError("not_unique", "has non-unique elements")
+    return texts
+
+
 def decoded(text: str) -> bytes:
     """What base64 `text` stands for. Lenient about characters that are none of base64, as Nova is."""
     return base64.b64decode(text)
@@ -55,7 +61,14 @@ AccessIPv6 = Annotated[str, AfterValidator(_is_ipv6)]
 Address = Annotated[str, AfterValidator(_is_address)]
 UserData = Annotated[str, Field(max_length=_MAX_USER_DATA), AfterValidator(is_base64)]
 DiskConfig = Literal["AUTO", "MANUAL"]
-Certificates = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=50)] | None
+Certificates = (
+    Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(min_length=1, max_length=50, json_schema_extra={"uniqueItems": True}),
+        AfterValidator(_are_unique),
+    ]
+    | None
+)
 Hostname = Annotated[str, Field(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9]$")]
 _DeviceTag = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^,/]*$")]
 _BootIndex = BodyInteger | None

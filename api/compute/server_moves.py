@@ -1,0 +1,164 @@
+"""The actions that another host or another flavor is needed for (contracts/nova-rest, 2.3 to 2.6).
+
+They are `resize`, `revertResize`, `migrate`, `os-migrateLive`, `evacuate` and `unshelve`.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.references import named_flavor
+from api.compute.server_orders import accept, change, order_of, require_ready, rule
+from api.compute.servers import action_bodies as bodies
+from api.compute.servers.create import new_password
+from api.compute.servers.lookup import FoundServer
+from api.errors import BadRequestError, ConflictError, NotFoundError
+from cells.fleet.flavors import Flavor
+from cells.model import InstanceRow
+from cells.native.nodes import ComputeNode
+from cells.usage import check_larger_flavor, project_turn
+
+_EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95
+
+
+class MoveActions:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    async def resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> Response:
+        require_ready(request, server, "resize")
+        await change(self._access, request, server, partial(self._accept_resize, request, server, content))
+        return empty_answer(202)
+
+    async def revert_resize(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
+        require_ready(request, server, "revertResize")
+        await change(self._access, request, server, partial(self._accept_revert, request, server))
+        return empty_answer(202)
+
+    async def migrate(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
+        host = content.host if isinstance(content, bodies.HostBody) else None
+        if host is not None:
+            request.authorize(rule("os-migrate-server:migrate:host"))
+        require_ready(request, server, "migrate")
+        if host is not None:
+            await self._require_other_host(server, host)
+        await self._access.ask_cell(server.cell, partial(self._check_host_is_up, server))
+        await accept(self._access, request, server, order_of(request, "migrate", parameters={"host": host}))
+        return empty_answer(202)
+
+    async def live_migrate(
+        self, request: ComputeRequest, server: FoundServer, content: bodies.LiveMigrationBody
+    ) -> Response:
+        host = content.host
+        if host is not None:
+            request.authorize(rule("os-migrate-server:migrate_live:host"))
+        require_ready(request, server, "os-migrateLive")
+        if host is not None:
+            await self._require_other_host(server, host)
+        await accept(self._access, request, server, order_of(request, "os-migrateLive", parameters={"host": host}))
+        return empty_answer(202)
+
+    async def evacuate(self, request: ComputeRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
+        require_ready(request, server, "evacuate")
+        nodes = await self._nodes(server)
+        own = server.row.record["host"]
+        if content.host is not None:
+            if not any(node.service.host == content.host for node in nodes):
+                raise NotFoundError(f"Compute host {content.host} not found.")
+            if content.host == own:
+                raise BadRequestError("The target host can't be the same one.")
+        if any(node.service.host == own and node.service.is_up for node in nodes):
+            raise BadRequestError(f"Compute service of {own} is still in use.")
+        parameters = {"host": content.host, "stays_stopped": request.minor >= _EVACUATED_STAY_STOPPED_SINCE}
+        await accept(self._access, request, server, order_of(request, "evacuate", parameters=parameters))
+        if request.minor >= _EVACUATE_WITHOUT_BODY_SINCE:
+            return empty_answer(200)
+        return json_answer({"adminPass": content.admin_pass or new_password()})
+
+    async def unshelve(self, request: ComputeRequest, server: FoundServer, content: Any) -> Response:
+        parameters: dict[str, Any] = {}
+        values: dict[str, Any] = {}
+        host = getattr(content, "host", "")
+        if host:
+            request.authorize(rule("os-shelve:unshelve_to_host"))
+        require_ready(request, server, "unshelve")
+        if host:
+            await self._require_host(server, host)
+            parameters["host"] = host
+        if content is not None and "availability_zone" in content.model_fields_set:
+            await self._require_zone(server, content.availability_zone)
+            values["pinned_availability_zone"] = content.availability_zone
+        order = order_of(request, "unshelve", values=values, parameters=parameters)
+        await accept(self._access, request, server, order)
+        return empty_answer(202)
+
+    def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
+        """Raises BadRequestError, ConflictError, and QuotaExceededError for more than the project may have."""
+        flavor = self._new_flavor(request, server, content.flavor_ref)
+        self._check_host_is_up(server)
+        parameters = {"flavor": flavor.payload(), "flavor_number": flavor.number}
+        values = {} if content.disk_config is None else {"auto_disk_config": content.disk_config == "AUTO"}
+        return self._accept_flavor(request, server, "resize", values, parameters)
+
+    def _accept_revert(self, request: ComputeRequest, server: FoundServer) -> InstanceRow:
+        """Raises QuotaExceededError: after a resize to less, what was there before may not fit any more."""
+        parameters = {"flavor": self._access.native.flavor_before_resize(server.cell, server.uuid)}
+        return self._accept_flavor(request, server, "revertResize", {}, parameters)
+
+    def _accept_flavor(
+        self,
+        request: ComputeRequest,
+        server: FoundServer,
+        action: str,
+        values: dict[str, Any],
+        parameters: dict[str, Any],
+    ) -> InstanceRow:
+        """parameters: with the payload of the flavor that the server is about to have."""
+        fleet, native, record = self._access.fleet, self._access.native, server.row.record
+        project_id = str(record["project_id"])
+        with fleet.turn(project_turn(project_id)):
+            down = self._access.hanging()
+            check_larger_flavor(fleet, native, project_id, record["flavor"], parameters["flavor"], down=down)
+            order = order_of(request, action, values=values, parameters=parameters)
+            return server.acceptance.accept(server.uuid, order)
+
+    def _new_flavor(self, request: ComputeRequest, server: FoundServer, flavor_id: str) -> Flavor:
+        """Raises BadRequestError."""
+        flavor = named_flavor(self._access, request, flavor_id)
+        if flavor.disabled:
+            raise BadRequestError("Unable to resize to a disabled flavor.")
+        if flavor.flavorid == server.row.record["flavor_id"]:
+            raise BadRequestError("When resizing, instances must change flavor!")
+        return flavor
+
+    async def _nodes(self, server: FoundServer) -> Sequence[ComputeNode]:
+        return await self._access.ask_cell(server.cell, lambda: self._access.native.nodes(server.cell).nodes())
+
+    def _check_host_is_up(self, server: FoundServer) -> None:
+        """Raises ConflictError: a guest cannot be moved off a host that does not answer, only evacuated."""
+        host = server.row.record["host"]
+        services = self._access.native.nodes(server.cell).services()
+        if any(service.host == host and not service.is_up for service in services):
+            raise ConflictError(f"Service is unavailable at this time: the host of server {server.uuid} is down.")
+
+    async def _require_host(self, server: FoundServer, host: str) -> None:
+        if not any(node.service.host == host for node in await self._nodes(server)):
+            raise BadRequestError(f"Compute host {host} could not be found.")
+
+    async def _require_other_host(self, server: FoundServer, host: str) -> None:
+        await self._require_host(server, host)
+        if server.row.record["host"] == host:
+            raise BadRequestError(f"Server {server.uuid} is on host {host} already.")
+
+    async def _require_zone(self, server: FoundServer, zone: str | None) -> None:
+        if server.row.record["vm_state"] != "shelved_offloaded":
+            raise ConflictError("A zone can be given only for a server that is shelved and offloaded.")
+        if zone is not None and not any(
+            node.service.availability_zone == zone and node.is_available for node in await self._nodes(server)
+        ):
+            raise BadRequestError("The requested availability zone is not available")

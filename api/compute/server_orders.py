@@ -1,0 +1,51 @@
+"""How handlers of actions turn to the cell of a server: first whether the server can take the action, then the order.
+
+Nova looks at lock and state of a server before anything that a body names (contracts/nova-rest, section 0). The order
+itself is checked again by the cell, which decides.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.servers.lookup import FoundServer
+from cells.actions.accepting import Order, refuse_unless_allowed
+from cells.actions.server_actions import ACTIONS
+from cells.model import InstanceRow
+
+
+def rule(name: str) -> str:
+    """The full name of a policy."""
+    return f"os_compute_api:{name}"
+
+
+def order_of(
+    request: ComputeRequest,
+    action: str,
+    *,
+    values: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Order:
+    """What the caller wants to be done. See cells.actions.accepting.Order."""
+    return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
+
+
+def require_ready(request: ComputeRequest, server: FoundServer, action: str) -> None:
+    """Raise what keeps the server, as it was found, from `action` (a name in cells.actions.server_actions)."""
+    refuse_unless_allowed(ACTIONS[action], server.row.record, is_admin=request.caller.is_admin)
+
+
+async def change(
+    access: FleetAccess, request: ComputeRequest, server: FoundServer, change_it: Callable[[], InstanceRow]
+) -> InstanceRow:
+    """The server after `change_it`, which the answer hands out a token for."""
+    row = await access.act(server.cell, change_it)
+    request.hand_out_token(row)
+    return row
+
+
+async def accept(access: FleetAccess, request: ComputeRequest, server: FoundServer, order: Order) -> InstanceRow:
+    """The server once its cell has accepted `order`."""
+    return await change(access, request, server, partial(server.acceptance.accept, server.uuid, order))
