@@ -2,6 +2,7 @@
 
 The middleware is a WSGI one. It is called with nothing but the token, and what it says about the caller is read from
 the environment that it passes on, which is the part of it that is documented. Its own cache keeps most requests local.
+It is not told what is requested, so it refuses application credentials that are good for some requests only.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
+from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 
 from api.errors import IdentityServiceError, UnauthorizedError
@@ -35,13 +37,20 @@ class KeystoneIdentity:
         if not token:
             raise UnauthorizedError("no token", self._challenge)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._caller_of, token)
+        return await loop.run_in_executor(self._threads, self._caller_of, token, headers.get("X-Service-Token"))
 
-    def _caller_of(self, token: str) -> Caller:
+    def _caller_of(self, token: str, service_token: str | None) -> Caller:
+        """service_token: of another service that acts for the user, whose token may then have expired meanwhile."""
         environment: _Environment = {"HTTP_X_AUTH_TOKEN": token}
+        if service_token:
+            environment["HTTP_X_SERVICE_TOKEN"] = service_token
         setup_testing_defaults(environment)
         statuses: list[str] = []
-        body = self._middleware(environment, lambda status, _headers, *_: statuses.append(status))
+        try:
+            body = self._middleware(environment, lambda status, _headers, *_: statuses.append(status))
+        except ClientException as error:
+            # Its catalog, say, has no identity service in our region.
+            raise IdentityServiceError(str(error)) from error
         for _ in body:
             pass
         status = statuses[0].partition(" ")[0]
@@ -49,10 +58,13 @@ class KeystoneIdentity:
             raise UnauthorizedError("Keystone does not accept the token", self._challenge)
         if status != "200":
             raise IdentityServiceError(f"Keystone's middleware answered {statuses[0]}")
+        project_id = environment.get("HTTP_X_PROJECT_ID")
+        roles = environment.get("HTTP_X_ROLES", "").split(",")
         return Caller(
             user_id=environment["HTTP_X_USER_ID"],
-            project_id=environment.get("HTTP_X_PROJECT_ID"),
-            roles=frozenset(role.strip().lower() for role in environment.get("HTTP_X_ROLES", "").split(",")) - {""},
+            project_id=project_id,
+            # Every rule is about projects: a role in a domain, or in the whole system, is none here (section 11).
+            roles=frozenset(role.strip().lower() for role in roles if role.strip()) if project_id else frozenset(),
         )
 
 

@@ -102,10 +102,13 @@ class KeystoneLogin:
 
 
 def read_secret(path: Path) -> str:
-    """What a file holds, without the line break at the end; raises UpstreamError."""
+    """What a file holds, without the line break at the end; raises UpstreamError when that is nothing."""
     try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
+        secret = path.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         raise UpstreamError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UpstreamError(f"{path} is not UTF-8 text") from error
+    if not secret:
+        raise UpstreamError(f"{path} is empty")
+    return secret

@@ -11,6 +11,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.upstream.address import Upstream, UpstreamAddress
 from cells.upstream.clouds import find_clouds_file
+from cells.upstream.credentials import read_secret
 from cli.errors import ConfigurationError
 
 _TIMEOUT_S = 60.0
@@ -59,6 +60,8 @@ def upstream_address(url: str | None, login: UpstreamLogin) -> str:
             _absolute(login.password_file),
             _absolute(login.ca_certs),
         )
+        if address.token_file is not None:
+            read_secret(address.token_file)
         Upstream(address, timeout_s=_TIMEOUT_S).open_client().close()
     except UpstreamError as error:
         raise ConfigurationError(str(error)) from error

@@ -1,4 +1,7 @@
-"""Strategy `keystone` against a real identity service: our own one, in a process of its own."""
+"""Strategy `keystone` against a real identity service: our own one, in a process of its own.
+
+What Keystone says and our own service never does, such as tokens for a whole system, is played.
+"""
 
 from collections.abc import Iterator
 
@@ -12,6 +15,7 @@ from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.integration.test_up import free_port
 from tests.support.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
 from tests.support.live_api import LiveApi, live_api
+from tests.support.played_keystone import played_keystone
 
 SERVERS = "/v2.1/servers"
 
@@ -86,3 +90,50 @@ def test_while_keystone_is_away_the_answer_is_503(fleet: ComputeFleet) -> None:
     api = fleet.api(identity=KeystoneIdentity(settings(f"http://127.0.0.1:{free_port()}/identity")))
     response = api.get(SERVERS, {"X-Auth-Token": "any"})
     assert (response.status_code, list(response.json())) == (503, ["serviceUnavailable"])
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[str]:
+    with played_keystone() as auth_url:
+        yield auth_url
+
+
+@pytest.fixture(scope="module")
+def other_api(fleet: ComputeFleet, played: str) -> Api:
+    return fleet.api(identity=KeystoneIdentity(settings(played)))
+
+
+def test_roles_count_in_projects_alone(other_api: Api) -> None:
+    """A role in a domain, or in the whole system, would otherwise be one in every project."""
+    assert other_api.get(SERVERS + "?all_tenants=1", {"X-Auth-Token": "of-a-project"}).status_code == 200
+    for token in ("of-the-system", "of-a-domain", "of-nothing"):
+        for query in ("", "?all_tenants=1"):
+            refused = other_api.get(SERVERS + query, {"X-Auth-Token": token})
+            assert (refused.status_code, list(refused.json())) == (403, ["forbidden"]), token
+            assert "os_compute_api:servers:index" in refused.text
+
+
+def test_expired_token_counts_only_when_a_service_acts_for_its_user(other_api: Api) -> None:
+    expired = {"X-Auth-Token": "expired"}
+    assert other_api.get(SERVERS, expired).status_code == 401
+    assert other_api.get(SERVERS, expired | {"X-Service-Token": "of-no-service"}).status_code == 401
+    assert other_api.get(SERVERS, expired | {"X-Service-Token": "of-a-service"}).status_code == 200
+
+
+def test_credential_that_is_good_for_some_requests_only_is_refused(other_api: Api) -> None:
+    assert other_api.get(SERVERS, {"X-Auth-Token": "for-some-requests"}).status_code == 401
+
+
+def test_keystone_that_lacks_our_region_is_no_fault_of_the_caller(fleet: ComputeFleet, played: str) -> None:
+    elsewhere = settings(played).model_copy(update={"region_name": "Elsewhere"})
+    response = fleet.api(identity=KeystoneIdentity(elsewhere)).get(SERVERS, {"X-Auth-Token": "of-a-project"})
+    assert (response.status_code, list(response.json())) == (503, ["serviceUnavailable"])
+
+
+def test_answers_about_tokens_are_kept_for_a_while(fleet: ComputeFleet) -> None:
+    with played_keystone() as auth_url:
+        keeping = settings(auth_url).model_copy(update={"cache_time_s": 3600})
+        api = fleet.api(identity=KeystoneIdentity(keeping))
+        assert api.get(SERVERS, {"X-Auth-Token": "of-a-project"}).status_code == 200
+    assert api.get(SERVERS, {"X-Auth-Token": "of-a-project"}).status_code == 200, "Keystone is away"
+    assert api.get(SERVERS, {"X-Auth-Token": "of-a-service"}).status_code == 503, "nobody has asked about this one"

@@ -235,10 +235,16 @@ def test_compute_api_joins_with_where_its_login_is_and_without_its_secrets(run: 
         (["--kind", "nova-api", "--url", "http://nova/v2.1", "--username", "me"], "belong together"),
         (["--kind", "nova-api", "--url", "http://nova/v2.1", "--os-cloud", "x", "--clouds-file", "no"], "cannot read"),
         (["--kind", "nova-api", "--url", "http://nova/v2.1", "--transport-url", f"{BUS}?queue=q"], "is not known"),
+        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--token-file", "no-such"], "cannot read"),
+        (["--kind", "nova-api", "--url", "http://nova/v2.1", "--token-file", "empty"], "is empty"),
         (["--url", "http://nova/v2.1"], "add --kind nova-api"),
     ],
 )
-def test_compute_api_that_cannot_work_is_refused(run: Run, arguments: Sequence[str], problem: str) -> None:
+def test_compute_api_that_cannot_work_is_refused_and_not_added(
+    run: Run, empty_place: Path, arguments: Sequence[str], problem: str
+) -> None:
+    (empty_place / "empty").touch()
     result = run("cell", "add", "east", *arguments)
     assert result.exit_code == 2
     assert problem in result.stderr
+    assert listed_cells(run) == []
