@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
+from api.compute.headers import Header
 from api.compute.protocol.shapes import Kind
 
 
@@ -9,7 +12,8 @@ from api.compute.protocol.shapes import Kind
 class Operation:
     """One method of one address. answer: what a success holds; None: nothing. success: its status.
 
-    is_open: whether it needs no token.
+    is_open: whether it needs no token. body: what is read of the request's body. query: parameters that mean something.
+    takes: headers that it reads. gives: headers of a success.
     """
 
     method: str
@@ -17,3 +21,7 @@ class Operation:
     answer: Kind | None = None
     success: int = 200
     is_open: bool = False
+    body: type[msgspec.Struct] | None = None
+    query: tuple[str, ...] = ()
+    takes: tuple[Header, ...] = ()
+    gives: tuple[Header, ...] = ()

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.compute.headers import OF_EVERY_ANSWER, Header
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.faults import fault_of
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
@@ -18,10 +20,12 @@ from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
-_COMPONENTS = "#/components/schemas/{model}"
+_COMPONENTS, _STRUCT_COMPONENTS = "#/components/schemas/{model}", "#/components/schemas/{name}"
 # What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
-# media type other than JSON, too many wrong passwords (of the strategy `basic`), and what nobody expected.
-_ALWAYS = (400, 401, 406, 415, 429, 500)
+# media type other than JSON, too many wrong passwords (of the strategy `basic`), what nobody expected, and that who
+# is calling cannot be found out just now.
+_ALWAYS = (400, 401, 406, 415, 429, 500, 503)
+_EVENT_STREAM = "text/event-stream"
 _TOO_LARGE = 413
 
 
@@ -61,18 +65,22 @@ def document(routes: Iterable[Route], minor: int, others: Iterable[Operation] = 
     models = {route.body.model(minor) for route in present if route.body is not None}
     references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
     # By model.
-    bodies = {model: schema for (model, _), schema in references.items()}
+    bodies: dict[type, Any] = {model: schema for (model, _), schema in references.items()}
+    others = tuple(others)
+    structs = [other.body for other in others if other.body is not None]
+    struct_bodies, struct_schemas = msgspec.json.schema_components(structs, ref_template=_STRUCT_COMPONENTS)
+    bodies |= dict(zip(structs, struct_bodies, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in present:
         paths.setdefault(_BASE + route.path, {})[route.method.lower()] = _operation(route, minor, bodies)
     for other in others:
-        paths.setdefault(other.path, {})[other.method.lower()] = _other_operation(other)
+        paths.setdefault(other.path, {})[other.method.lower()] = _other_operation(other, bodies)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fleetlight compute API", "version": f"2.{minor}"},
         "paths": paths,
         "components": {
-            "schemas": schemas.get("$defs", {}) | {"Fault": _fault_schema()},
+            "schemas": schemas.get("$defs", {}) | struct_schemas | {"Fault": _fault_schema()},
             "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
         },
         "security": [{"token": []}],
@@ -89,25 +97,40 @@ def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str,
     if summary:
         operation["summary"] = summary
     if route.body is not None:
-        schema = bodies[route.body.model(minor)]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = _request_body(bodies[route.body.model(minor)])
     return operation
 
 
-def _other_operation(operation: Operation) -> dict[str, Any]:
-    success: dict[str, Any] = {"description": HTTPStatus(operation.success).phrase}
+def _request_body(schema: Any) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _other_operation(operation: Operation, bodies: Mapping[Any, Any]) -> dict[str, Any]:
+    success = _described(operation.success, operation.gives)
     if operation.answer is not None:
         schema = operation.answer.schema(OLDEST[1])
         success["content"] = {"application/json": {"schema": schema}}
     return {
         "operationId": _operation_id(operation),
-        "parameters": _path_parameters(operation.path),
+        "parameters": [
+            *_path_parameters(operation.path),
+            *map(_query_parameter, operation.query),
+            *(header.parameter() for header in operation.takes),
+        ],
         "responses": {
             str(operation.success): success,
             "default": {"description": "It cannot be done; the status and the body say why"},
         },
         **({"security": []} if operation.is_open else {}),
+        **({} if operation.body is None else {"requestBody": _request_body(bodies[operation.body])}),
     }
+
+
+def _described(status: int, headers: Iterable[Header]) -> dict[str, Any]:
+    """An answer without its content."""
+    description: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    shown = {header.name: header.response_header() for header in headers}
+    return description | ({"headers": shown} if shown else {})
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
@@ -122,12 +145,12 @@ def _operation_id(route: Route | Operation) -> str:
 
 
 def _parameters(route: Route, minor: int) -> list[dict[str, Any]]:
-    in_query = [
-        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
-        for name, since in route.query.names.items()
-        if since <= minor
-    ]
-    return _path_parameters(route.path) + in_query
+    in_query = [_query_parameter(name) for name, since in route.query.names.items() if since <= minor]
+    return [*_path_parameters(route.path), *in_query, *(header.parameter() for header in route.takes)]
+
+
+def _query_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": {"type": "string"}}
 
 
 def _microversion_parameter(minor: int) -> dict[str, Any]:
@@ -154,10 +177,13 @@ def _responses(route: Route, minor: int) -> dict[str, Any]:
 
 def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
     """A status without a body has no content, one that may come with a body has its schema."""
-    description: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    description = _described(status, (*OF_EVERY_ANSWER, *route.gives))
     if status == HTTPStatus.NO_CONTENT or route.answer is None:
         return description
-    return description | {"content": {"application/json": {"schema": route.answer.schema(minor)}}}
+    content = {"application/json": {"schema": route.answer.schema(minor)}}
+    if route.streams:
+        content[_EVENT_STREAM] = {"schema": {"type": "string"}}
+    return description | {"content": content}
 
 
 def _fault_schema() -> dict[str, Any]:

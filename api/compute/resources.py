@@ -6,6 +6,7 @@ from api.compute.extensions import extension_routes
 from api.compute.flavors.access import FlavorAccessHandlers
 from api.compute.flavors.extra_specs import ExtraSpecHandlers
 from api.compute.flavors.flavors import FlavorHandlers
+from api.compute.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.hosts.aggregates import aggregate_routes
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
 from api.compute.hosts.host_status import HostStatusCache
@@ -35,15 +36,41 @@ from api.compute.servers.update import ServerChangeHandlers
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None
 )
+_OF_LISTS = (CONSISTENCY, CELL_TIMEOUT)
 
 
 def compute_routes(
     servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool
 ) -> Iterator[Route]:
     """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
-    yield Route("GET", "/servers", servers.index, query=_LIST_PARAMETERS, answer=SERVER_LIST)
-    yield Route("GET", "/servers/detail", servers.detail, query=_LIST_PARAMETERS, answer=SERVER_DETAILS)
-    yield Route("GET", "/servers/{server_id}", servers.show, errors=(404,), answer=Shape({"server": SHOWN_SERVER}))
+    yield Route(
+        "GET",
+        "/servers",
+        servers.index,
+        query=_LIST_PARAMETERS,
+        answer=SERVER_LIST,
+        takes=_OF_LISTS,
+        gives=(COMPLETE, ROUTE),
+    )
+    yield Route(
+        "GET",
+        "/servers/detail",
+        servers.detail,
+        query=_LIST_PARAMETERS,
+        answer=SERVER_DETAILS,
+        takes=(*_OF_LISTS, LAST_EVENT_ID),
+        gives=(COMPLETE, ROUTE),
+        streams=True,
+    )
+    yield Route(
+        "GET",
+        "/servers/{server_id}",
+        servers.show,
+        errors=(404,),
+        answer=Shape({"server": SHOWN_SERVER}),
+        takes=(CELL_TIMEOUT,),
+        gives=(COMPLETE, ROUTE, TOKEN),
+    )
     yield from ServerCreation(access).routes()
     yield from ServerChangeHandlers(access, host_statuses, soft_deletes=soft_deletes).routes()
     yield from ServerActionHandlers(access, host_statuses).routes()

@@ -48,7 +48,7 @@ class ImageHandlers:
         """What the OpenAPI document says of them."""
         return [
             Operation("GET", "/image", VERSIONS, 300, is_open=True),
-            Operation("GET", "/image/v2/images", IMAGES),
+            Operation("GET", "/image/v2/images", IMAGES, query=("limit", "marker", "name", "id", "os_hidden")),
             Operation("GET", "/image/v2/images/{image_id}", IMAGE),
         ]
 

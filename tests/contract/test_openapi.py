@@ -6,9 +6,11 @@ written to the terminal. Without it there are few, and the same ones each time.
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -25,6 +27,7 @@ from cells.native.nodes import Capacity, NewHost
 from cells.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
+from tests.support.identity import password_login, project_scope
 
 CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
 # Many calls take their time: this many seconds for each test.
@@ -184,6 +187,32 @@ def test_actions_are_those_of_the_microversion(api: Api) -> None:
         assert ("os-getVNCConsole" in document) is are_there
 
 
+def test_headers_and_the_stream_of_a_list_are_documented(api: Api) -> None:
+    document = api.get("/openapi.json").json()
+    detail, brief = (document["paths"][f"/v2.1/servers{path}"]["get"] for path in ("/detail", ""))
+    taken = {parameter["name"] for parameter in detail["parameters"] if parameter["in"] == "header"}
+    assert taken >= {"Fleetlight-Consistency", "Fleetlight-Cell-Timeout", "Last-Event-ID", "OpenStack-API-Version"}
+    assert set(detail["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    assert set(brief["responses"]["200"]["content"]) == {"application/json"}
+    given = detail["responses"]["200"]["headers"]
+    for name, value in api.get("/v2.1/servers/detail").headers.items():
+        if name.startswith(("fleetlight", "openstack", "x-")):
+            assert name in {known.lower() for known in given}, value
+
+
+def test_consistency_that_is_documented_is_understood(api: Api) -> None:
+    token = api.get(f"/v2.1/servers/{api.ids('/v2.1/servers')[0]}").headers["Fleetlight-Token"]
+    [parameter] = [
+        each
+        for each in api.get("/openapi.json").json()["paths"]["/v2.1/servers"]["get"]["parameters"]
+        if each["name"] == "Fleetlight-Consistency"
+    ]
+    for value in ("any", "bounded", "strong", f"at-least {token}", f"at-least {token}, {token}"):
+        assert re.search(parameter["schema"]["pattern"], value)
+        assert api.get("/v2.1/servers", {"Fleetlight-Consistency": value}).status_code == 200
+    assert not re.search(parameter["schema"]["pattern"], "perhaps")
+
+
 def test_every_operation_has_a_name_of_its_own(api: Api) -> None:
     document = api.get("/openapi.json").json()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
@@ -209,3 +238,30 @@ def test_identity_and_image_services_answer_as_documented(
         _operation_of(document, methods["get"]["operationId"]).validate_response(response)
         checked += 1
     assert checked == 24
+
+
+def test_bodies_of_the_identity_service_are_documented(fleet: ComputeFleet, tmp_path: Path) -> None:
+    """A login and a new application credential as clients send them, and calls made from the document."""
+    site = Site(fleet, tmp_path)
+    document = site.api.get("/openapi.json").json()
+    tokens, credentials = (
+        _operation_of(document, f"post_identity_v3_{path}")
+        for path in ("auth_tokens", "users_user_id_application_credentials")
+    )
+    credential = {"name": "nightly", "roles": [{"name": "reader"}], "expires_at": None}
+    for operation, body in (
+        (tokens, password_login("ada", scope=project_scope())),
+        (credentials, {"application_credential": credential}),
+    ):
+        [media_type] = operation.body
+        assert media_type.is_valid(body)
+        assert not media_type.is_valid({})
+
+    @settings(max_examples=20, derandomize=True, deadline=None, database=None, phases=[Phase.generate])
+    @given(case=tokens.as_strategy())
+    def hold(case: Call) -> None:
+        response = call(site.api, case)
+        assert response.status_code in {400, 401, 429}, response.text
+        assert set(response.json()["error"]) == {"code", "message", "title"}
+
+    hold()

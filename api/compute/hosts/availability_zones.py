@@ -4,6 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.compute.headers import COMPLETE
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
@@ -27,13 +28,14 @@ class AvailabilityZoneHandlers:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING)),
+            Route("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING), gives=(COMPLETE,)),
             Route(
                 "GET",
                 "/os-availability-zone/detail",
                 self.detail,
                 errors=(403,),
                 answer=_answer(or_null(MapOf(MapOf(_SERVICE)))),
+                gives=(COMPLETE,),
             ),
         ]
 

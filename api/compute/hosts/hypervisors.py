@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
+from api.compute.headers import COMPLETE
 from api.compute.hosts.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
@@ -54,23 +56,12 @@ class HypervisorHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-hypervisors", "/os-hypervisors/{hypervisor_id}"
         until_52 = _UUIDS_SINCE - 1
+        paged = partial(Route, "GET", query=_LIST, errors=(400, 403, 404), gives=(COMPLETE,))
+        short = page("hypervisors", SHORT)
+        matching = partial(Route, "GET", until=until_52, errors=(403, 404), answer=short, gives=(COMPLETE,))
         return [
-            Route(
-                "GET",
-                many,
-                self.index,
-                query=_LIST,
-                errors=(400, 403, 404),
-                answer=page("hypervisors", SHORT, "hypervisors_links"),
-            ),
-            Route(
-                "GET",
-                many + "/detail",
-                self.detail,
-                query=_LIST,
-                errors=(400, 403, 404),
-                answer=page("hypervisors", FULL, "hypervisors_links"),
-            ),
+            paged(many, self.index, answer=page("hypervisors", SHORT, "hypervisors_links")),
+            paged(many + "/detail", self.detail, answer=page("hypervisors", FULL, "hypervisors_links")),
             Route(
                 "GET",
                 many + "/statistics",
@@ -78,27 +69,14 @@ class HypervisorHandlers:
                 until=_STATISTICS_UNTIL,
                 errors=(403,),
                 answer=Shape({"hypervisor_statistics": STATISTICS}),
+                gives=(COMPLETE,),
             ),
             Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
             Route(
                 "GET", one + "/uptime", self.uptime, until=_STATISTICS_UNTIL, success=(), errors=(400, 403, 404, 501)
             ),
-            Route(
-                "GET",
-                one + "/search",
-                self.search,
-                until=until_52,
-                errors=(403, 404),
-                answer=page("hypervisors", SHORT),
-            ),
-            Route(
-                "GET",
-                one + "/servers",
-                self.servers,
-                until=until_52,
-                errors=(403, 404),
-                answer=page("hypervisors", SHORT),
-            ),
+            matching(one + "/search", self.search),
+            matching(one + "/servers", self.servers),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

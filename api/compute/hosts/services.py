@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from api.compute.headers import COMPLETE
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Fqdn
@@ -88,7 +89,15 @@ class ServiceHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-services", "/os-services/{service_id}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(403,), answer=page("services", _SERVICE)),
+            Route(
+                "GET",
+                many,
+                self.index,
+                query=_PARAMETERS,
+                errors=(403,),
+                answer=page("services", _SERVICE),
+                gives=(COMPLETE,),
+            ),
             Route(
                 "PUT",
                 one,

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.compute.headers import COMPLETE
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
@@ -77,8 +78,11 @@ class TenantUsageHandlers:
                 query=many,
                 errors=(400, 403),
                 answer=page("tenant_usages", _USAGE, "tenant_usages_links"),
+                gives=(COMPLETE,),
             ),
-            Route("GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403), answer=_ONE),
+            Route(
+                "GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403), answer=_ONE, gives=(COMPLETE,)
+            ),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

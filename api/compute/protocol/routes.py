@@ -15,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.compute.headers import Header
 from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
 from api.compute.protocol.faults import no_such_route
 from api.compute.protocol.microversion import NEWEST
@@ -37,6 +38,8 @@ class Route:
     since, until: the first and the last microversion, as the N of 2.N.
     body: what the handler reads of the body; None when it reads nothing.
     query: the query parameters that there are; only a GET is held to them.
+    takes: headers that it reads. gives: headers of its successes. streams: whether it can be had as a stream of
+        server-sent events.
     success: the statuses of an answer that is no fault. errors: those of its faults, besides the ones that any route
         can give (401, 406, 500 and the like). answer: what a success holds; None: nothing.
     """
@@ -51,6 +54,9 @@ class Route:
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
     answer: Kind | None = None
+    takes: tuple[Header, ...] = ()
+    gives: tuple[Header, ...] = ()
+    streams: bool = False
 
     def is_in(self, minor: int) -> bool:
         return self.since <= minor <= self.until

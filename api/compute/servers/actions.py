@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, Field, RootModel, create_model
 from starlette.responses import Response
 
+from api.compute.headers import TOKEN
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
@@ -92,6 +93,7 @@ class ServerActionHandlers:
                 success=(200, 202, 204),
                 errors=(400, 403, 404, 409, 410, 413, 501),
                 answer=OneOf((ADMIN_PASSWORD, Shape({"server": REBUILT_SERVER}))),
+                gives=(TOKEN,),
             )
         ]
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from starlette.responses import Response
 
+from api.compute.headers import TOKEN
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
@@ -67,6 +68,7 @@ class ServerCreation:
                 success=(202,),
                 errors=(400, 403, 409, 501),
                 answer=NEW_SERVER,
+                gives=(TOKEN,),
             )
         ]
 

@@ -5,6 +5,7 @@ from functools import partial
 
 from starlette.responses import Response
 
+from api.compute.headers import TOKEN
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Metadata, OneItem
 from api.compute.protocol.endpoint import ComputeRequest
@@ -44,11 +45,11 @@ class ServerMetadataHandlers:
         refusals = (403, 404, 409, 501)
         return [
             Route("GET", many, self.index, errors=(403, 404, 501), answer=_SHOWN),
-            Route("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN),
-            Route("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN),
+            Route("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
+            Route("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
             Route("GET", one, self.show, errors=(403, 404, 501), answer=_SHOWN_ITEM),
-            Route("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM),
-            Route("DELETE", one, self.delete, success=(204,), errors=refusals),
+            Route("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM, gives=(TOKEN,)),
+            Route("DELETE", one, self.delete, success=(204,), errors=refusals, gives=(TOKEN,)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

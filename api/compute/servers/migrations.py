@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.compute.headers import COMPLETE
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
@@ -80,6 +81,7 @@ class MigrationHandlers:
                 query=_PARAMETERS,
                 errors=(400, 403),
                 answer=page("migrations", _MIGRATION, "migrations_links"),
+                gives=(COMPLETE,),
             ),
             Route(
                 "GET",

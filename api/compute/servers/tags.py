@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from api.compute.headers import TOKEN
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Tags
 from api.compute.protocol.endpoint import ComputeRequest
@@ -40,11 +41,20 @@ class ServerTagHandlers:
         reading, changing = (403, 404, 501), (403, 404, 409, 501)
         return [
             Route("GET", many, self.index, since=_SINCE, errors=reading, answer=page("tags", TEXT)),
-            Route("PUT", many, self.replace, since=_SINCE, body=_TAGS, errors=changing, answer=page("tags", TEXT)),
-            Route("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing),
+            Route(
+                "PUT",
+                many,
+                self.replace,
+                since=_SINCE,
+                body=_TAGS,
+                errors=changing,
+                answer=page("tags", TEXT),
+                gives=(TOKEN,),
+            ),
+            Route("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
             Route("GET", one, self.show, since=_SINCE, success=(204,), errors=reading),
-            Route("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing),
-            Route("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing),
+            Route("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing, gives=(TOKEN,)),
+            Route("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

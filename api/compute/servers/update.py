@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from api.compute.headers import TOKEN
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Description, Fqdn, Name
@@ -101,8 +102,9 @@ class ServerChangeHandlers:
                 body=_UPDATE,
                 errors=(400, 403, 404, 409, 501),
                 answer=Shape({"server": CHANGED_SERVER}),
+                gives=(TOKEN,),
             ),
-            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501)),
+            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501), gives=(TOKEN,)),
         ]
 
     async def update(self, request: ComputeRequest) -> Response:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -21,23 +22,25 @@ from cells.clock import Clock, system_clock
 _SECRET_BYTES = 64
 
 
-class _RoleReference(msgspec.Struct, frozen=True):
+class RoleReference(msgspec.Struct, frozen=True):
     id: str | None = None
     name: str | None = None
 
 
-class _NewCredential(msgspec.Struct, frozen=True):
+class NewCredential(msgspec.Struct, frozen=True):
     name: str
     secret: str | None = None
     description: str | None = None
     expires_at: str | None = None
-    roles: tuple[_RoleReference, ...] | None = None
+    roles: tuple[RoleReference, ...] | None = None
     unrestricted: bool | None = None
-    access_rules: tuple[object, ...] | None = None
+    access_rules: tuple[Any, ...] | None = None
 
 
-class _Envelope(msgspec.Struct, frozen=True):
-    application_credential: _NewCredential
+class NewCredentialRequest(msgspec.Struct, frozen=True):
+    """The body of `POST /v3/users/{id}/application_credentials`."""
+
+    application_credential: NewCredential
 
 
 class CredentialHandlers:
@@ -120,10 +123,10 @@ def _found(directory: Directory, user_id: str, credential_id: str) -> Credential
     return credential
 
 
-def _asked(body: bytes) -> _NewCredential:
+def _asked(body: bytes) -> NewCredential:
     """Raises BadRequestError; also for what would limit a credential, if it were ignored."""
     try:
-        asked = msgspec.json.decode(body, type=_Envelope).application_credential
+        asked = msgspec.json.decode(body, type=NewCredentialRequest).application_credential
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Invalid application credential: {error}.") from None
     if not asked.name or asked.secret == "":
@@ -133,7 +136,7 @@ def _asked(body: bytes) -> _NewCredential:
     return asked
 
 
-def _roles(asked: _NewCredential, own: frozenset[str]) -> tuple[str, ...]:
+def _roles(asked: NewCredential, own: frozenset[str]) -> tuple[str, ...]:
     """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's."""
     if asked.roles is None:
         return tuple(name for name in ROLES if name in own)

@@ -67,14 +67,16 @@ class Authentication(msgspec.Struct, frozen=True):
     scope: Scope | str | None = None
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class LoginRequest(msgspec.Struct, frozen=True):
+    """The body of `POST /v3/auth/tokens`."""
+
     auth: Authentication
 
 
 def authentication_of(body: bytes) -> Authentication:
     """Read the body of a login; raises BadRequestError that says what is wrong where, without any value."""
     try:
-        authentication = msgspec.json.decode(body, type=_Envelope).auth
+        authentication = msgspec.json.decode(body, type=LoginRequest).auth
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Expecting to find a valid request for authentication: {error}.") from None
     if isinstance(authentication.scope, str) and authentication.scope != "unscoped":

@@ -6,21 +6,24 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.compute.headers import Header
 from api.compute.protocol.shapes import Kind, Shape
 from api.documented import Operation
 from api.errors import IdentityNotFoundError, UnauthorizedError
 from api.identity.caller import Caller
 from api.identity.tokens import shapes
 from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
-from api.identity.tokens.credential_handlers import CredentialHandlers
+from api.identity.tokens.credential_handlers import CredentialHandlers, NewCredentialRequest
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.door import Handler, IdentityDoor
 from api.identity.tokens.login import Logins, caller_of
 from api.identity.tokens.lookups import Lookups
+from api.identity.tokens.requests import LoginRequest
 from cells.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
-_SUCCESS = {"GET": 200, "POST": 201, "DELETE": 204}
+_SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)
+_OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "include_names")
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -56,7 +59,7 @@ class TokenIdentity:
             ("GET", _BASE, door.open_endpoint(version)),
             ("GET", _BASE + "/", door.open_endpoint(version)),
             ("POST", _BASE + "/auth/tokens", door.open_endpoint(auth.log_in)),
-            *((method, _BASE + path, door.endpoint(handler)) for method, path, handler, _ in self._with_token(auth)),
+            *((each.method, each.path, door.endpoint(handler)) for each, handler in self._with_token(auth)),
             *((method, "/identity/{path:path}", door.open_endpoint(_no_such_route)) for method in _ANY_METHOD),
         ]
 
@@ -66,43 +69,71 @@ class TokenIdentity:
         return [
             Operation("GET", "/identity", shapes.VERSIONS, 300, is_open=True),
             Operation("GET", _BASE, shapes.VERSION, is_open=True),
-            Operation("POST", _BASE + "/auth/tokens", Shape({"token": shapes.TOKEN}), 201, is_open=True),
-            *(
-                Operation(method, _BASE + path, answer, _SUCCESS[method])
-                for method, path, _, answer in self._with_token(auth)
+            Operation(
+                "POST",
+                _BASE + "/auth/tokens",
+                _one("token", shapes.TOKEN),
+                201,
+                is_open=True,
+                body=LoginRequest,
+                query=("nocatalog",),
+                gives=(_SUBJECT,),
             ),
+            *(operation for operation, _ in self._with_token(auth)),
         ]
 
-    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[str, str, Handler, Kind | None]]:
-        """Method, path, handler and answer of what needs a token."""
+    def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[Operation, Handler]]:
+        """What needs a token."""
         lookups = Lookups(self._region)
         credentials = CredentialHandlers(self._file, self._clock)
         own = "/users/{user_id}/application_credentials"
-        many, one = shapes.collection, _one
+        many, one, new = shapes.collection, _one, "application_credential"
+        subject = one("token", shapes.TOKEN)
+        named = ("name", "domain_id", "enabled")
         return [
-            ("GET", "/auth/tokens", auth.show, one("token", shapes.TOKEN)),
-            ("DELETE", "/auth/tokens", auth.revoke, None),
-            ("GET", "/auth/catalog", auth.catalog, shapes.CATALOG),
-            ("GET", "/auth/projects", auth.projects, many("projects", shapes.PROJECT)),
-            ("GET", "/auth/domains", auth.domains, many("domains", shapes.DOMAIN)),
-            ("GET", "/projects", lookups.projects, many("projects", shapes.PROJECT)),
-            ("GET", "/projects/{project_id}", lookups.project, one("project", shapes.PROJECT)),
-            ("GET", "/users", lookups.users, many("users", shapes.USER)),
-            ("GET", "/users/{user_id}", lookups.user, one("user", shapes.USER)),
-            ("GET", "/users/{user_id}/projects", lookups.projects_of_user, many("projects", shapes.PROJECT)),
-            ("GET", own, credentials.index, many("application_credentials", shapes.CREDENTIAL)),
-            ("POST", own, credentials.create, one("application_credential", shapes.NEW_CREDENTIAL)),
-            ("GET", own + "/{credential_id}", credentials.show, one("application_credential", shapes.CREDENTIAL)),
-            ("DELETE", own + "/{credential_id}", credentials.delete, None),
-            ("GET", "/domains", lookups.domains, many("domains", shapes.DOMAIN)),
-            ("GET", "/domains/{domain_id}", lookups.domain, one("domain", shapes.DOMAIN)),
-            ("GET", "/roles", lookups.roles, many("roles", shapes.ROLE)),
-            ("GET", "/roles/{role_id}", lookups.role, one("role", shapes.ROLE)),
-            ("GET", "/role_assignments", lookups.role_assignments, many("role_assignments", shapes.ASSIGNMENT)),
-            ("GET", "/services", lookups.services, many("services", shapes.SERVICE)),
-            ("GET", "/endpoints", lookups.endpoints, many("endpoints", shapes.ENDPOINT)),
-            ("GET", "/regions", lookups.regions, many("regions", shapes.REGION)),
+            (_get("/auth/tokens", subject, query=("nocatalog",), takes=(_SUBJECT,), gives=(_SUBJECT,)), auth.show),
+            (Operation("DELETE", _BASE + "/auth/tokens", None, 204, takes=(_SUBJECT,)), auth.revoke),
+            (_get("/auth/catalog", shapes.CATALOG), auth.catalog),
+            (_get("/auth/projects", many("projects", shapes.PROJECT)), auth.projects),
+            (_get("/auth/domains", many("domains", shapes.DOMAIN)), auth.domains),
+            (_get("/projects", many("projects", shapes.PROJECT), query=named), lookups.projects),
+            (_get("/projects/{project_id}", one("project", shapes.PROJECT)), lookups.project),
+            (_get("/users", many("users", shapes.USER), query=named), lookups.users),
+            (_get("/users/{user_id}", one("user", shapes.USER)), lookups.user),
+            (_get("/users/{user_id}/projects", many("projects", shapes.PROJECT)), lookups.projects_of_user),
+            (_get(own, many("application_credentials", shapes.CREDENTIAL), query=("name",)), credentials.index),
+            (
+                Operation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NewCredentialRequest),
+                credentials.create,
+            ),
+            (_get(own + "/{credential_id}", one(new, shapes.CREDENTIAL)), credentials.show),
+            (Operation("DELETE", _BASE + own + "/{credential_id}", None, 204), credentials.delete),
+            (_get("/domains", many("domains", shapes.DOMAIN), query=("name", "enabled")), lookups.domains),
+            (_get("/domains/{domain_id}", one("domain", shapes.DOMAIN)), lookups.domain),
+            (_get("/roles", many("roles", shapes.ROLE), query=("name",)), lookups.roles),
+            (_get("/roles/{role_id}", one("role", shapes.ROLE)), lookups.role),
+            (
+                _get("/role_assignments", many("role_assignments", shapes.ASSIGNMENT), query=_OF_ASSIGNMENTS),
+                lookups.role_assignments,
+            ),
+            (_get("/services", many("services", shapes.SERVICE), query=("type", "name")), lookups.services),
+            (
+                _get("/endpoints", many("endpoints", shapes.ENDPOINT), query=("service_id", "interface", "region_id")),
+                lookups.endpoints,
+            ),
+            (_get("/regions", many("regions", shapes.REGION)), lookups.regions),
         ]
+
+
+def _get(
+    path: str,
+    answer: Kind,
+    *,
+    query: tuple[str, ...] = (),
+    takes: tuple[Header, ...] = (),
+    gives: tuple[Header, ...] = (),
+) -> Operation:
+    return Operation("GET", _BASE + path, answer, query=query, takes=takes, gives=gives)
 
 
 def _one(singular: str, item: Shape) -> Shape:
