@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.compute.headers import Header
+from api.compute.protocol.headers import Header
 from api.compute.protocol.shapes import Kind
 
 

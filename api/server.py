@@ -4,9 +4,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SHUTDOWN_TIMEOUT_S = 5
 
@@ -26,7 +28,7 @@ async def serve(
     Returns when the requests that were under way are answered, or some seconds later.
     """
     config = uvicorn.Config(
-        app,
+        _OriginForm(app),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -37,6 +39,31 @@ async def serve(
         stopping = tasks.create_task(_stop_when_told(server, stop, on_stop))
         await server.serve(sockets=[listener])
         stopping.cancel()
+
+
+class _OriginForm:
+    """Passes on a request for a whole URL, as proxies send it, as one for its path (RFC 9112, 3.2.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(("http://", "https://")):
+            scope = _in_origin_form(scope)
+        await self._app(scope, receive, send)
+
+
+def _in_origin_form(scope: Scope) -> Scope:
+    """The host of the URL counts, and not that of the header."""
+    raw_path: bytes = scope["raw_path"]
+    url = urlsplit(raw_path)
+    headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+    return {
+        **scope,
+        "path": unquote(url.path.decode("ascii")) or "/",
+        "raw_path": url.path or b"/",
+        "headers": [(b"host", url.netloc), *headers],
+    }
 
 
 class _Server(uvicorn.Server):

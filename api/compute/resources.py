@@ -6,7 +6,6 @@ from api.compute.extensions import extension_routes
 from api.compute.flavors.access import FlavorAccessHandlers
 from api.compute.flavors.extra_specs import ExtraSpecHandlers
 from api.compute.flavors.flavors import FlavorHandlers
-from api.compute.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.hosts.aggregates import aggregate_routes
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
 from api.compute.hosts.host_status import HostStatusCache
@@ -18,6 +17,7 @@ from api.compute.projects.quotas import QuotaHandlers
 from api.compute.projects.server_groups import ServerGroupHandlers
 from api.compute.projects.tenant_usage import TenantUsageHandlers
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.protocol.parameters import PARAMETERS
 from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route, gone

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.headers import COMPLETE
 from api.compute.hosts.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
+from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
 from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.query_parameters import QueryParameters

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.headers import COMPLETE
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Fqdn
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.request_body import Body, BodyBool, RequestModel
 from api.compute.protocol.routes import Route

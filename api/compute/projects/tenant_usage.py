@@ -10,10 +10,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.headers import COMPLETE
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
 from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.routes import Route

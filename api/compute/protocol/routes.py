@@ -15,9 +15,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.headers import Header
 from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
 from api.compute.protocol.faults import no_such_route
+from api.compute.protocol.headers import Header
 from api.compute.protocol.microversion import NEWEST
 from api.compute.protocol.query_parameters import NO_PARAMETERS, QueryParameters
 from api.compute.protocol.request_body import Body

@@ -1,6 +1,6 @@
 """`POST /servers/{id}/action` (contracts/nova-rest, 2.3): which keys there are, and what each does.
 
-What needs another host or flavor is in `server_moves`, what makes a server anew in `server_rebuild`.
+What needs another host or flavor is in `moves`, what makes a server anew in `rebuild`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,20 +12,20 @@ from typing import Any
 from pydantic import BaseModel, Field, RootModel, create_model
 from starlette.responses import Response
 
-from api.compute.headers import TOKEN
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.request_body import Body, RequestModel, read_json
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import OneOf, Shape
-from api.compute.server_moves import MoveActions
-from api.compute.server_orders import accept, change, order_of, require_ready, rule
-from api.compute.server_rebuild import REBUILT_SERVER, RebuildAction
 from api.compute.servers import action_bodies as bodies
 from api.compute.servers.create import new_password
 from api.compute.servers.lookup import FoundServer, find_server
+from api.compute.servers.moves import MoveActions
+from api.compute.servers.orders import accept, change, order_of, require_ready, rule
+from api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
 from api.compute.servers.shape import ADMIN_PASSWORD
 from api.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
 from cells.model import InstanceRow

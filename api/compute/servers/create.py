@@ -10,15 +10,15 @@ from uuid import uuid4
 
 from starlette.responses import Response
 
-from api.compute.headers import TOKEN
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import Route
-from api.compute.references import named_flavor, named_keypairs
 from api.compute.servers.block_devices import check_block_devices
 from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from api.compute.servers.new_addresses import addresses_of, check_networks
+from api.compute.servers.references import named_flavor, named_keypairs
 from api.compute.servers.shape import NEW_SERVER
 from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
 from cells.actions.request_spec import hints_as_lists

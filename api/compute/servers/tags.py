@@ -5,11 +5,11 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from api.compute.headers import TOKEN
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Tags
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.request_body import Body, RequestModel, read_bytes
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, page

@@ -6,7 +6,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.headers import Header
+from api.compute.protocol.headers import Header
 from api.compute.protocol.shapes import Kind, Shape
 from api.documented import Operation
 from api.errors import IdentityNotFoundError, UnauthorizedError

@@ -1,8 +1,11 @@
 """The server listens where it was told, says when it is ready, and ends when it is told to."""
 
 import asyncio
+import socket
 import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from fastapi import FastAPI
@@ -19,11 +22,9 @@ async def hello(_request: Request) -> Response:
     return PlainTextResponse("hello")
 
 
-def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
-    app = FastAPI()
-    app.add_route("/", hello)
-    listener = listen("127.0.0.1", 0)
-    address = address_of(listener)
+@contextmanager
+def running(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+    """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
@@ -34,14 +35,39 @@ def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
-    assert ready.wait(10)
-    with urllib.request.urlopen(address) as response:  # noqa: S310  # our own address
-        assert response.read() == b"hello"
-    loop, stop = started[0]
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
+    assert ready.wait(60)
+    try:
+        yield
+    finally:
+        loop, stop = started[0]
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(60)
     assert not thread.is_alive()
+
+
+def test_server_in_a_thread_answers_until_it_is_told_to_stop() -> None:
+    app = FastAPI()
+    app.add_route("/", hello)
+    listener = listen("127.0.0.1", 0)
+    address = address_of(listener)
+    with running(app, listener), urllib.request.urlopen(address) as response:  # noqa: S310  # our own address
+        assert response.read() == b"hello"
     assert listener.fileno() == -1
+
+
+def test_request_for_a_whole_url_is_one_for_its_path() -> None:
+    """As a proxy may send it (RFC 9112, 3.2.2)."""
+    app = FastAPI()
+
+    async def echo(request: Request) -> Response:
+        return PlainTextResponse(f"{request.headers['host']} {request.path_params['name']} {request.url.query}")
+
+    app.add_route("/a/{name}", echo)
+    listener = listen("127.0.0.1", 0)
+    with running(app, listener), socket.create_connection(listener.getsockname()) as connection:
+        connection.sendall(b"GET http://api.org/a/b%23c?d=e HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.endswith(b"api.org b#c d=e")
 
 
 def test_address_that_is_taken_raises() -> None:

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.references import named_flavor
-from api.compute.server_orders import accept, change, order_of, require_ready, rule
 from api.compute.servers import action_bodies as bodies
 from api.compute.servers.create import new_password
 from api.compute.servers.lookup import FoundServer
+from api.compute.servers.orders import accept, change, order_of, require_ready, rule
+from api.compute.servers.references import named_flavor
 from api.errors import BadRequestError, ConflictError, NotFoundError
 from cells.fleet.flavors import Flavor
 from cells.model import InstanceRow

@@ -10,12 +10,12 @@ from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.shapes import TEXT, Extended, Key, or_null
-from api.compute.references import check_metadata, named_keypairs
-from api.compute.server_orders import accept, order_of, require_ready
 from api.compute.servers.action_bodies import RebuildBody
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from api.compute.servers.create import new_password
 from api.compute.servers.lookup import FoundServer
+from api.compute.servers.orders import accept, order_of, require_ready
+from api.compute.servers.references import check_metadata, named_keypairs
 
 _KEY_SINCE, _USER_DATA_SINCE = 54, 57
 REBUILT_SERVER = Extended(
