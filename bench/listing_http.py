@@ -177,7 +177,9 @@ def _fill(directory: Path, index: IndexSettings, count: int, cells: int) -> None
     fleet = Fleet(engine)
     # Their services are asked for the status of hosts, so they must be there.
     empty = directory / "empty.db"
-    upgrade_cell(create_database_engine(f"sqlite:///{empty}"))
+    cell_engine = create_database_engine(f"sqlite:///{empty}")
+    upgrade_cell(cell_engine)
+    cell_engine.dispose()  # or what was written is still in another file, and a copy is no cell
     for number in range(cells):
         path = shutil.copy(empty, directory / f"cell{number}.db")
         fleet.add_cell(f"cell{number}", CellKind.NATIVE, f"sqlite:///{path}", "memory://")
