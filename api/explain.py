@@ -45,7 +45,7 @@ class Explainer:
         return json_answer(
             {
                 "request": asked,
-                "rows": len(page.items),
+                "rows": page.rows,
                 "complete": page.is_complete,
                 "duration_ms": _ms(duration_s),
                 "remarks": observer.remarks,

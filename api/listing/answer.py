@@ -44,9 +44,10 @@ class CellAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: one JSON object each. last_uuid: marker of the next page; None for an empty one."""
+    """items: JSON objects, with commas between them. rows: how many. last_uuid: marker of the next page, if any."""
 
-    items: Sequence[bytes]
+    items: bytes
+    rows: int
     last_uuid: str | None
     cells: Sequence[CellAnswer]
 

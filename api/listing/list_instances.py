@@ -21,7 +21,7 @@ from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import NOBODY, Cell
-from indexer.backends.base import CellProgress, IndexSearcher
+from indexer.backends.base import CellProgress, FoundPage, IndexSearcher
 from indexer.errors import IndexerError
 from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
@@ -241,6 +241,10 @@ class InstanceLister:
         for uuid, error in down.items():
             if uuid in live:
                 live[uuid].fail(error)
+        if self._index is not None and indexed and not live and observer is None:
+            # The usual page: nothing to merge.
+            found = await self._index.page(request, indexed, template)
+            return self._page(found, cells, live, progress)
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed and self._index is not None:
             by_cell.append((None, index_source(self._index, request, indexed, template)))
@@ -261,8 +265,15 @@ class InstanceLister:
                         break
         finally:
             down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
+        last = rows[-1].position if rows else None
+        merged = FoundPage(b",".join([row.item for row in rows]), len(rows), last)
+        return self._page(merged, cells, live, progress)
+
+    def _page(
+        self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
+    ) -> Page:
         answers = [self._answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid)) for cell in cells]
-        return Page([row.item for row in rows], rows[-1].position[-1] if rows else None, answers)
+        return Page(found.items, found.rows, None if found.last is None else found.last[-1], answers)
 
     def _is_answered_by_index(self, progress: CellProgress | None, consistency: Consistency) -> bool:
         match progress, consistency:

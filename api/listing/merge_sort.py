@@ -50,7 +50,7 @@ async def merge_sorted(sources: Sequence[Source], order: SortOrder) -> AsyncGene
     heapq.heapify(heap)
     while heap:
         if len(streams) == 1:
-            # The usual page: the index alone. Nothing to compare, and one source has no row twice.
+            # Nothing to compare, and one source has no row twice.
             run, number = streams[0].take_all(), 0
         else:
             run, number = _merge_until_exhausted(streams, heap, order, seen)

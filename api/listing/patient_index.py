@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from indexer.backends.base import CellProgress, FoundRow, IndexSearcher
+from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from indexer.errors import IndexerError, IndexUnavailableError
 from indexer.items.view import ItemTemplate
 from query.fields import Record
@@ -43,6 +43,9 @@ class PatientIndex:
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         return await self._ask(self._searcher.search(request, cells, template))
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        return await self._ask(self._searcher.page(request, cells, template))
 
     async def find(self, uuid: str) -> Record | None:
         return await self._ask(self._searcher.find(uuid))

@@ -11,6 +11,7 @@ Links depend on the address that a request was sent to, so they are made by `Ite
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 
@@ -55,7 +56,10 @@ _IMAGE_PROPERTIES_SINCE = 98
 # image: "" or an object of id and properties. flavor_id: text or null. fault: with its details, or null.
 PIECE_NAMES = ("public", "admin", "ends", "image", "flavor_id", "fault")
 
+# Where the pieces of a full template begin with the same four: public, image, fault, admin.
+_FAULT_PIECE, _ADMIN_PIECE = 2, 3
 _BEFORE_ID = len(b'{"id":"')
+# No text of JSON holds it: that would need quotes inside.
 _AFTER_UUID = b'","name":'
 _AFTER_IMAGE_ID = b'","properties":'
 _BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
@@ -133,8 +137,11 @@ class ItemTemplate(ABC):
         return tuple([view[position] for position in self._positions])
 
     @abstractmethod
-    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
-        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell."""
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell.
+
+        What follows the pieces in a row is not looked at.
+        """
 
 
 class _BriefTemplate(ItemTemplate):
@@ -142,10 +149,10 @@ class _BriefTemplate(ItemTemplate):
         super().__init__(("public", "ends"), versioned_base, plain_base)
         self._item = self._links + b",%b}"
 
-    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
-        public, ends = pieces
-        uuid = _uuid(public)
-        return self._item % (uuid, uuid, public[1 : _decode_ends(ends)[0]])
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        public: bytes = pieces[0]
+        uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
+        return self._item % (uuid, uuid, public[1 : _decode_ends(pieces[1])[0]])
 
 
 class _FullTemplate(ItemTemplate):
@@ -163,26 +170,28 @@ class _FullTemplate(ItemTemplate):
         pieces = ["public", "image", "fault"]
         if is_admin:
             pieces.append("admin")
+        self._ends_piece = len(pieces)
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
         super().__init__(pieces, versioned_base, plain_base)
         self._without_image = self._links + b',"image":"",%b%b'
         self._with_image = self._links + b',"image":' + self._image + b"%b,%b%b"
 
-    def render(self, pieces: Sequence[bytes], cell_uuid: str = "") -> bytes:
-        public, image, fault = pieces[0], pieces[1], pieces[2]
-        uuid = _uuid(public)
-        end = b"}"
-        if self.host_statuses is not None:
-            end = b',"host_status":%b}' % _host_status(pieces[3], self.host_statuses.get(cell_uuid))
-        if fault != _NULL:
-            end = b',"fault":%b%b' % (fault if self._is_admin else _without_details(fault), end)
-        if not self._is_newest:
-            members = self._older_members(pieces)
-        else:
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        public: bytes = pieces[0]
+        image: bytes = pieces[1]
+        uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
+        if self._is_newest:
             members = public[1:-1]
-            if self._is_admin:
-                end = b",%b%b" % (pieces[3][1:-1], end)
+            end = b"," + pieces[_ADMIN_PIECE][1:] if self._is_admin else b"}"
+        else:
+            members, end = self._older_members(pieces), b"}"
+        if self.host_statuses is not None:
+            status = _host_status(pieces[_ADMIN_PIECE], self.host_statuses.get(cell_uuid))
+            end = b',"host_status":' + status + end
+        if pieces[_FAULT_PIECE] != _NULL:
+            fault = pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE])
+            end = b',"fault":' + fault + end
         # In one go: what costs is to copy the members.
         if image == _EMPTY_TEXT:
             return self._without_image % (uuid, uuid, members, end)
@@ -192,29 +201,24 @@ class _FullTemplate(ItemTemplate):
         rest = image[after_id + 1 :] if self._has_image_properties else b"}"
         return self._with_image % (uuid, uuid, identifier, identifier, rest, members, end)
 
-    def _older_members(self, pieces: Sequence[bytes]) -> bytes:
+    def _older_members(self, pieces: Sequence[Any]) -> bytes:
         """The members of a microversion that does not know all segments."""
-        public = pieces[0]
-        ends = _decode_ends(pieces[-2])
+        public: bytes = pieces[0]
+        ends = _decode_ends(pieces[self._ends_piece])
         if self._has_volume_flags:
             members = public[1 : ends[self._last]]
         else:
             begin = ends[_VOLUMES - 1]
             members = public[1:begin] + _without_flags(public[begin : ends[_VOLUMES]])
         if self._has_flavor_link:
-            flavor_id = pieces[-1]
+            flavor_id: bytes = pieces[self._ends_piece + 1]
             linked = b"{}" if flavor_id == _NULL else self._flavor % (flavor_id[1:-1], flavor_id[1:-1])
             members += b',"flavor":' + linked
         if self._is_admin:
-            members += b"," + pieces[3][1 : ends[len(_PUBLIC) + self._last_for_admins]]
+            members += b"," + pieces[_ADMIN_PIECE][1 : ends[len(_PUBLIC) + self._last_for_admins]]
         if self._has_hostname_for_admins:
             members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
         return members
-
-
-def _uuid(public: bytes) -> bytes:
-    """No text of JSON holds the mark behind the uuid: it would need quotes inside."""
-    return public[_BEFORE_ID : public.index(_AFTER_UUID)]
 
 
 def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:

@@ -41,7 +41,7 @@ from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, FoundRow
+from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import Probes
@@ -147,6 +147,10 @@ class CountingSearcher:
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         self._count()
         return await self._inner.search(request, cells, template)
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        self._count()
+        return await self._inner.page(request, cells, template)
 
     async def find(self, uuid: str) -> Record | None:
         self._count()

@@ -21,6 +21,7 @@ from indexer.backends.base import (
     OLDEST_TIME_VERSION,
     CellProgress,
     Document,
+    FoundPage,
     FoundRow,
     IndexSearcher,
     IndexWriter,
@@ -95,7 +96,13 @@ class Index:
         cells: Sequence[str] = ("c0", "c1", "c2"),
         template: ItemTemplate = TEMPLATE,
     ) -> Sequence[FoundRow]:
-        return self._run(self._searcher.search(PageRequest(node, order, limit, after), cells, template))
+        """The rows of a search, which are those of the page that nothing is merged with."""
+        request = PageRequest(node, order, limit, after)
+        rows: Sequence[FoundRow] = self._run(self._searcher.search(request, cells, template))
+        items = b",".join([row.item for row in rows])
+        page = self._run(self._searcher.page(request, cells, template))
+        assert page == FoundPage(items, len(rows), rows[-1].position if rows else None)
+        return rows
 
     def uuids(self, node: Filter = EVERYTHING, **arguments: Any) -> list[str]:
         return [row.position[-1] for row in self.search(node, **arguments)]

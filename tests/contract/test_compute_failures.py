@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from cells.fleet.fleet import InstanceMapping
 from cells.model import CellKind, InstanceRow
-from indexer.backends.base import FoundRow
+from indexer.backends.base import FoundPage
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import ALIVE, Probe
 from indexer.items.view import ItemTemplate
@@ -297,11 +297,9 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
     gate = asyncio.Event()
 
     class SlowIndex(CountingSearcher):
-        async def search(
-            self, request: PageRequest, cells: Collection[str], template: ItemTemplate
-        ) -> Sequence[FoundRow]:
+        async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
             await gate.wait()
-            return await super().search(request, cells, template)
+            return await super().page(request, cells, template)
 
     fleet.searcher = SlowIndex(fleet.index_settings)
     api = fleet.api(index_patience_s=0.1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 from sqlalchemy import Engine, delete, insert
 
 from api.listing.answer import Consistency, Page
@@ -31,6 +32,8 @@ from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 from tests.support.documents import TEMPLATE
+
+_DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 Rows = Mapping[str, Sequence[dict[str, Any]]]
 """Records by cell name."""
@@ -109,7 +112,8 @@ class ListedFleet:
 
     def list(self, request: PageRequest, consistency: Consistency) -> Listed:
         page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
-        items = list(page.items)
+        items = [bytes(item) for item in _DECODE_ITEMS(b"[%b]" % page.items)]
+        assert len(items) == page.rows
         return Listed([json.loads(item)["id"] for item in items], items, page)
 
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:

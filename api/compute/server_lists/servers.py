@@ -15,6 +15,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.links import Links
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
+from api.compute.protocol.parts_response import PartsResponse
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.protocol.query_string import QueryString
 from api.compute.server_lists import down_cells
@@ -51,7 +52,7 @@ class _Identity(msgspec.Struct):
     id: str
 
 
-_decode_identity = msgspec.json.Decoder(_Identity).decode
+_decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
 class Mappings(Protocol):
@@ -195,7 +196,7 @@ class ServerHandlers:
             after = await self._lister.position_of(
                 marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
             )
-        page = Page((), None, ())
+        page = Page(b"", 0, None, ())
         if limit:
             page = await self._lister.list_page(
                 PageRequest(wanted, order, limit, after),
@@ -218,21 +219,21 @@ class ServerHandlers:
         caller, minor = request.caller, request.minor
         listed = await self._listed(request, template, listing.action)
         page, query, limit = listed.page, listed.query, listed.limit
-        items, last_uuid = page.items, page.last_uuid
+        items, rows, last_uuid = [page.items] if page.rows else [], page.rows, page.last_uuid
         if page.skipped_cells:
             if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
                 mappings = await self._unlisted_mappings(page, caller, query, limit)
                 items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
+                rows += len(mappings)
                 last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
             elif not self._skips_down_cells:
                 raise CellDownError(page.skipped_cells[0].uuid)
         end = b"]}"
-        if len(items) == limit and last_uuid is not None:
+        if rows == limit and last_uuid is not None:
             repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)
             href = f"{request.links.versioned}/{listing.path}?{repeated}"
             end = b'],"servers_links":' + msgspec.json.encode([{"rel": "next", "href": href}]) + b"}"
-        body = _joined(b'{"servers":[', items, end)
-        return Response(body, media_type=_JSON, headers=proof_headers(page, caller))
+        return PartsResponse(_parts(b'{"servers":[', items, end), headers=proof_headers(page, caller))
 
     def _limit(self, query: QueryString) -> int:
         text = query.last("limit")
@@ -249,7 +250,7 @@ class ServerHandlers:
     ) -> list[InstanceMapping]:
         """The instances of cells that could not be asked which fill the rest of the page."""
         # A cell that failed in the middle has given some of its servers.
-        listed = {_decode_identity(item).id for item in page.items}
+        listed = {item.id for item in _decode_identities(b"[%b]" % page.items)}
         mappings = await self._mappings_of(page.skipped_cells, caller, query, limit)
         return [mapping for mapping in mappings if mapping.instance_uuid not in listed][: limit - len(listed)]
 
@@ -274,14 +275,13 @@ class ServerHandlers:
         return mappings
 
 
-def _joined(begin: bytes, items: Sequence[bytes], end: bytes) -> bytes:
-    """The body of a list. It is large, so it is put together in one go."""
-    if not items:
-        return begin + end
-    fragments = list(items)
-    fragments[0] = begin + fragments[0]
-    fragments[-1] += end
-    return b",".join(fragments)
+def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
+    """The body of a list."""
+    parts = [begin]
+    for item in items:
+        parts += (item, b",")
+    parts[-1 if items else 1 :] = [end]
+    return parts
 
 
 def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
@@ -303,7 +303,7 @@ def _unlisted(uuid: str) -> Cell:
 
 def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
     answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
-    headers = proof_headers(Page((item,), None, [answer]), request.caller)
+    headers = proof_headers(Page(item, 1, None, [answer]), request.caller)
     return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
 
 

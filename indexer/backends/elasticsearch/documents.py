@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, FoundRow, Rejection
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, FoundPage, FoundRow, Rejection
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.errors import IndexRequestError, IndexUnavailableError
@@ -291,32 +291,44 @@ def from_found(answer: bytes) -> Iterator[Document]:
             yield _document(found.source, found.version)
 
 
-@lru_cache(maxsize=64)
-def row_decoder(keys: tuple[str, ...], pieces: tuple[str, ...]) -> Callable[[bytes, ItemTemplate], Sequence[FoundRow]]:
-    """A function that cuts the rows out of the answer of a search, parsing nothing but what it needs.
+class RowDecoder:
+    """Cuts the rows out of the answer of a search, parsing nothing but what it needs.
 
-    keys: names of the sort keys. pieces: names of the pieces of the view, those of the template that it is called with.
+    keys: names of the sort keys. pieces: names of the pieces of the view, those of the templates it is used with.
     """
-    # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
-    define = partial(msgspec.defstruct, gc=False)
-    view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
-    # What comes before the keys: _KEYS_BEGIN.
-    source_type = define("_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)])
-    hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
-    hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
-    answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
 
-    def decode(body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
-        render = template.render
-        sources = [hit.source for hit in _decoded(answer, body).hits.hits]
-        return [
-            FoundRow(
-                _values(source)[_KEYS_BEGIN:], render([bytes(raw) for raw in _values(source.view)], source.cell_uuid)
-            )
-            for source in sources
-        ]
+    def __init__(self, keys: tuple[str, ...], pieces: tuple[str, ...]) -> None:
+        # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
+        define = partial(msgspec.defstruct, gc=False)
+        view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
+        # What comes before the keys: _KEYS_BEGIN.
+        source_type = define(
+            "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
+        )
+        hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+        hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
+        self._answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
 
-    return decode
+    def rows(self, body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
+        """Raises IndexRequestError, as `page` does."""
+        hits = _decoded(self._answer, body).hits.hits
+        return [FoundRow(_position(hit), _item(hit, template)) for hit in hits]
+
+    def page(self, body: bytes, template: ItemTemplate) -> FoundPage:
+        hits = _decoded(self._answer, body).hits.hits
+        items = b",".join([_item(hit, template) for hit in hits])
+        return FoundPage(items, len(hits), _position(hits[-1]) if hits else None)
+
+
+row_decoder = lru_cache(maxsize=64)(RowDecoder)
+
+
+def _position(hit: Any) -> tuple[Any, ...]:
+    return _values(hit.source)[_KEYS_BEGIN:]
+
+
+def _item(hit: Any, template: ItemTemplate) -> bytes:
+    return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:

@@ -19,6 +19,7 @@ from indexer.backends.base import (
     HORIZONS,
     CellProgress,
     Document,
+    FoundPage,
     FoundRow,
     PartlyWrittenError,
     Rejection,
@@ -38,6 +39,7 @@ from indexer.backends.elasticsearch.documents import (
     Bulk,
     BulkOutcome,
     Removed,
+    RowDecoder,
     check_progress_saved,
     check_state_saved,
     from_field_counts,
@@ -382,12 +384,21 @@ class ElasticsearchSearcher:
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        decoder = _decoder_of(request, template)
+        ask = self._question(request, cells)
+        return await self._run(lambda: decoder.rows(ask(), template))
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        decoder = _decoder_of(request, template)
+        ask = self._question(request, cells)
+        return await self._run(lambda: decoder.page(ask(), template))
+
+    def _question(self, request: PageRequest, cells: Collection[str]) -> Callable[[], bytes]:
         """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
         body = _search_body(request, cells)
         # An answer that lacks the rows of a shard must not pass for the whole.
         path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        decode = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
-        return await self._run(lambda: decode(send(self._client, "POST", path, body), template))
+        return lambda: send(self._client, "POST", path, body)
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""
@@ -418,6 +429,10 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+
+
+def _decoder_of(request: PageRequest, template: ItemTemplate) -> RowDecoder:
+    return row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
 
 
 def _state_of(kind: str) -> dict[str, Any]:

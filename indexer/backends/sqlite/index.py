@@ -21,6 +21,7 @@ from indexer.backends.base import (
     HORIZONS,
     CellProgress,
     Document,
+    FoundPage,
     FoundRow,
     Rejection,
     WriteResult,
@@ -38,7 +39,7 @@ from indexer.backends.sqlite.schema import (
     row_of,
     upsert_statement,
 )
-from indexer.backends.sqlite.search import describe_page, select_page
+from indexer.backends.sqlite.search import describe_page, select_page, select_rows
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 from indexer.items.view import ItemTemplate
 from query.fields import Record
@@ -284,10 +285,10 @@ class SqliteSearcher:
         self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        def run(connection: sqlite3.Connection) -> Sequence[FoundRow]:
-            return select_page(connection, request, cells, template)
+        return await self._call(lambda connection: select_rows(connection, request, cells, template))
 
-        return await self._call(run)
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        return await self._call(lambda connection: select_page(connection, request, cells, template))
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""

@@ -1,14 +1,14 @@
 """A page of the SQLite index: from the request to one statement, and from its rows to ours."""
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
-from indexer.backends.base import FoundRow
+from indexer.backends.base import FoundPage, FoundRow
 from indexer.backends.sqlite.schema import DOCUMENTS, piece_column
 from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
@@ -16,6 +16,7 @@ from query.fields import Kind
 from query.filters import leaves
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from query.sort import SortOrder
 from query.to_sql import after, order_by, to_sql
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
@@ -23,24 +24,48 @@ _DIALECT = sqlite.dialect(paramstyle="qmark")
 COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUMENTS.c}
 
 
-def select_page(
+def select_rows(
     connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
 ) -> list[FoundRow]:
-    """Run one search; `connection` has what query.sqlite_functions registers.
+    """Run one search; `connection` has what query.sqlite_functions registers."""
+    render, cell = template.render, len(template.pieces)
+    return [
+        FoundRow(_position(row[cell + 1 :], request.order), render(row, row[cell]))
+        for row in _select(connection, request, cells, template)
+    ]
 
-    The rows go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it. Each is
+
+def select_page(
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
+) -> FoundPage:
+    """Run one search, and join what it finds."""
+    render, cell = template.render, len(template.pieces)
+    row: Sequence[Any] = ()
+    items: list[bytes] = []
+    for row in _select(connection, request, cells, template):
+        items.append(render(row, row[cell]))
+    last = _position(row[cell + 1 :], request.order) if items else None
+    return FoundPage(b",".join(items), len(items), last)
+
+
+def _select(
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
+) -> Iterator[Sequence[Any]]:
+    """The rows of a search: the pieces, the cell, and the keys.
+
+    They go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it. Each is to be
     made into its item before the next one is read, so that they all pass through the same few pages of memory.
     """
     statement, values = _compile(request, tuple(cells), template.pieces)
-    first_piece = len(request.order.keys) + 1
-    render = template.render
-    rows = [
-        FoundRow(row[1:first_piece], render(row[first_piece:], row[0])) for row in connection.execute(statement, values)
-    ]
-    bools = [
-        position for position, key in enumerate(request.order.keys) if INSTANCE_FIELDS[key.field].kind is Kind.BOOL
-    ]
-    return [_with_bools(row, bools) for row in rows] if bools else rows
+    return connection.execute(statement, values)
+
+
+def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
+    """The values of sort keys, with booleans, which SQLite keeps as 0 and 1."""
+    return tuple(
+        bool(value) if value is not None and INSTANCE_FIELDS[key.field].kind is Kind.BOOL else value
+        for key, value in zip(order.keys, keys, strict=True)
+    )
 
 
 def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
@@ -65,9 +90,9 @@ def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ..
     terms.append(DOCUMENTS.c.cell_uuid.in_(cells))
     statement = (
         select(
+            *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
             DOCUMENTS.c.cell_uuid,
             *(DOCUMENTS.c[key.field] for key in request.order.keys),
-            *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
         )
         .where(and_(*terms))
         .order_by(*order_by(request.order, COLUMNS, "sqlite"))
@@ -76,12 +101,3 @@ def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ..
     compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     names = compiled.positiontup or ()
     return compiled.string, [compiled.params[name] for name in names]
-
-
-def _with_bools(row: FoundRow, positions: Sequence[int]) -> FoundRow:
-    """The row with booleans in its position, which SQLite keeps as 0 and 1."""
-    position = list(row.position)
-    for index in positions:
-        if position[index] is not None:
-            position[index] = bool(position[index])
-    return FoundRow(tuple(position), row.item)

@@ -8,7 +8,7 @@ import pytest
 
 from api.listing import progress
 from api.listing.progress import ProgressCache
-from indexer.backends.base import CellProgress, FoundRow
+from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.items.view import ItemTemplate
 from query.fields import Record
@@ -31,6 +31,9 @@ class Advancing:
         return {"c0": replace(FIRST, watermark=self.asked)}
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        raise NotImplementedError
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
         raise NotImplementedError
 
     async def find(self, uuid: str) -> Record | None:

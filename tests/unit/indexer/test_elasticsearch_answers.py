@@ -54,10 +54,14 @@ def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
 
 
 def decode_rows(answer: bytes) -> object:
-    return row_decoder(("created_at",), TEMPLATE.pieces)(answer, TEMPLATE)
+    return row_decoder(("created_at",), TEMPLATE.pieces).rows(answer, TEMPLATE)
 
 
-@pytest.mark.parametrize("decode", [decode_rows, from_progress_hits])
+def decode_page(answer: bytes) -> object:
+    return row_decoder(("created_at",), TEMPLATE.pieces).page(answer, TEMPLATE)
+
+
+@pytest.mark.parametrize("decode", [decode_rows, decode_page, from_progress_hits])
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"<html>", _NOT_UTF_8])
 def test_answer_that_cannot_be_read_is_an_index_that_failed(decode: Any, answer: bytes) -> None:
     with pytest.raises(IndexRequestError, match="another answer"):

@@ -1,0 +1,22 @@
+"""A JSON answer in parts: a list has some megabytes, which are not copied only to put brackets around them."""
+
+from collections.abc import Mapping, Sequence
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+
+class PartsResponse(Response):
+    """parts: the body, to be sent one after the other; at least one."""
+
+    media_type = "application/json"
+
+    def __init__(self, parts: Sequence[bytes], headers: Mapping[str, str]) -> None:
+        self._parts = parts
+        super().__init__(headers={**headers, "content-length": str(sum(map(len, parts)))})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts[:-1]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": self._parts[-1]})
