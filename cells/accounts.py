@@ -97,17 +97,34 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
 """Per process its rights in the fleet database, and in the databases of the cells."""
 
 
-def grant(engine: Engine, role: str, password: str, rights: Rights, unreachable: Callable[[str], Exception]) -> None:
+_HAS_RIGHTS = """
+    SELECT 1 FROM information_schema.role_table_grants
+    WHERE grantee = %s AND table_schema = current_schema() LIMIT 1
+"""
+
+
+def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception]) -> bool:
+    """Whether `role` was let into the PostgreSQL database behind `engine`. unreachable: as in `grant`."""
+    with translated_failures(unreachable), engine.connect() as opened:
+        connection: Any = opened.connection.driver_connection
+        return connection.execute(_HAS_RIGHTS, (role,)).fetchone() is not None
+
+
+def grant(
+    engine: Engine, role: str, password: str | None, rights: Rights, unreachable: Callable[[str], Exception]
+) -> None:
     """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
 
     It has this password afterwards, and these rights to the tables that there are; what it could do before is taken
     away. Can be repeated, and has to be when there are new tables.
-    unreachable: makes the error that is raised when the server fails or refuses something, from its words.
+    password: None leaves the role as it is, which is there already. unreachable: makes the error that is raised when
+        the server fails or refuses something, from its words.
     """
     with translated_failures(unreachable), writing(engine) as transaction:
         connection: Any = transaction.connection.driver_connection
         try:
-            _make(connection, role, password)
+            if password is not None:
+                _make(connection, role, password)
             for statement in _grants(connection, role, rights):
                 connection.execute(statement)
         except psycopg.Error as error:

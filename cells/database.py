@@ -22,6 +22,7 @@ from cells.digests import register_digest
 from cells.errors import DatabaseUrlError
 from query.sqlite_functions import register_functions
 
+_INSUFFICIENT_PRIVILEGE = "42501"  # SQLSTATE of PostgreSQL
 _BUSY_TIMEOUT_S = 30
 _WRITES = "fleetlight_writes"
 
@@ -75,7 +76,10 @@ def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[Non
         raise
     except DBAPIError as error:
         lines = str(error.orig).strip().splitlines()
-        raise unreachable(lines[0] if lines else type(error.orig).__name__) from error
+        reason = lines[0] if lines else type(error.orig).__name__
+        if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
+            reason += "; `fleetlight accounts postgresql`, run by the owner, gives an account of ours its rights"
+        raise unreachable(reason) from error
     except PoolTimeoutError as error:
         raise unreachable("every connection to its database is in use") from error
     except OSError as error:  # of the lock beside a SQLite file

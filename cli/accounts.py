@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import CellKind
+from cli.database_accounts import ROLE_PREFIX
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.options import ConfigOption, examples
@@ -27,8 +28,6 @@ app = typer.Typer(
     help="Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
     no_args_is_help=True,
 )
-
-_PREFIX = "fleetlight_"
 
 AdministratorOption = Annotated[
     str, typer.Option("--administrator", metavar="NAME", help="Who may make accounts there.", show_default=False)
@@ -87,16 +86,16 @@ def rabbitmq(
     for account in bus_accounts.ACCOUNTS:
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)
-        bus_accounts.create_user(management, vhost, _PREFIX + account, password, settings)
-        _report(account, f"bus.username = {_PREFIX}{account}, bus.password_file", path, is_new=is_new)
+        bus_accounts.create_user(management, vhost, ROLE_PREFIX + account, password, settings)
+        _report(account, f"bus.username = {ROLE_PREFIX}{account}, bus.password_file", path, is_new=is_new)
 
 
 @app.command(epilog=examples("fleetlight accounts postgresql --config /etc/fleetlight-owner.toml"))
 def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None) -> None:
     """Make roles for the processes, with rights in the fleet database and in those of all native cells.
 
-    Run it as the account that runs `fleetlight database upgrade`. Can be repeated, and has to be when a cell
-    was added, and after each `fleetlight database upgrade`.
+    Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
+    their rights by themselves.
     """
     from cells import accounts as database_accounts  # noqa: PLC0415 -- has the driver
 
@@ -106,7 +105,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
         of_fleet = _open(engines, settings.fleet.database_url.get_secret_value())
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
         for account, (in_fleet, in_cells) in database_accounts.ACCOUNTS.items():
-            role, path = _PREFIX + account, out / f"{account}.pgpass"
+            role, path = ROLE_PREFIX + account, out / f"{account}.pgpass"
             line, is_new = kept_or_new(path, partial(_new_pgpass, role))
             if not line.startswith(_pgpass(role)):
                 raise CommandError(f"{path} is not a file that this command made; remove it to get a new one")

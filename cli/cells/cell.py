@@ -17,6 +17,7 @@ from cli.cells.new_cell import check_database_url, check_transport_url, checked_
 from cli.cells.nova_cells import Joined, add_all_nova_cells, add_nova_cell
 from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
+from cli.database_accounts import renew_rights
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
@@ -121,6 +122,7 @@ def add(
         # First the schema: whoever finds the cell in the registry may read it at once.
         upgrade(check_database_url(database, name, cells), name)
         cell = fleet.add_cell(name, kind, database, transport)
+        renew_rights(load_settings(config, data_dir).fleet.database_url.get_secret_value(), [cell])
         with closing(open_adapter(cell)) as adapter:
             instances = map_instances(adapter, fleet)
     done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"

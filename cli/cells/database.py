@@ -10,6 +10,7 @@ from cells.database import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
+from cli.database_accounts import renew_rights
 from cli.fleet import open_fleet, sorted_by_name
 from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
@@ -20,15 +21,21 @@ app = typer.Typer(help="The databases of the fleet and of its cells.", no_args_i
 
 @app.command(epilog=examples("fleetlight database upgrade --config /etc/fleetlight.toml"))
 def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
-    """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated."""
+    """Bring the fleet database and the databases of all native cells to the newest schema; can be repeated.
+
+    Accounts that `fleetlight accounts postgresql` has made get their rights to new tables.
+    """
     settings = load_settings(config, data_dir)
-    _upgrade(settings.fleet.database_url.get_secret_value(), upgrade_fleet, FleetUnreachableError)
+    fleet_url = settings.fleet.database_url.get_secret_value()
+    _upgrade(fleet_url, upgrade_fleet, FleetUnreachableError)
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet:
-        for cell in sorted_by_name(fleet.cells()):
-            if cell.kind is CellKind.NATIVE:
-                _upgrade(cell.database_url, upgrade_cell, partial(CellUnreachableError, cell.name))
-                print_result(f"cell {cell.name}: up to date")
+        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]
+        for cell in native:
+            _upgrade(cell.database_url, upgrade_cell, partial(CellUnreachableError, cell.name))
+            print_result(f"cell {cell.name}: up to date")
+    if renewed := renew_rights(fleet_url, native):
+        print_result(f"accounts {', '.join(renewed)}: up to date")
 
 
 def _upgrade(url: str, upgrade_schema: Callable[[Engine], None], unreachable: Callable[[str], Exception]) -> None:

@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter
 from cells.database import create_database_engine
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cli.app import app
@@ -408,6 +408,31 @@ def test_making_the_accounts_again_changes_no_secret(fortress: Fortress, monkeyp
     assert output.count("(kept)") == 4
     assert all(re.search(r"[^:]{20,}$", text.strip()) and text.strip() not in output for text in before.values())
     assert {oct(file.stat().st_mode & 0o777) for file in fortress.accounts.iterdir()} == {"0o600"}
+
+
+def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run(
+    fortress: Fortress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = ("--config", fortress.folder / "owner.toml")
+    monkeypatch.setenv("PGUSER", "postgres")
+    monkeypatch.setenv("PGPASSWORD", ADMINISTRATORS_PASSWORD)
+    with psycopg.connect(_owner_url(fortress.postgresql, "fleet"), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE later")
+        # As with a table that an upgrade has made.
+        connection.execute("REVOKE ALL ON instance_mappings FROM fleetlight_worker")
+    password = fortress.secret("worker.pgpass").rpartition(":")[2]
+    as_worker = create_database_engine(_url(fortress.postgresql, "fleet", f"fleetlight_worker:{password}@"))
+    with closing(Fleet(as_worker)) as fleet:
+        with pytest.raises(FleetUnreachableError, match=r"permission denied.*`fleetlight accounts postgresql`"):
+            fleet.count_mappings(fortress.cell.uuid)
+        assert "accounts api, indexer, relay, worker: up to date" in _fleetlight("database", "upgrade", *owner)
+        fleet.count_mappings(fortress.cell.uuid)
+    urls = ("--database-url", _url(fortress.postgresql, "later"), "--transport-url", fortress.cell.transport_url)
+    _fleetlight("cell", "add", "later", *urls, *owner)
+    _fleetlight("cell", "disable", "later", *owner)
+    monkeypatch.delenv("PGPASSWORD")
+    with fortress.database("later", "indexer") as indexer:
+        assert indexer.execute("SELECT count(*) FROM instances").fetchone() == (0,)
 
 
 def test_wrong_key_and_wrong_authority_are_said_without_any_secret(fortress: Fortress, tmp_path: Path) -> None:

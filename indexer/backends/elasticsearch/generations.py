@@ -20,8 +20,8 @@ from indexer.backends.elasticsearch.mapping import (
     progress_settings,
 )
 from indexer.backends.elasticsearch.pause import end_pause, pause_writes
-from indexer.backends.elasticsearch_target import index_uuid, mappings_of
-from indexer.backends.elasticsearch_versions import bare_documents, is_unusable
+from indexer.backends.elasticsearch.target import index_uuid, mappings_of
+from indexer.backends.elasticsearch.versions import bare_documents, is_unusable
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError, RebuildError
 

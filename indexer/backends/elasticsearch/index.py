@@ -64,8 +64,8 @@ from indexer.backends.elasticsearch.mapping import (
     state_mapping,
 )
 from indexer.backends.elasticsearch.pause import end_pause
-from indexer.backends.elasticsearch_target import Target, mappings_of
-from indexer.backends.elasticsearch_versions import require_usable
+from indexer.backends.elasticsearch.target import Target, mappings_of
+from indexer.backends.elasticsearch.versions import require_usable
 from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError

@@ -13,7 +13,7 @@ from elasticsearch import Elasticsearch
 
 from indexer.backends.elasticsearch.client import send
 from indexer.backends.elasticsearch.mapping import CONTINUES
-from indexer.backends.elasticsearch_versions import require_usable
+from indexer.backends.elasticsearch.versions import require_usable
 from indexer.errors import IndexReplacedError
 
 _decode = msgspec.json.Decoder().decode
