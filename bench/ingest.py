@@ -1,13 +1,13 @@
 """`scripts/bench ingest`: what our way into the index writes, against a bare loop of the same client.
 
-Both write the same documents, in batches of the same size, into an index of the same shape; the bare loop gets them
-encoded beforehand and looks at no answer but its status.
+Both write the same documents, in batches of the same size and as many at once as the consumer does, into an index of
+the same shape; the bare loop gets them encoded beforehand and looks at no answer but its status.
 """
 
 import os
 import sqlite3
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,20 @@ from uuid import uuid4
 from elasticsearch import Elasticsearch
 from msgspec.structs import replace
 
-from bench import bus, following
+from bench import bus
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from indexer.backends import open_writer
-from indexer.backends.base import Document, IndexWriter
+from indexer.backends.base import Document, IndexWriter, WriteResult
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import row_of, upsert_statement
+from indexer.settings import IndexerSettings
 from indexer.transform.documents import to_document
 
 _BATCH = 500
-_BATCHES_AT_ONCE = 4
-_IN_FLIGHT = 2
+# As settings say: one write at a time into a SQLite file, which shares our processor.
+_IN_FLIGHT = IndexerSettings().writes_in_flight
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
@@ -42,7 +43,6 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     if url:
         yield _elasticsearch(url, documents, rounds)
     yield from bus.run(quick)
-    yield from following.run(directory, quick)
 
 
 def _sqlite(directory: Path, documents: Sequence[Document], rounds: int) -> Figure:
@@ -69,6 +69,7 @@ def _sqlite(directory: Path, documents: Sequence[Document], rounds: int) -> Figu
         writer,
         prepare=lambda batch: [row_of(document) for document in batch],
         bare=bare,
+        apply=map,
     )
     connection.close()
     writer.close()
@@ -98,6 +99,7 @@ def _elasticsearch(url: str, documents: Sequence[Document], rounds: int) -> Figu
             ours,
             prepare=lambda batch: next(to_bulks(batch, [])).body,
             bare=lambda bodies: list(threads.map(send, bodies)),
+            apply=threads.map,
         )
     finally:
         threads.shutdown()
@@ -116,6 +118,7 @@ def _rounds(
     *,
     prepare: Callable[[list[Document]], Any],
     bare: Callable[[Sequence[Any]], object],
+    apply: Callable[[Callable[[list[Document]], WriteResult], Sequence[list[Document]]], Iterable[WriteResult]],
 ) -> Figure:
     """Each round writes a newer version of all documents, ours and the bare loop in turn; the first warms up."""
     rates: list[tuple[float, float]] = []
@@ -123,14 +126,10 @@ def _rounds(
         newer = [replace(document, version=number + 1) for document in documents]
         batches = [newer[start : start + _BATCH] for start in range(0, len(newer), _BATCH)]
         prepared = [prepare(batch) for batch in batches]
-        larger = [
-            newer[start : start + _BATCH * _BATCHES_AT_ONCE]
-            for start in range(0, len(newer), _BATCH * _BATCHES_AT_ONCE)
-        ]
 
-        def ours(larger: Sequence[list[Document]] = larger) -> None:
-            for batch in larger:
-                assert writer.write(batch).applied == len(batch)
+        def ours(batches: Sequence[list[Document]] = batches) -> None:
+            for batch, written in zip(batches, apply(writer.write, batches), strict=True):
+                assert written.applied == len(batch)
 
         def theirs(prepared: Sequence[Any] = prepared) -> None:
             bare(prepared)

@@ -33,6 +33,8 @@ def at_least(bound: float) -> Goal:
 class Figure:
     """One measured figure. goal and met are None for a figure that is only reported.
 
+    is_valid: whether what was to be measured could be caused; met is None if not.
+
     runs: how often it was measured; `value` is the median of them unless `what` says otherwise.
     """
 
@@ -43,14 +45,17 @@ class Figure:
     met: bool | None
     what: str
     runs: int
+    is_valid: bool = True
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-def figure(name: str, value: float, unit: str, what: str, *, runs: int, goal: Goal | None = None) -> Figure:
-    met = None if goal is None else goal.is_met_by(value)
-    return Figure(name, round(value, 4), unit, None if goal is None else str(goal), met, what, runs)
+def figure(
+    name: str, value: float, unit: str, what: str, *, runs: int, goal: Goal | None = None, is_valid: bool = True
+) -> Figure:
+    met = goal.is_met_by(value) if goal is not None and is_valid else None
+    return Figure(name, round(value, 4), unit, None if goal is None else str(goal), met, what, runs, is_valid)
 
 
 def seconds(action: Callable[[], object]) -> float:

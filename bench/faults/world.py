@@ -1,5 +1,7 @@
 """A fleet of cells on real servers, behind proxies: what the faults happen to."""
 
+import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +30,18 @@ from notifications import topology
 
 CELLS = 8
 
+Sections = Mapping[str, Mapping[str, float]]
+"""Keys of a configuration by section, besides the addresses."""
+
+# Short waits: what is waited for comes back within seconds here.
+_SHORT_WAITS: Sections = {
+    "fleet": {"cells_refresh_interval_s": 1.0},
+    "index": {"refresh_interval_s": 0.5, "write_timeout_s": 10.0},
+    "indexer": {"hole_timeout_s": 1.0, "retry_wait_max_s": 1.0},
+    "relay": {"retry_wait_max_s": 1.0, "heartbeat_interval_s": 0.5},
+    "bus": {"confirm_timeout_s": 5.0},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Servers:
@@ -40,6 +54,13 @@ class Servers:
     amqp: str
     postgresql: str | None = None
     index_file: Path | None = None
+
+    @staticmethod
+    def of_environment() -> "Servers | None":
+        """Elasticsearch and RabbitMQ as the tests find them; None unless there are both."""
+        elasticsearch = os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL")
+        amqp = os.environ.get("FLEETLIGHT_TEST_AMQP_URL")
+        return Servers(elasticsearch, amqp) if elasticsearch and amqp else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +96,7 @@ class World:
 
 
 @contextmanager
-def new_world(folder: Path, servers: Servers) -> Iterator[World]:
+def new_world(folder: Path, servers: Servers, configured: Sections = _SHORT_WAITS) -> Iterator[World]:
     """An empty fleet, removed from the servers at the end; its own files stay in `folder`."""
     prefix = f"fleetlight-faults-{uuid4().hex}"
     with ExitStack() as stack:
@@ -94,26 +115,26 @@ def new_world(folder: Path, servers: Servers) -> Iterator[World]:
         engines = {cell.name: _engine(stack, direct[cell.name]) for cell in cells}
         config = folder / "fleetlight.toml"
         index_url = _through(proxies["elasticsearch"], servers.elasticsearch)
-        config.write_text(_configuration(proxied["fleet"], index_url, prefix, servers.index_file))
+        config.write_text(_configuration(proxied["fleet"], index_url, prefix, servers.index_file, configured))
         if servers.index_file is None:
             stack.callback(_remove_index, servers.elasticsearch, prefix)
         yield World(fleet, tuple(cells), engines, proxies, config, servers)
 
 
-def _configuration(fleet_url: str, index_url: str, prefix: str, index_file: Path | None) -> str:
-    index = (
-        f'backend = "elasticsearch"\nurls = ["{index_url}"]\nprefix = "{prefix}"\nwrite_timeout_s = 10.0\n'
+def _configuration(fleet_url: str, index_url: str, prefix: str, index_file: Path | None, configured: Sections) -> str:
+    index: dict[str, object] = (
+        {"backend": "elasticsearch", "urls": [index_url], "prefix": prefix}
         if index_file is None
-        else f'backend = "sqlite"\npath = "{index_file}"\n'
+        else {"backend": "sqlite", "path": str(index_file)}
     )
-    return (
-        f'[fleet]\ndatabase_url = "{fleet_url}"\ncells_refresh_interval_s = 1.0\n'
-        f"[index]\n{index}refresh_interval_s = 0.5\n"
-        # Short waits: what is waited for comes back within seconds here.
-        "[indexer]\nhole_timeout_s = 1.0\nretry_wait_max_s = 1.0\n"
-        "[relay]\nretry_wait_max_s = 1.0\nheartbeat_interval_s = 0.5\n"
-        "[bus]\nconfirm_timeout_s = 5.0\n"
-    )
+    addresses: dict[str, dict[str, object]] = {"fleet": {"database_url": fleet_url}, "index": index}
+    lines = []
+    for section in dict.fromkeys([*addresses, *configured]):
+        lines.append(f"[{section}]")
+        values = {**addresses.get(section, {}), **configured.get(section, {})}
+        # Texts, numbers and lists are written in TOML as in JSON.
+        lines += [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    return "\n".join([*lines, ""])
 
 
 def _databases(

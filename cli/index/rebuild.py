@@ -16,6 +16,7 @@ from cli.fleet import open_fleet
 from cli.index.work_progress import Show, shown_progress
 from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from cli.output import print_notice, print_result
+from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from indexer.backends import open_generations, open_writer
 from indexer.errors import IndexVersionError
@@ -54,6 +55,7 @@ def rebuild(
         raise ConfigurationError("--back and --abandon are two different things: leave one of them away")
     settings = load_settings(config, data_dir)
     stop = Event()
+    keep_collector_out_of_the_way()
     with _parts(settings, rate, parallel, stop) as (fleet, parts):
         if abandon:
             print_result("rebuild abandoned" if abandon_rebuild(parts) else "there is no rebuild to abandon")

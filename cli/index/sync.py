@@ -30,6 +30,7 @@ from cli.options import (
     examples,
 )
 from cli.output import counted, print_error, print_notice, print_result
+from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
@@ -112,6 +113,7 @@ def sync(
     settings = load_settings(config, data_dir)
     upstream = _upstream(settings, source, url, cell)
     stop = Event()
+    keep_collector_out_of_the_way()
     with (
         open_fleet(settings.fleet) as fleet,
         closing(open_writer(settings.index)) as writer,

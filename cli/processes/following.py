@@ -1,6 +1,5 @@
 """What follows the cells, as long as a process wants it to: relay and worker of a cell, and the indexer."""
 
-import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -21,6 +20,7 @@ from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay import Relay
+from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends import open_writer
 from indexer.errors import IndexerError
@@ -115,9 +115,7 @@ def run_indexer(
     def open_receiver(cell: Cell) -> Receives:
         return _open_receiver(settings, cell)
 
-    # What is loaded by now stays. Looking through it in each collection costs half as much as the messages do.
-    gc.collect()
-    gc.freeze()
+    keep_collector_out_of_the_way()
     with (
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight indexer"))) as leases,

@@ -136,11 +136,11 @@ def sync(
     on_progress: called with the number of rows so far, after each page and each second; what it raises ends the sync.
     Raises what the source and the writer raise; what was written until then stays and does no harm.
     """
-    done = checkpoints.load() if checkpoints else None
+    found = done = checkpoints.load() if checkpoints else None
     if done is None or not source.can_go_on(done):
         # The sequence is read first: whatever is announced while the rows are read has a higher one.
         done = Checkpoint([], source.start(watermark), 0, {})
-    work = _Work(done, checkpoints, on_progress)
+    work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
     except BaseException:
@@ -148,16 +148,23 @@ def sync(
         with suppress(IndexerError):
             work.save()
         raise
-    if checkpoints:
-        checkpoints.forget()
+    work.forget()
     return SyncResult(work.done.rows, work.done.sequence, work.done.rejected)
 
 
 class _Work:
-    """How far one sync is. done: everything up to there is written."""
+    """How far one sync is. done: everything up to there is written. has_checkpoint: whether one is there already."""
 
-    def __init__(self, done: Checkpoint, checkpoints: Checkpoints | None, on_progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        done: Checkpoint,
+        checkpoints: Checkpoints | None,
+        on_progress: Callable[[int], None],
+        *,
+        has_checkpoint: bool,
+    ) -> None:
         self.done = done
+        self._has_checkpoint = has_checkpoint
         self._checkpoints = checkpoints
         self._on_progress = on_progress
         self._saved = done
@@ -177,8 +184,14 @@ class _Work:
 
     def save(self) -> None:
         if self._checkpoints and self.done is not self._saved:
+            self._has_checkpoint = True
             self._checkpoints.save(self.done)
             self._saved, self._saved_at_s = self.done, time.monotonic()
+
+    def forget(self) -> None:
+        """A sync of some seconds has none: a write less, which the index would have to make visible at once."""
+        if self._checkpoints and self._has_checkpoint:
+            self._checkpoints.forget()
 
 
 def sync_cell(

@@ -22,13 +22,14 @@ from indexer.backends.base import Generations, IndexWriter
 from indexer.errors import IndexUnavailableError, RebuildError
 from indexer.upkeep.rebuild_cells import RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
+from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
 
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
 _ATTEMPTS = 5
-# How long to wait for whoever works on a cell, or on the index.
-_PATIENCE_S = 5
+# How long to wait for whoever works on a cell, or on the index. What an indexer does by itself ends soon.
+_PATIENCE_S = 10
 
 
 class RebuildPhase(StrEnum):
@@ -156,7 +157,7 @@ class _Rebuild:
         parts = self._parts
         opened = []
         for cell in self._missing_cells():
-            # Nobody removes, syncs or verifies it meanwhile; what an indexer compares by itself ends soon.
+            # Nobody removes, syncs or verifies it meanwhile.
             self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
             opened.append(
                 stack.enter_context(
@@ -175,6 +176,10 @@ class _Rebuild:
                 )
             )
         self._watcher.on_phase(RebuildPhase.FILLING)
+        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+        known = self._new if self._unusable else parts.current
+        # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
+        writer = keeping_extras(self._new, known, known)
         stop = Event()
 
         def fill(cell: RebuiltCell) -> None:
@@ -186,7 +191,7 @@ class _Rebuild:
                 self._watcher.on_step()
 
             try:
-                cell.fill(parts.spend, on_progress)
+                cell.fill(writer, parts.spend, on_progress)
             except BaseException:
                 stop.set()
                 raise
@@ -197,6 +202,7 @@ class _Rebuild:
         failures = [error for future in filling if (error := future.exception())]
         if failures:
             raise next((error for error in failures if not isinstance(error, RebuildError)), failures[0])
+        self._new.make_searchable()
         self._cells |= {cell.cell.uuid: cell for cell in opened}
 
     def _verify(self) -> None:

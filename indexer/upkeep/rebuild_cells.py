@@ -20,7 +20,8 @@ from indexer.upkeep.retention import load_horizons
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
-from indexer.writing.kept_extras import KeepsExtras, keeping_extras
+from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 
@@ -36,8 +37,11 @@ class RebuiltCell(Protocol):
     @property
     def cell(self) -> Cell: ...
 
-    def fill(self, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
-        """Everything that there is; goes on where it was cut off."""
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+        """Everything that there is; goes on where it was cut off. What was written need not be searchable then.
+
+        writer: of the new index; it keeps what only the current one knows.
+        """
         ...
 
     def follow(self) -> None:
@@ -129,7 +133,7 @@ class _CopiedCell:
         self.cell = copies.cell
         self._copies = copies
 
-    def fill(self, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
         self._copy(lambda: on_progress(0))
 
     def follow(self) -> None:
@@ -176,7 +180,7 @@ class _FollowedCell:
         self._gaps = 0
         self._compared_gaps = 0
 
-    def fill(self, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
         if self._saved is not None:
             return
         if self._is_filled:
@@ -185,13 +189,14 @@ class _FollowedCell:
         else:
             source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
-            writer = keeping_extras(self._new, self._extras, self._extras)
             result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
             for uuid in result.rejected:
                 self._rereader.add(uuid)
         self._tracker.mark_synced()
-        self._save()
+        # Not searchable yet, which nobody needs before all cells are compared.
+        self._saved = self._tracker.snapshot()
+        self._new.save_progress([self._saved])
 
     def follow(self) -> None:
         if not self._catch_up(self._tracker, self._rereader):

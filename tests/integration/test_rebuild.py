@@ -32,6 +32,10 @@ from tests.support.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
+# A rebuild has some dozen steps that each wait for the index; it is a process of its own that begins by importing all.
+_LATEST_END_S = 240
+
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
@@ -87,9 +91,9 @@ def rebuild(world: World, *, back: bool = False) -> None:
 
 
 def operate(world: World, stop: Event) -> None:
-    """Some hundred changes a second: instances come, change and go."""
+    """A hundred changes a second: instances come, change and go. Faster, it would have a processor for itself."""
     number = 0
-    while not stop.wait(0.002):
+    while not stop.wait(0.02):
         created = world.operations.create({})
         world.operations.update(created.uuid, {"display_name": str(number)})
         if number % 3 == 0:
@@ -227,7 +231,7 @@ def killed_rebuild(world: World, moment: Moment) -> int:
     """The return code of a process that rebuilds the index and dies at that moment."""
     arguments = [str(world.fleet_url), world.index.model_dump_json(exclude_unset=True), moment.value]
     process = subprocess.run(
-        [sys.executable, "-m", "tests.support.killed_rebuild", *arguments], timeout=_LATEST_S, check=False
+        [sys.executable, "-m", "tests.support.killed_rebuild", *arguments], timeout=_LATEST_END_S, check=False
     )
     return process.returncode
 

@@ -305,16 +305,16 @@ def test_nobody_rebuilds_what_somebody_else_works_on(
     assert not stage.generations.has_previous()
 
 
-class TakenForAMoment(MemoryLeases):
-    """Who else has a lease gives it back when somebody has noticed."""
+class BrieflyTakenLeases(MemoryLeases):
+    """Whoever has a lease gives it back after somebody has asked for it."""
 
     def holder(self, name: str) -> str:
         return self.taken.pop(name)
 
 
-def test_indexer_that_looks_whether_somebody_rebuilds_keeps_nobody_from_doing_so() -> None:
-    """Each does so again and again while it waits for something; that takes a moment each time."""
+@pytest.mark.parametrize("name", ["index-rebuild", f"index-bulk-{CELL_UUID}"])
+def test_rebuild_waits_for_what_an_indexer_does_for_a_moment(name: str) -> None:
     stage = Stage()
-    stage.leases = TakenForAMoment(taken={"index-rebuild": "fleetlight indexer (process 7 on here)"})
+    stage.leases = BrieflyTakenLeases({name: "fleetlight indexer (process 7 on here)"})
     stage.rebuild()
     assert stage.generations.has_previous()
