@@ -123,7 +123,7 @@ def _add_compute_routes(
     prefix = parts.api.compute_link_prefix
     door = Door(parts.identity, prefix)
     versions = VersionDocuments(door, prefix)
-    host_statuses = HostStatusCache(access)
+    host_statuses = HostStatusCache(access, parts.cells)
     servers = ServerHandlers(
         lister,
         parts.cells,

@@ -18,7 +18,7 @@ from api.listing.list_instances import InstanceLister
 from api.listing.sources import live_batch_size
 from api.settings import ApiSettings, SearchSettings
 from bench import fleet as made_up
-from bench import hung_cell, listing_http
+from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.actions.native_cells import NativeCells
 from cells.adapters import open_adapter
@@ -62,6 +62,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     with _loop() as run_in_loop:
         page = PageRequest(Eq("deleted", False), _NEWEST_FIRST, _PAGE)
         yield from hung_cell.run(run_in_loop, cells, page, _TEMPLATE, runs)
+        yield from nova_cells.run(run_in_loop, directory, _TEMPLATE, quick)
     yield from listing_http.run(directory, quick)
 
 

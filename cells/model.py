@@ -132,6 +132,15 @@ class DescribingAdapter(Protocol):
 
 
 @runtime_checkable
+class HostReportingAdapter(Protocol):
+    """A cell of somebody else that knows what its hosts are like."""
+
+    def host_statuses(self) -> Mapping[str, str]:
+        """By host, `UP`, `DOWN`, `MAINTENANCE` or `UNKNOWN`. Raises CellUnreachableError."""
+        ...
+
+
+@runtime_checkable
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
 

@@ -4,31 +4,32 @@ The revision of such a row is the time before the reading of it began, in micros
 is newer (DESIGN, "The write path", 7).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, Select, select
+from sqlalchemy import Connection, Row
 
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures
 from cells.errors import CellUnreachableError
 from cells.model import Cell, InstanceRow
-from cells.nova import tables
-from cells.nova.databases import dialect_of, open_nova_database
-from cells.nova.details import ApiDetails, CellDetails, Details
+from cells.nova.api_database import API_DATABASES
+from cells.nova.databases import dialect_of, open_nova_database, read
+from cells.nova.details import CellDetails, Details
+from cells.nova.pages import page_statement
 from cells.nova.predicates import Predicates
 from cells.nova.records import to_record
+from cells.nova.services import host_statuses
+from cells.nova.tables import instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Eq, Filter, Ne, all_of, split_expressible
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.server_status import WITH_FAULT, status_of
 from query.sort import SortOrder
-from query.to_sql import after, order_by
 
 # Rows of one statement when some of the filter is left for Python.
 _RESIDUAL_BATCH_SIZE = 500
@@ -53,11 +54,10 @@ class NovaDbAdapter:
         self._engine = open_nova_database(cell.database_url, statement_timeout_s=statement_timeout_s)
         self._dialect = dialect_of(self._engine.url)
         self._details = CellDetails(self._dialect)
-        self._api = _Api(cell.api_database_url, statement_timeout_s) if cell.api_database_url else None
-        self._inner = tables.instances.alias("o")
-        self._outer = tables.instances.alias("i")
-        self._predicates = Predicates(self._inner, self._dialect)
-        self._outer_columns = Predicates(self._outer, self._dialect).columns
+        self._predicates = Predicates(instances, self._dialect)
+        self._api = None
+        if cell.api_database_url:
+            self._api = API_DATABASES.use(cell.api_database_url, statement_timeout_s)
 
     @property
     def cell(self) -> Cell:
@@ -69,95 +69,57 @@ class NovaDbAdapter:
             raise CellUnreachableError(self._cell.name, f"Nova's databases cannot sort by {unsortable[0]}")
         wanted = all_of(request.filter, _DUMMY)
         expressible, residual = split_expressible(wanted, self._predicates.can_express)
-        matches = matcher(residual, INSTANCE_FIELDS)
-        is_whole = residual == EVERYTHING
-        batch = replace(
-            request, filter=expressible, limit=request.limit if is_whole else max(request.limit, _RESIDUAL_BATCH_SIZE)
-        )
-        found: list[InstanceRow] = []
-        # Of the whole reading, not of each batch: MySQL shows all of them the moment of the first.
-        started = self._clock()
-        with self._reading() as connection:
-            while True:
-                rows = self._read(connection, batch, residual, started)
-                found.extend(row for row in rows if is_whole or matches(row.record))
-                if len(found) >= request.limit or len(rows) < batch.limit:
-                    return found[: request.limit]
-                batch = replace(batch, after=request.order.values(rows[-1].record))
+        size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
+        batch = replace(request, filter=expressible, limit=size)
+        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+            return read(self._engine, partial(self._read_page, batch, request.limit, residual))
 
     def find(self, uuid: str) -> InstanceRow | None:
         rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
         return rows[0] if rows else None
 
+    def host_statuses(self) -> Mapping[str, str]:
+        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+            return read(self._engine, partial(host_statuses, now=self._clock()))
+
     def close(self) -> None:
         self._engine.dispose()
         if self._api is not None:
-            self._api.close()
+            API_DATABASES.leave(self._api)
+
+    def _read_page(
+        self, batch: PageRequest, limit: int, residual: Filter, connection: Connection
+    ) -> Sequence[InstanceRow]:
+        matches = matcher(residual, INSTANCE_FIELDS)
+        is_whole = residual == EVERYTHING
+        found: list[InstanceRow] = []
+        # Of the whole reading, not of each batch: MySQL shows all of them the moment of the first.
+        started = self._clock()
+        while True:
+            rows = self._read(connection, batch, residual, started)
+            found.extend(row for row in rows if is_whole or matches(row.record))
+            if len(found) >= limit or len(rows) < batch.limit:
+                return found[:limit]
+            batch = replace(batch, after=batch.order.values(rows[-1].record))
 
     def _read(self, connection: Connection, request: PageRequest, residual: Filter, started: int) -> list[InstanceRow]:
-        found = connection.execute(self._page(request, residual)).all()
+        found = connection.execute(page_statement(self._dialect, request, residual)).all()
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
         details = {uuid: Details() for uuid in rows}
         for uuids in _in_parts(list(rows)):
             part = {uuid: details[uuid] for uuid in uuids}
+            # Both at the same time: they are different attributes of the same details.
+            of_api = None if self._api is None else self._api.begin(part)
             self._details.read(
                 connection,
                 part,
                 deleted={uuid for uuid in uuids if rows[uuid].deleted != 0},
                 failed=[uuid for uuid in uuids if _shows_fault(rows[uuid])],
             )
-            if self._api is not None:
-                self._api.read(part)
+            if of_api is not None:
+                of_api.result()
         return [InstanceRow(self._cell.uuid, started, to_record(row, details[uuid])) for uuid, row in rows.items()]
-
-    def _page(self, request: PageRequest, residual: Filter) -> Select[Any]:
-        """The page alone in a derived table, so that nothing but ids is sorted; then what its rows have once each."""
-        compiled = self._predicates
-        page = (
-            select(self._inner.c.id)
-            .where(compiled.compile(request.filter), compiled.superset(residual))
-            .order_by(*order_by(request.order, compiled.columns, self._dialect))
-            .limit(request.limit)
-        )
-        if request.after is not None:
-            page = page.where(after(request.order, request.after, compiled.columns, self._dialect))
-        ids = page.subquery("p")
-        rows, extra, cache = self._outer, tables.instance_extra.alias("x"), tables.instance_info_caches.alias("n")
-        joined = (
-            ids.join(rows, rows.c.id == ids.c.id)
-            .outerjoin(extra, extra.c.instance_uuid == rows.c.uuid)
-            .outerjoin(cache, cache.c.instance_uuid == rows.c.uuid)
-        )
-        columns = (
-            *tables.read_columns(rows, self._dialect),
-            extra.c.flavor,
-            extra.c.trusted_certs,
-            cache.c.network_info,
-        )
-        living_last = (extra.c.deleted == 0).asc()
-        order = order_by(request.order, self._outer_columns, self._dialect)
-        return select(*columns).select_from(joined).order_by(*order, living_last, extra.c.id)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
-            yield connection
-
-
-class _Api:
-    """The API database, for what it has of the instances of a page."""
-
-    def __init__(self, url: str, statement_timeout_s: float | None) -> None:
-        self._engine: Engine = open_nova_database(url, statement_timeout_s=statement_timeout_s)
-        self._details = ApiDetails(dialect_of(self._engine.url))
-
-    def read(self, details: dict[str, Details]) -> None:
-        with self._engine.connect() as connection:
-            self._details.read(connection, details)
-
-    def close(self) -> None:
-        self._engine.dispose()
 
 
 def _shows_fault(row: Row[Any]) -> bool:

@@ -5,23 +5,28 @@ Nova's own tools may have stored an address with a password that was never quote
 
 import re
 import sqlite3
-from typing import Any, Literal
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from cells.errors import DatabaseUrlError
 from query.sqlite_functions import register_functions
 
 NovaDialect = Literal["sqlite", "postgresql", "mysql"]
+T = TypeVar("T")
 
 _BUSY_TIMEOUT_S = 5
 _CONNECT_TIMEOUT_S = 5
 # What comes on top of the limit of a statement before the connection itself counts as broken.
 _READ_MARGIN_S = 5
+# A connection that ended while nobody used it says so at once.
+_AT_ONCE_S = 1.0
 _FAMILIES: dict[str, NovaDialect] = {
     "sqlite": "sqlite",
     "postgresql": "postgresql",
@@ -86,7 +91,7 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
             event.listen(engine, "connect", _prepare_sqlite)
             return engine
         # No transaction is ever left open, which would go on to see old rows, and none costs a round trip.
-        options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True, "pool_pre_ping": True}
+        options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         if dialect == "postgresql":
             return create_engine(parsed, connect_args=_postgresql_arguments(statement_timeout_s), **options)
         engine = create_engine(parsed, connect_args=_mysql_arguments(statement_timeout_s), **options)
@@ -96,6 +101,23 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
         ) from None
     event.listen(engine, "connect", _PrepareMysql(statement_timeout_s))
     return engine
+
+
+def read(engine: Engine, question: Callable[[Connection], T]) -> T:
+    """What `question` returns; it may be asked twice, and raises what SQLAlchemy does.
+
+    A connection of the pool may have ended in the meantime. To find that out when it fails, and ask again on a new one,
+    spares each question the round trip of trying the connection first.
+    """
+    began = time.monotonic()
+    try:
+        with engine.connect() as connection:
+            return question(connection)
+    except DBAPIError as error:
+        if not error.connection_invalidated or time.monotonic() - began > _AT_ONCE_S:
+            raise
+    with engine.connect() as connection:
+        return question(connection)
 
 
 def dialect_of(url: URL) -> NovaDialect:
@@ -119,8 +141,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
 
 
 def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
-    # What a page costs is guessed too high without statistics, and compiling it takes longer than reading it.
-    settings = ["-c default_transaction_read_only=on", "-c jit=off"]
+    # What a page costs is guessed too high, and to compile it or to start workers for it takes longer than to read it.
+    settings = ["-c default_transaction_read_only=on", "-c jit=off", "-c max_parallel_workers_per_gather=0"]
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "keepalives_idle": 10,

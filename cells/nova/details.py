@@ -7,6 +7,7 @@ about, and has its values as text.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -21,7 +22,6 @@ from sqlalchemy import (
     func,
     literal_column,
     null,
-    or_,
     select,
     union_all,
 )
@@ -32,8 +32,10 @@ from cells.nova.databases import NovaDialect
 from cells.nova.image_properties import IMAGE_PROPERTIES
 from query.fields import to_microseconds
 
-_IMAGE_PREFIX = "image_"
+# How an image's properties that a server shows are stored.
+_STORED_PROPERTIES = {f"image_{name}": name for name in IMAGE_PROPERTIES}
 _LOCKED_REASON = "locked_reason"
+_WANTED_KEYS = (_LOCKED_REASON, *sorted(_STORED_PROPERTIES))
 _VALUES = 6
 # SQLite and MySQL have numbers where PostgreSQL has truth.
 _TRUE = frozenset({"1", "true", "t"})
@@ -75,6 +77,7 @@ class CellDetails:
     def __init__(self, dialect: NovaDialect) -> None:
         without_faults = [_metadata(dialect), _system_metadata(dialect), _tags(dialect), _volumes(dialect)]
         self._dialect = dialect
+        self._keys = bound(_WANTED_KEYS, dialect)
         self._plain = union_all(*without_faults)
         self._with_faults = union_all(*without_faults, _faults(dialect))
 
@@ -91,12 +94,12 @@ class CellDetails:
         deleted: those of them whose system metadata went with them. failed: those whose last fault is shown.
         """
         statement = self._with_faults if failed else self._plain
-        values: Plain = {"uuids": bound(details, self._dialect)}
+        values: Plain = {"uuids": bound(details, self._dialect), "keys": self._keys}
         if failed:
             values["failed"] = bound(failed, self._dialect)
         system: list[tuple[bool, int, str, str, str | None]] = []
         volumes: list[tuple[int, str, Plain]] = []
-        for source, uuid, a, b, c, d, e, f in connection.execute(statement, values):
+        for source, uuid, a, b, c, d, e, f in connection.execute(statement, values).all():
             of = details[uuid]
             match source:
                 case "m" if a is not None:
@@ -117,9 +120,9 @@ class CellDetails:
                 case "f":
                     of.fault = {"code": int(a), "message": b, "details": c, "created_at": _microseconds(d)}
         # What was said last, and of the living, is said for good.
-        for _, _, uuid, key, value in sorted(system, key=lambda row: row[:2]):
+        for _, _, uuid, key, value in sorted(system, key=itemgetter(0, 1)):
             _add_system_metadata(details[uuid], key, value)
-        for _, uuid, device in sorted(volumes, key=lambda row: row[0]):
+        for _, uuid, device in sorted(volumes, key=itemgetter(0)):
             details[uuid].block_devices.append(device)
         for each in details.values():
             each.tags.sort()
@@ -135,7 +138,7 @@ class ApiDetails:
     def read(self, connection: Connection, details: Mapping[str, Details]) -> None:
         """Fill in `details`, which are by uuid."""
         values = {"uuids": bound(details, self._dialect)}
-        for source, uuid, text in connection.execute(self._statement, values):
+        for source, uuid, text in connection.execute(self._statement, values).all():
             of = details[uuid]
             if source == _GROUP:
                 of.server_groups.append(text)
@@ -150,11 +153,10 @@ class ApiDetails:
 
 def image_properties(system_metadata: Mapping[str, str | None]) -> Plain:
     """The properties of the image that a server shows, of what was stored at its boot."""
-    names = {key: key.removeprefix(_IMAGE_PREFIX) for key in system_metadata if key.startswith(_IMAGE_PREFIX)}
     return {
-        name: system_metadata[key]
-        for key, name in names.items()
-        if name in IMAGE_PROPERTIES and system_metadata[key] is not None
+        _STORED_PROPERTIES[key]: value
+        for key, value in system_metadata.items()
+        if key in _STORED_PROPERTIES and value is not None
     }
 
 
@@ -192,9 +194,8 @@ def _metadata(dialect: NovaDialect) -> Select[Any]:
 
 def _system_metadata(dialect: NovaDialect) -> Select[Any]:
     rows = tables.instance_system_metadata.c
-    is_wanted = or_(func.substr(rows.key, 1, len(_IMAGE_PREFIX)) == _IMAGE_PREFIX, rows.key == _LOCKED_REASON)
     wanted = _rows(_SYSTEM, rows.instance_uuid, rows.key, rows.value, rows.deleted, rows.id)
-    return wanted.where(is_wanted, among(rows.instance_uuid, "uuids", dialect))
+    return wanted.where(among(rows.instance_uuid, "uuids", dialect), among(rows.key, "keys", dialect))
 
 
 def _tags(dialect: NovaDialect) -> Select[Any]:
@@ -247,8 +248,8 @@ def _rows(source: str, uuid: ColumnElement[Any], *values: ColumnElement[Any]) ->
 def _add_system_metadata(details: Details, key: str, value: str | None) -> None:
     if key == _LOCKED_REASON:
         details.locked_reason = value
-    else:
-        details.image_properties |= image_properties({key: value})
+    elif key in _STORED_PROPERTIES and value is not None:
+        details.image_properties[_STORED_PROPERTIES[key]] = value
 
 
 def _microseconds(text: str) -> int:

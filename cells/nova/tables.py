@@ -118,6 +118,16 @@ block_device_mapping = _of_instance(
     Column("tag", String),
 )
 tags = _table("tags", Column("resource_id", String), Column("tag", String))
+services = _table(
+    "services",
+    Column("host", String),
+    Column("binary", String),
+    Column("deleted", Integer),
+    Column("disabled", Boolean),
+    Column("forced_down", Boolean),
+    Column("last_seen_up", NaiveTime),
+    Column("created_at", NaiveTime),
+)
 
 # Of the API database.
 cell_mappings = _table(

@@ -196,6 +196,10 @@ class Cell:
                 request_spec(instance_uuid, size, **spec)
         return instance_uuid
 
+    def add_service(self, host: str, binary: str = "nova-compute", **values: object) -> None:
+        with context.target_cell(CONTEXT, self.mapping) as targeted:
+            objects.Service(targeted, host=host, binary=binary, topic="compute", report_count=1, **values).create()
+
     def set(self, instance_uuid: str, **row: object) -> None:
         self.execute(
             f"UPDATE instances SET {', '.join(f'{name} = :{name}' for name in row)} WHERE uuid = :uuid",  # noqa: S608
@@ -355,6 +359,9 @@ def _fill_cell0(cell: Cell) -> None:
 def _fill_cell1(cell: Cell) -> None:
     running = {"host": "compute1", "node": "node1", "compute_id": 1, "launched_on": "compute1"}
     launched = START + datetime.timedelta(minutes=3)
+    cell.add_service("compute1", disabled=True, last_seen_up=START)
+    cell.add_service("silent", last_seen_up=START)
+    cell.add_service("without-service", binary="nova-conductor")
     cell.add(
         "web-1",
         minutes=1,
@@ -391,6 +398,8 @@ def _fill_cell1(cell: Cell) -> None:
     cell.add("resizing", minutes=13, **running, task_state="resize_migrating", flavor="large")
     cell.add("resized", minutes=14, **running, vm_state="resized")
     cell.add("shelved", minutes=15, vm_state="shelved_offloaded", power_state=4)
+    cell.add("on-a-silent-host", minutes=15, host="silent", node="silent", compute_id=2)
+    cell.add("on-a-host-without-service", minutes=15, host="without-service", node="without-service", compute_id=3)
     cell.add("soft-deleted", minutes=16, **running, vm_state="soft-delete", sql={"deleted_at": START})
     cell.add("broken", minutes=17, **running, vm_state="error", faults=[(404, "gone", ""), (500, "It broke.", "why")])
     cell.add("from-a-volume", minutes=18, **running, image_ref="", volumes=(("boot", False),))
@@ -420,6 +429,7 @@ def _fill_cell1(cell: Cell) -> None:
 
 def _fill_cell2(cell: Cell) -> None:
     running = {"host": "compute2", "node": "node2", "compute_id": 1}
+    cell.add_service("compute2", forced_down=True, last_seen_up=START)
     cell.add("web-1 copy", minutes=1, **running, display_name="web-1", tags=("blue", "red"))
     cell.add("WEB-2", minutes=2, **running, ports=network_info(("private", "10.0.0.40", None)))
     cell.add("moving", minutes=19, is_mapped=False, hidden=True, **running)

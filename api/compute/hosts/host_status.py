@@ -6,16 +6,16 @@ requests; a request waits only when there is nothing, or nothing but what is old
 
 import asyncio
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping
 
 import msgspec
 import structlog
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell
+from api.listing.sources import CellReader
+from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.model import Cell, CellAdapter, CellKind, HostReportingAdapter
 from cells.native.nodes import COMPUTE, ComputeService
 from indexer.items.view import HostStatuses
 
@@ -27,10 +27,14 @@ _OLD_AFTER_TIMEOUTS = 3
 
 
 class HostStatusCache:
-    """The statuses of all hosts of native cells, as `indexer.items.view.ItemTemplate` takes them."""
+    """The statuses of all hosts, as `indexer.items.view.ItemTemplate` takes them.
 
-    def __init__(self, access: FleetAccess) -> None:
+    pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
+    """
+
+    def __init__(self, access: FleetAccess, pool: CellPool) -> None:
         self._access = access
+        self._pool = pool
         self._statuses: HostStatuses | None = None
         self._read_at = float("-inf")
         self._reading: asyncio.Task[HostStatuses] | None = None
@@ -61,32 +65,35 @@ class HostStatusCache:
         """What the cells say now. It is remembered, unless `forget` was called while they were asked."""
         this = asyncio.current_task()
         try:
-            cells = await self._access.ask(self._access.native.cells)
+            cells = await self._pool.cells()
         except FleetUnreachableError:
             return {}
-        answers = await asyncio.gather(*map(self._services_of, cells))
+        answers = await asyncio.gather(*map(self._hosts_of, cells))
         statuses = {
-            cell.uuid: {
-                msgspec.json.encode(service.host): msgspec.json.encode(_status(service))
-                for service in services
-                if service.binary == COMPUTE
-            }
-            for cell, services in zip(cells, answers, strict=True)
-            if services is not None
+            cell.uuid: {msgspec.json.encode(host): msgspec.json.encode(status) for host, status in hosts.items()}
+            for cell, hosts in zip(cells, answers, strict=True)
+            if hosts is not None
         }
         if self._reading is this:
             self._statuses, self._read_at = statuses, time.monotonic()
         return statuses
 
-    async def _services_of(self, cell: Cell) -> Sequence[ComputeService] | None:
+    async def _hosts_of(self, cell: Cell) -> Mapping[str, str] | None:
         try:
-            return await self._access.ask_cell(cell, partial(self._read_services, cell))
-        except CellUnreachableError as error:
+            if cell.kind is CellKind.NATIVE:
+                return await self._access.ask_cell(cell, lambda: self._read_native(cell))
+            return await self._pool.ask(cell.uuid, _reported, self._access.timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
             _log.debug("host_status_unknown", cell=cell.name, reason=str(error))
             return None
 
-    def _read_services(self, cell: Cell) -> Sequence[ComputeService]:
-        return self._access.native.nodes(cell).services()
+    def _read_native(self, cell: Cell) -> Mapping[str, str]:
+        services = self._access.native.nodes(cell).services()
+        return {service.host: _status(service) for service in services if service.binary == COMPUTE}
+
+
+def _reported(adapter: CellAdapter) -> Mapping[str, str] | None:
+    return adapter.host_statuses() if isinstance(adapter, HostReportingAdapter) else None
 
 
 def _status(service: ComputeService) -> str:

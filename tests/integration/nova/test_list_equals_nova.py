@@ -38,8 +38,6 @@ def comparable(server: dict[str, Any]) -> dict[str, Any]:
     )
     if server.get("name") == "never-updated" or server["id"] in _BUILD_REQUESTS:
         plain.pop("updated", None)
-    # The services of Nova's cells are not read.
-    plain.pop("host_status", None)
     plain["tags"] = sorted(plain.get("tags", ()))
     return plain
 

@@ -1,0 +1,124 @@
+"""Part of `scripts/bench list`: a page from cells of Nova, against Nova's own list over the same databases.
+
+Nova lists with what the newest microversion shows (bench.nova_peer), as objects: it does not read faults, volumes and
+request specs then, and renders nothing. What is compared with it is the whole page as items of JSON.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, event
+
+from api.listing.answer import Consistency, Page
+from api.listing.list_instances import InstanceLister
+from api.settings import SearchSettings
+from bench.measure import Figure, Goal, at_least, figure, interleaved
+from bench.nova_databases import NovaDatabases, NovaServer, Peer
+from cells.adapters import open_adapter
+from cells.fan_out import CellPool
+from cells.model import Cell, CellKind
+from indexer.view import ItemTemplate
+from query.filters import Eq, IsNull, Ne, all_of, any_of
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+from tests.support.requirements import NOVA, POSTGRESQL
+
+_CELLS = (1, 16, 64)
+_PAGES = (1000, 50)
+_DELAY_S = 0.005
+_TIMEOUT_S = 60
+_NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
+# As a list without filters has it.
+_LIVE = all_of(Eq("deleted", False), Eq("hidden", False), any_of(Ne("vm_state", "soft-delete"), IsNull("vm_state")))
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def run(loop_run: Run, directory: Path, template: ItemTemplate, quick: bool) -> Iterator[Figure]:
+    """Nothing without the URL of a PostgreSQL server and the environment that Nova is in (scripts/nova-environment).
+
+    loop_run: runs a coroutine in one event loop. quick: 6,400 instances instead of 64,000.
+    """
+    url, ready = POSTGRESQL.locate(), NOVA.locate()
+    if not url or not ready:
+        return
+    count = 6_400 if quick else 64_000
+    with closing(NovaServer(url, Path(ready).parent / "bin" / "python", directory, count)) as server:
+        server.prepare()
+        for cells in _CELLS:
+            with server.deployment(cells) as databases, server.peer() as nova, _ours(loop_run, databases) as lister:
+                compared = _Compared(loop_run, lister, template, nova, f"{count} instances in {cells} cells of Nova")
+                for limit in _PAGES:
+                    yield compared.page(f"list.nova.{limit}.{cells}_cells", limit, at_least(5), 3 if quick else 9)
+                if cells == max(_CELLS):
+                    name = f"list.nova.{_PAGES[0]}.{cells}_cells.slow"
+                    yield compared.page(name, _PAGES[0], at_least(15), 3 if quick else 5, delay_s=_DELAY_S)
+
+
+class _Compared:
+    """Pages of ours and of Nova's. rows: what they are pages of."""
+
+    def __init__(self, loop_run: Run, lister: InstanceLister, template: ItemTemplate, nova: Peer, rows: str) -> None:
+        self._run = loop_run
+        self._lister = lister
+        self._template = template
+        self._nova = nova
+        self._rows = rows
+
+    def page(self, name: str, limit: int, goal: Goal, runs: int, *, delay_s: float = 0.0) -> Figure:
+        """delay_s: what is added to each statement, on both sides."""
+        request = PageRequest(_LIVE, _NEWEST_FIRST, limit)
+
+        def ours() -> Page:
+            listed: Page = self._run(self._lister.list_page(request, self._template, Consistency.STRONG))
+            return listed
+
+        nova = partial(self._nova.ask, limit=limit, delay_s=delay_s)
+        listed = ours()
+        assert listed.is_complete
+        assert nova() == {"count": limit, "down": []}
+        assert [msgspec.json.decode(item)["id"] for item in listed.items] == self._nova.ask(tell=True)
+        with _slowed(delay_s):
+            pair = interleaved(nova, ours, runs)
+        late = f", {delay_s * 1e3:g} ms added to each statement" if delay_s else ""
+        return figure(
+            name,
+            pair.ratio,
+            "ratio",
+            f"Nova's own list ({pair.ours_s * 1e3:.0f} ms) / a page from the cells ({pair.bare_s * 1e3:.0f} ms), "
+            f"{limit} of {self._rows} on PostgreSQL, as the newest microversion shows them{late}",
+            runs=pair.runs,
+            goal=goal,
+        )
+
+
+@contextmanager
+def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[InstanceLister]:
+    cells = [
+        Cell(uuid, f"cell{number}", CellKind.NOVA_DB, url, "", api_database_url=databases.api_url, nova_uuid=uuid)
+        for number, (uuid, url) in enumerate(databases.cells.items())
+    ]
+    pool = CellPool(lambda: cells, open_adapter, patience_s=_TIMEOUT_S)
+    yield InstanceLister(pool, lambda _uuid: None, None, SearchSettings(cell_timeout_s=_TIMEOUT_S))
+    loop_run(pool.close())
+
+
+@contextmanager
+def _slowed(delay_s: float) -> Iterator[None]:
+    """Every statement of this process waits that long before it is sent."""
+
+    def wait(*_: object) -> None:
+        time.sleep(delay_s)
+
+    if not delay_s:
+        yield
+        return
+    event.listen(Engine, "before_cursor_execute", wait)
+    yield
+    event.remove(Engine, "before_cursor_execute", wait)

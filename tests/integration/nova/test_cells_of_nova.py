@@ -1,0 +1,62 @@
+"""How a cell of Nova is read: its pages and its services, on each kind of server."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from cells.adapters.nova_db import NovaDbAdapter
+from cells.model import InstanceRow
+from query.filters import EVERYTHING, Eq, Filter
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import Direction, SortKey, SortOrder
+from tests.support.nova_fleet import NovaFleet
+
+# The databases are made before the first test, which takes Nova a while.
+pytestmark = pytest.mark.timeout(600)
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def cell(fleet: NovaFleet) -> Iterator[NovaDbAdapter]:
+    with closing(NovaDbAdapter(fleet.cells["cell1"])) as adapter:
+        yield adapter
+
+
+def all_pages(cell: NovaDbAdapter, wanted: Filter, order: SortOrder, limit: int) -> list[InstanceRow]:
+    rows: list[InstanceRow] = []
+    position = None
+    while page := cell.read_page(PageRequest(wanted, order, limit, position)):
+        rows += page
+        position = order.values(page[-1].record)
+    return rows
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("key", ["created_at", "updated_at", "launched_at", "display_name"])
+def test_pages_hold_each_row_once_in_order_those_without_a_value_too(
+    cell: NovaDbAdapter, key: str, direction: Direction
+) -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey(key, direction)])
+    for wanted in (EVERYTHING, Eq("deleted", False)):
+        rows = all_pages(cell, wanted, order, 1000)
+        in_order = sorted(rows, key=lambda row: order.comparable(order.values(row.record)))
+        assert [row.uuid for row in rows] == [row.uuid for row in in_order]
+        assert [row.uuid for row in all_pages(cell, wanted, order, 3)] == [row.uuid for row in rows]
+    if key != "created_at":
+        assert {row.record[key] is None for row in rows} == {True, False}
+
+
+def test_service_says_what_its_host_is_like(fleet: NovaFleet, cell: NovaDbAdapter) -> None:
+    assert cell.host_statuses() == {"compute1": "MAINTENANCE", "silent": "UNKNOWN"}
+    with closing(NovaDbAdapter(fleet.cells["cell2"])) as other:
+        assert other.host_statuses() == {"compute2": "DOWN"}
+
+
+def test_host_is_up_while_its_service_is_heard_of(fleet: NovaFleet) -> None:
+    heard_of_at = 1_793_534_400 * SECOND  # 2026-11-01, 12:00
+    for late_s, status in ((0, "UP"), (60, "UP"), (-60, "UP"), (61, "UNKNOWN")):
+        with closing(NovaDbAdapter(fleet.cells["cell1"], clock=lambda: heard_of_at + late_s * SECOND)) as cell:  # noqa: B023
+            assert cell.host_statuses()["silent"] == status

@@ -1,0 +1,53 @@
+"""A connection to a server of Nova's databases may end while nobody uses it."""
+
+import pytest
+import sqlalchemy as sa
+
+from cells.nova.databases import open_nova_database, parse_nova_url, read
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgresql_url", marks=pytest.mark.postgresql),
+        pytest.param("mariadb_url", marks=pytest.mark.mariadb),
+    ]
+)
+def server_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+def test_connection_that_ended_is_replaced_without_trying_it_before_each_question(server_url: str) -> None:
+    engine = open_nova_database(server_url)
+    ended = read(engine, number_of)
+    end(server_url, ended)
+    assert read(engine, number_of) != ended
+    engine.dispose()
+
+
+def test_what_the_server_refuses_is_not_asked_again(server_url: str) -> None:
+    engine = open_nova_database(server_url)
+    asked = []
+
+    def question(connection: sa.Connection) -> None:
+        asked.append(connection)
+        connection.execute(sa.text("SELECT nonsense"))
+
+    with pytest.raises(sa.exc.DBAPIError):
+        read(engine, question)
+    assert len(asked) == 1
+    engine.dispose()
+
+
+def number_of(connection: sa.Connection) -> int:
+    function = "pg_backend_pid()" if connection.dialect.name == "postgresql" else "connection_id()"
+    return int(connection.execute(sa.text(f"SELECT {function}")).scalar_one())
+
+
+def end(server_url: str, number: int) -> None:
+    """The connection with that number, as a server does that is started again."""
+    engine = sa.create_engine(parse_nova_url(server_url), isolation_level="AUTOCOMMIT")
+    is_postgresql = engine.dialect.name == "postgresql"
+    how = f"SELECT pg_terminate_backend({number}, 60000)" if is_postgresql else f"KILL {number}"
+    with engine.connect() as connection:
+        connection.execute(sa.text(how))
+    engine.dispose()
