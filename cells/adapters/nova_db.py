@@ -64,15 +64,15 @@ class NovaDbAdapter:
         return self._cell
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        unsortable = [key.field for key in request.order.keys if key.field not in self._predicates.columns]
-        if unsortable:
-            raise CellUnreachableError(self._cell.name, f"Nova's databases cannot sort by {unsortable[0]}")
-        wanted = all_of(request.filter, _DUMMY)
-        expressible, residual = split_expressible(wanted, self._predicates.can_express)
-        size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
-        batch = replace(request, filter=expressible, limit=size)
+        batch, residual = self._first_batch(request)
         with translated_failures(partial(CellUnreachableError, self._cell.name)):
             return read(self._engine, partial(self._read_page, batch, request.limit, residual))
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        batch, residual = self._first_batch(request)
+        statement = page_statement(self._dialect, batch, residual)
+        compiled = statement.compile(self._engine, compile_kwargs={"render_postcompile": True})
+        return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
 
     def find(self, uuid: str) -> InstanceRow | None:
         rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
@@ -86,6 +86,16 @@ class NovaDbAdapter:
         self._engine.dispose()
         if self._api is not None:
             API_DATABASES.leave(self._api)
+
+    def _first_batch(self, request: PageRequest) -> tuple[PageRequest, Filter]:
+        """What is asked of the database first, and what is left to be tried on the rows."""
+        unsortable = [key.field for key in request.order.keys if key.field not in self._predicates.columns]
+        if unsortable:
+            raise CellUnreachableError(self._cell.name, f"Nova's databases cannot sort by {unsortable[0]}")
+        wanted = all_of(request.filter, _DUMMY)
+        expressible, residual = split_expressible(wanted, self._predicates.can_express)
+        size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
+        return replace(request, filter=expressible, limit=size), residual
 
     def _read_page(
         self, batch: PageRequest, limit: int, residual: Filter, connection: Connection

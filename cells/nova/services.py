@@ -1,9 +1,8 @@
 """What the services of a cell of Nova say of its hosts (contracts/nova-db, 2: `host_status`)."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from cells.nova.tables import services
 
@@ -17,14 +16,19 @@ def host_statuses(connection: Connection, now: int) -> Mapping[str, str]:
     of = services.c
     columns = (of.host, of.disabled, of.forced_down, of.last_seen_up, of.created_at)
     rows = connection.execute(select(*columns).where(of.deleted == 0, of.binary == _COMPUTE)).all()
-    return {row.host: _status(row, now) for row in rows}
+    return {
+        host: _status(
+            is_disabled=bool(disabled), is_forced_down=bool(forced_down), heard_of_at=seen_at or created_at, now=now
+        )
+        for host, disabled, forced_down, seen_at, created_at in rows
+    }
 
 
-def _status(service: Row[Any], now: int) -> str:
+def _status(*, is_disabled: bool, is_forced_down: bool, heard_of_at: int | None, now: int) -> str:
     """A service that was not heard of for too long says nothing of its host."""
-    if service.forced_down:
+    if is_forced_down:
         return "DOWN"
-    if service.disabled:
+    if is_disabled:
         return "MAINTENANCE"
-    seen_at = service.last_seen_up or service.created_at
-    return "UP" if seen_at is not None and abs(now - seen_at) <= _DOWN_AFTER_US else "UNKNOWN"
+    is_fresh = heard_of_at is not None and abs(now - heard_of_at) <= _DOWN_AFTER_US
+    return "UP" if is_fresh else "UNKNOWN"

@@ -72,11 +72,11 @@ _TEXTS = (
 _NUMBERS = ("power_state", "progress", "launch_index", "instance_type_id")
 _TIMES = ("created_at", "updated_at", "launched_at", "terminated_at", "deleted_at")
 
-_metadata = MetaData()
+metadata = MetaData()
 
 
 def _table(name: str, *columns: Column[Any]) -> Table:
-    return Table(name, _metadata, *columns)
+    return Table(name, metadata, *columns)
 
 
 def _of_instance(name: str, *columns: Column[Any]) -> Table:

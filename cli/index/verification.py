@@ -8,17 +8,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError
-from cells.model import Cell
+from cells.model import Cell, CellKind
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.upkeep.verify import Difference, Verification, verify_cell
 from indexer.writing.leases import CellLeases
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
 _CATCH_UP_TIMEOUT_S = 30.0
+_ROWS_AT_ONCE = 1000
 _SHOWN_DIFFERENCES = 20
 _COLUMNS = ("CELL", "AGREES", "INSTANCES", "INDEXED", "FOREIGN", "DIFFERENT", "REPAIRED")
 
@@ -74,18 +76,35 @@ def _verify(
     cell: Cell, writer: IndexWriter, leases: CellLeases, repair: bool, show: Callable[[int, int], None]
 ) -> Verified:
     try:
-        with leases.bulk(cell) as confirm, closing(open_changelog_adapter(cell)) as adapter:
+        with leases.bulk(cell) as confirm:
 
-            def on_progress(ranges: int, differences: int) -> None:
+            def on_progress(compared: int, differences: int) -> None:
                 confirm()
-                show(ranges, differences)
+                show(compared, differences)
 
-            verification = verify_cell(
-                adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
-            )
+            verification = _verification(cell, writer, repair, on_progress)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, str(error))
     return Verified(cell, verification)
+
+
+def _verification(
+    cell: Cell, writer: IndexWriter, repair: bool, on_progress: Callable[[int, int], None]
+) -> Verification:
+    if cell.kind is CellKind.NATIVE:
+        with closing(open_changelog_adapter(cell)) as adapter:
+            return verify_cell(
+                adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
+            )
+    with closing(open_adapter(cell)) as foreign:
+        return verify_foreign_cell(
+            foreign,
+            writer,
+            repair=repair,
+            catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+            batch_size=_ROWS_AT_ONCE,
+            on_progress=on_progress,
+        )
 
 
 @contextmanager
@@ -99,7 +118,8 @@ def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
             task = bar.add_task(cell.name)
 
             def show(ranges: int, differences: int) -> None:
-                compared, differing = counted(ranges, "range"), counted(differences, "difference")
+                what = "range" if cell.kind is CellKind.NATIVE else "instance"
+                compared, differing = counted(ranges, what), counted(differences, "difference")
                 bar.update(task, description=f"{cell.name}: {compared} compared, {differing}")
 
             return show

@@ -1,7 +1,8 @@
 """What all who follow a cell have in common: they start again after failures, and tell how far they are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event
@@ -12,14 +13,17 @@ from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
-from indexer.followers.consumer import Receives
+from indexer.followers.consumer import Consumer, Receives
 from indexer.followers.liveness import Pulse
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.writing.dead_letters import KeepsFailures
+from indexer.transform.batches import RowReading
+from indexer.writing.dead_letters import DeadLetters, KeepsFailures
 from indexer.writing.leases import CellLeases
-from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.patient_writing import PatientWriter, WritesDocuments
 from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import ReadsRows, RendersRows, Rereader, render_rows
+from notifications.bus import Headers
 from notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
@@ -135,6 +139,51 @@ class Follower(ABC):
             on_wait=self._waits,
             on_answer=self._recovered,
         )
+
+    @contextmanager
+    def _consuming(
+        self,
+        writer: PatientWriter,
+        read_rows: ReadsRows,
+        *,
+        rereads_to: WritesDocuments | None = None,
+        render: RendersRows = render_rows,
+        accepts: Callable[[Headers], bool] = lambda _: True,
+        rows: RowReading | None = None,
+    ) -> Iterator[tuple[Consumer, Rereader]]:
+        """The consumer of the cell's bus, and what reads instances again that it could not index.
+
+        rereads_to: who writes those; the writer, unless said otherwise. The rest is as of Consumer and Rereader.
+        Raises BusError.
+        """
+        receiver = self._open_receiver(self.cell)
+        dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
+        rereader = Rereader(
+            self.cell.uuid,
+            read_rows,
+            rereads_to or writer,
+            self._tracker,
+            on_reread=dead_letters.was_reread,
+            render=render,
+        )
+        consumer = Consumer(
+            self.cell.uuid,
+            receiver=receiver,
+            writer=writer,
+            tracker=self._tracker,
+            rereader=rereader,
+            dead_letters=dead_letters,
+            settings=self._settings,
+            metrics=self._metrics,
+            horizon=lambda: self.horizon,
+            on_done=self.pulse.beat,
+            accepts=accepts,
+            rows=rows,
+        )
+        try:
+            yield consumer, rereader
+        finally:
+            consumer.close()
 
     def _publish_progress(self) -> None:
         self._highest_known = self._tracker.highest_known

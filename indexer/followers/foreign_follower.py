@@ -21,7 +21,6 @@ from indexer.followers.following import Activity, Follower, Shared, StopRequeste
 from indexer.transform.batches import RowReading
 from indexer.transform.foreign_rows import kept_fields
 from indexer.upkeep.foreign_comparison import ForeignRows, compare_cell
-from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.errors import BusError
 
@@ -53,34 +52,11 @@ class ForeignFollower(Follower):
         adapter = self._open_adapter(self.cell)
         try:
             writer = self._open_writer(stop)
-            receiver = self._open_receiver(self.cell)
-            dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
             read_rows = partial(rows_of, adapter)
-            rereader = Rereader(
-                self.cell.uuid,
-                read_rows,
-                writer,
-                self._tracker,
-                on_reread=dead_letters.was_reread,
-                render=ForeignRows(adapter, writer).documents,
-            )
-            consumer = Consumer(
-                self.cell.uuid,
-                receiver=receiver,
-                writer=writer,
-                tracker=self._tracker,
-                rereader=rereader,
-                dead_letters=dead_letters,
-                settings=self._settings,
-                metrics=self._metrics,
-                horizon=lambda: self.horizon,
-                on_done=self.pulse.beat,
-                rows=RowReading(read_rows, kept_fields(self.cell.kind)),
-            )
-            try:
+            reading = RowReading(read_rows, kept_fields(self.cell.kind))
+            render = ForeignRows(adapter, writer).documents
+            with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)
-            finally:
-                consumer.close()
         finally:
             adapter.close()
 

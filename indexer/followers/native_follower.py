@@ -15,7 +15,6 @@ from indexer.upkeep.bulk_sync import is_empty, sync_cell
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
-from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.history import History
 from indexer.writing.kept_extras import KeepsExtras, keeping_extras
 from indexer.writing.patient_writing import PatientWriter
@@ -38,32 +37,11 @@ class CellFollower(Follower):
         try:
             writer = self._open_writer(stop)
             history = History(adapter, self._writer, lambda: self._tracker.watermark)
-            receiver = self._open_receiver(self.cell)
-            dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
-            rereader = Rereader(
-                self.cell.uuid,
-                partial(rows_of, adapter),
-                KeepsExtras(writer, writer),
-                self._tracker,
-                on_reread=dead_letters.was_reread,
-            )
-            consumer = Consumer(
-                self.cell.uuid,
-                receiver=receiver,
-                writer=writer,
-                tracker=self._tracker,
-                rereader=rereader,
-                dead_letters=dead_letters,
-                settings=self._settings,
-                metrics=self._metrics,
-                horizon=lambda: self.horizon,
-                on_done=self.pulse.beat,
-                accepts=history.accepts,
-            )
-            try:
+            read_rows = partial(rows_of, adapter)
+            with self._consuming(
+                writer, read_rows, rereads_to=KeepsExtras(writer, writer), accepts=history.accepts
+            ) as (consumer, rereader):
                 self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
-            finally:
-                consumer.close()
         finally:
             adapter.close()
 

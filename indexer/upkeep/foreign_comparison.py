@@ -7,10 +7,12 @@ One that is marked deleted stays, since Nova archives its deleted rows, and `ind
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cells.clock import Clock, system_clock
+from cells.digests import RangeDigest
 from cells.model import CellAdapter, InstanceRow
-from indexer.backends.base import Document, IndexWriter, Rejection
+from indexer.backends.base import Document, Rejection
 from indexer.transform.foreign_rows import kept_fields, settle
 from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.rereading import rows_of
@@ -24,6 +26,22 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _RANGE_LENGTH = 2
 _DOCUMENTS_AT_ONCE = 5000
 _CONFIRMED_AT_ONCE = 500
+
+
+class ComparedIndex(WritesAndReads, Protocol):
+    """The part of an IndexWriter that a comparison needs."""
+
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, RangeDigest]: ...
+
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]: ...
+
+    def remove(self, versions: Mapping[str, int]) -> None: ...
+
+    def make_searchable(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,7 @@ def ignore_progress(_rows: int) -> None:
 
 def compare_cell(
     adapter: CellAdapter,
-    writer: IndexWriter,
+    writer: ComparedIndex,
     *,
     batch_size: int,
     horizon: int = 0,
@@ -116,7 +134,7 @@ def compare_cell(
 class _Ranges:
     """What the index had of each range of uuids, looked at when all rows of the range have been seen."""
 
-    def __init__(self, adapter: CellAdapter, writer: IndexWriter, horizon: int) -> None:
+    def __init__(self, adapter: CellAdapter, writer: ComparedIndex, horizon: int) -> None:
         self._adapter = adapter
         self._writer = writer
         self._horizon = horizon

@@ -43,6 +43,7 @@ class DifferenceKind(StrEnum):
     ONLY_IN_INDEX = "only in the index"
     OLDER = "older in the index"
     NEWER = "newer in the index"
+    CHANGED = "different in the index"
 
 
 @dataclass(frozen=True, slots=True)

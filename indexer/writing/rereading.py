@@ -28,6 +28,7 @@ _REJECTED_RETRY_S = 60.0
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
+RendersRows = Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]]
 
 
 def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceRow]:
@@ -66,7 +67,7 @@ class Rereader:
         tracker: ProgressTracker,
         *,
         on_reread: Callable[[Collection[str]], None],
-        render: Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]] = render_rows,
+        render: RendersRows = render_rows,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._read_rows = read_rows

@@ -32,7 +32,7 @@ class HostStatusCache:
     pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
     """
 
-    def __init__(self, access: FleetAccess, pool: CellPool) -> None:
+    def __init__(self, access: FleetAccess, pool: CellReader) -> None:
         self._access = access
         self._pool = pool
         self._statuses: HostStatuses | None = None

@@ -38,6 +38,9 @@ def comparable(server: dict[str, Any]) -> dict[str, Any]:
     )
     if server.get("name") == "never-updated" or server["id"] in _BUILD_REQUESTS:
         plain.pop("updated", None)
+    if server.get("status") == "DELETED":
+        # Nova shows none for what is deleted.
+        plain.pop("host_status", None)
     plain["tags"] = sorted(plain.get("tags", ()))
     return plain
 

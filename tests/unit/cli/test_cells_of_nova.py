@@ -1,0 +1,97 @@
+"""Cells of Nova join the fleet, and what can be asked of them on the command line."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.support.nova_tables import CELL1, SmallNova, small_nova
+from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def nova(empty_place: Path, run: Run) -> SmallNova:
+    """A deployment; the fleet has no cell yet."""
+    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/fleet.db"\n')
+    assert run("database", "upgrade").exit_code == 0
+    made = small_nova(empty_place)
+    made.add("cell1", 1)
+    made.add("cell1", 2, deleted=2)
+    made.add("cell0", 3, vm_state="error")
+    return made
+
+
+@pytest.fixture
+def joined(run: Run, nova: SmallNova) -> Result:
+    return run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
+
+
+def lines_of(result: Result) -> list[list[str]]:
+    return [line.split() for line in result.stdout.splitlines() if "east-" in line]
+
+
+def test_all_cells_of_a_deployment_join_with_one_command(run: Run, joined: Result) -> None:
+    assert joined.exit_code == 0, joined.output
+    cells = {cell["name"]: cell for cell in json.loads(run("cell", "list", "--json").stdout)}
+    assert {name: cell["kind"] for name, cell in cells.items()} == dict.fromkeys(
+        ("east-build-requests", "east-cell0", "east-cell1"), "nova-db"
+    )
+
+
+def test_deployment_that_is_added_again_stays_as_it_is(run: Run, nova: SmallNova, joined: Result) -> None:
+    before = run("cell", "list", "--json").stdout
+    again = run("cell", "add-nova", "--api-database-url", nova.urls["api"], "--prefix", "east-")
+    assert again.exit_code == 0
+    assert run("cell", "list", "--json").stdout == before
+
+
+def test_api_database_that_is_none_is_said_so(run: Run, nova: SmallNova, empty_place: Path) -> None:
+    for url, code in (
+        (f"sqlite:///{empty_place}/nothing.db", 1),
+        ("oracle://db/nova", 2),
+        ("sqlite:///relative.db", 2),
+    ):
+        result = run("cell", "add-nova", "--api-database-url", url)
+        assert result.exit_code == code, result.output
+        assert "Traceback" not in result.output
+    assert json.loads(run("cell", "list", "--json").stdout) == []
+
+
+def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, nova: SmallNova) -> None:
+    urls = ("--api-database-url", nova.urls["api"], "--database-url", nova.urls["cell1"])
+    assert run("cell", "add", "cell1", "--kind", "nova-db", *urls).exit_code == 0
+    unknown = run("cell", "add", "cell9", "--kind", "nova-db", *urls[:2], "--database-url", f"{nova.urls['cell1']}x")
+    assert unknown.exit_code == 2
+    assert "cell0, cell1" in unknown.stderr
+    assert CELL1 not in run("cell", "list").stdout  # the uuid in the fleet is another one
+
+
+def verified(run: Run, *arguments: str) -> tuple[int, Mapping[str, Any]]:
+    result = run("index", "verify", "--json", *arguments)
+    return result.exit_code, {cell["cell"]: cell for cell in json.loads(result.stdout)}
+
+
+def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined: Result) -> None:
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    code, cells = verified(run)
+    assert (code, {name: cell["instances"] for name, cell in cells.items()}) == (
+        0,
+        {"east-build-requests": 0, "east-cell0": 1, "east-cell1": 2},
+    )
+    added = nova.add("cell1", 4)
+    code, cells = verified(run, "--repair", "--cell", "east-cell1")
+    assert code == 0
+    assert [(each["uuid"], each["kind"], each["is_repaired"]) for each in cells["east-cell1"]["differences"]] == [
+        (added, "missing in the index", True)
+    ]
+    assert verified(run)[0] == 0
+
+
+def test_list_is_explained_with_what_the_databases_are_asked(run: Run, joined: Result) -> None:
+    found = run("explain", "GET /v2.1/servers?all_tenants=1&name=web", "--consistency", "strong")
+    assert found.exit_code == 0, found.output
+    assert "2 rows, complete" in found.stdout
+    assert "FROM instances AS o" in found.stdout
