@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,11 +65,11 @@ def nova_world(server: NovaServer, shared: Path, worker: str) -> Iterator[NovaWo
             user.unlink()
             if not list(folder.glob("used-by-*")):
                 (folder / "answers.json").unlink()
-                _drop(server, world.urls.values())
+                drop_databases(server, world.urls.values())
 
 
 def _make(server: NovaServer, folder: Path) -> None:
-    urls = {name: _create(server, folder) for name in _DATABASES}
+    urls = {name: create_database(server, folder) for name in _DATABASES}
     world = folder / "world.json"
     world.write_text(json.dumps({**urls, "folder": str(folder), "templated": _TEMPLATES[server]}))
     _run("make_world.py", world)
@@ -107,7 +107,7 @@ def _run(script: str, world: Path, lines: str = "") -> str:
     return done.stdout
 
 
-def _create(server: NovaServer, folder: Path) -> str:
+def create_database(server: NovaServer, folder: Path) -> str:
     """An empty database; the URL has the driver that Nova's environment has."""
     name = f"fleetlight_test_{uuid4().hex}"
     if server == "sqlite":
@@ -117,7 +117,7 @@ def _create(server: NovaServer, folder: Path) -> str:
     return address.set(drivername=driver, database=name).render_as_string(hide_password=False)
 
 
-def _drop(server: NovaServer, urls: Sequence[str] | Any) -> None:
+def drop_databases(server: NovaServer, urls: Iterable[str]) -> None:
     for url in urls:
         name = str(sa.make_url(url).database)
         if server == "sqlite":

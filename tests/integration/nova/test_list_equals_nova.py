@@ -38,8 +38,8 @@ def comparable(server: dict[str, Any]) -> dict[str, Any]:
     )
     if server.get("name") == "never-updated" or server["id"] in _BUILD_REQUESTS:
         plain.pop("updated", None)
-    if server.get("status") == "DELETED":
-        # Nova shows none for what is deleted.
+    if server.get("status") in {"DELETED", "SOFT_DELETED"}:
+        # Nova shows none where deleted servers are listed.
         plain.pop("host_status", None)
     plain["tags"] = sorted(plain.get("tags", ()))
     return plain

@@ -6,6 +6,7 @@ What happens in the cell, and in which order and how often it is announced: test
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cells.adapters import open_adapter
+from cells.database import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.migrations import upgrade_fleet
 from cells.model import Cell, CellKind
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexerError
 from indexer.followers.following import Shared
 from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics
@@ -35,11 +40,13 @@ from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 from tests.support.indexing import MemoryFailures, MemoryLeases
+from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.nova, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "notify.py"
+FLEETLIGHT = (sys.executable, "-m", "cli")
 BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
@@ -76,13 +83,16 @@ def next_line(output: IO[str] | None) -> str:
     return line
 
 
-@pytest.fixture
-def nova_cell(tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: str) -> Iterator[NovaCell]:
+@contextmanager
+def running_nova_cell(
+    server: NovaServer, tmp_path: Path, amqp_url: str, cell_uuid: str, nova_environment: str
+) -> Iterator[NovaCell]:
+    """server: that its databases are on. cell_uuid: of the cell here."""
     name = f"fleetlight-test-{uuid4().hex}"
     topics = [f"{name}-versioned", f"{name}-legacy"]
     said = {
-        "database": f"sqlite:///{tmp_path}/cell.db",
-        "api": f"sqlite:///{tmp_path}/api.db",
+        "database": create_database(server, tmp_path),
+        "api": create_database(server, tmp_path),
         "folder": str(tmp_path),
         "amqp_url": amqp_url.replace("amqp://", "rabbit://"),
         "exchange": name,
@@ -91,7 +101,7 @@ def nova_cell(tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: s
     }
     (tmp_path / "cell.json").write_text(json.dumps(said))
     address = f"{said['amqp_url']}?exchange={name}&topics={','.join(topics)}"
-    cell = Cell(amqp_cell, "nova", CellKind.NOVA_DB, said["database"], address, api_database_url=said["api"])
+    cell = Cell(cell_uuid, "nova", CellKind.NOVA_DB, said["database"], address, api_database_url=said["api"])
     python = Path(nova_environment).parent / "bin" / "python"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     process = subprocess.Popen(
@@ -106,11 +116,20 @@ def nova_cell(tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: s
         yield NovaCell(cell, process)
     finally:
         process.communicate(timeout=60)
+        drop_databases(server, (said["database"], said["api"]))
         with kombu.Connection(amqp_url) as connection, connection.channel() as channel:
             for topic in topics:
                 for priority in ("info", "error"):
                     channel.queue_delete(f"{topic}.{priority}")
             channel.exchange_delete(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
+def nova_cell(
+    request: pytest.FixtureRequest, tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: str
+) -> Iterator[NovaCell]:
+    with running_nova_cell(request.param, tmp_path, amqp_url, amqp_cell, nova_environment) as made:
+        yield made
 
 
 @dataclass
@@ -123,7 +142,7 @@ class Followed:
     registry: CollectorRegistry
 
     def records(self, uuids: Any) -> dict[str, Any]:
-        return {uuid: dict(document.record) for uuid, document in self.index.read(uuids).items()}
+        return records(self.index, uuids)
 
     def handled(self, outcome: str) -> float:
         labels = {"cell": self.follower.cell.uuid, "outcome": outcome}
@@ -179,3 +198,74 @@ def test_index_ends_up_as_the_database_of_the_cell_whatever_the_order_and_repeti
         assert {reason for _, reason, _ in follows.failures.found} == {"unsupported_version"}
         assert follows.handled("other") > 0, "keypairs, and unversioned notifications"
         wait_until(lambda: follows.follower.progress.is_complete)
+
+
+@pytest.fixture
+def postgresql_cell(
+    tmp_path: Path, amqp_url: str, amqp_cell: str, nova_environment: str, postgresql_url: str
+) -> Iterator[NovaCell]:
+    with running_nova_cell("postgresql", tmp_path, amqp_url, amqp_cell, nova_environment) as made:
+        yield made
+
+
+def test_indexer_process_follows_a_cell_on_postgresql_into_elasticsearch(
+    postgresql_cell: NovaCell, tmp_path: Path, elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    fleet_url = f"sqlite:///{tmp_path}/fleet.db"
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix)
+    config = tmp_path / "fleetlight.toml"
+    config.write_text(
+        f'[fleet]\ndatabase_url = "{fleet_url}"\n'
+        f'[index]\nbackend = "elasticsearch"\nurls = ["{elasticsearch_url}"]\nprefix = "{elasticsearch_prefix}"\n'
+        "[indexer]\ncomparison_interval_s = 36000\n"
+    )
+    add_to_fleet(fleet_url, postgresql_cell.cell)
+    with fleetlight(config, "indexer"), closing(open_writer(settings)) as index:
+        wait_until(lambda: is_complete(index, postgresql_cell.cell), 120)
+        for seed in (0, 1):
+            marker = postgresql_cell.play(seed)
+            wait_until(lambda: index.read([marker])[marker].record["display_name"] == f"marker-{seed}")  # noqa: B023
+            expected = postgresql_cell.records()
+            wait_until(lambda: records(index, expected) == expected)  # noqa: B023
+    verified = subprocess.run(
+        [*FLEETLIGHT, "index", "verify", "--config", config], capture_output=True, text=True, check=False
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def add_to_fleet(fleet_url: str, cell: Cell) -> None:
+    engine = create_database_engine(fleet_url)
+    upgrade_fleet(engine)
+    with closing(Fleet(engine)) as fleet:
+        urls = (cell.database_url, cell.transport_url)
+        fleet.add_cell(cell.name, cell.kind, *urls, uuid=cell.uuid, api_database_url=cell.api_database_url)
+
+
+def records(index: IndexWriter, uuids: Any) -> dict[str, Any]:
+    return {uuid: dict(document.record) for uuid, document in index.read(uuids).items()}
+
+
+def is_complete(index: IndexWriter, cell: Cell) -> bool:
+    try:
+        progress = index.load_progress().get(cell.uuid)
+    except IndexerError:
+        # The process makes the index first.
+        return False
+    return progress is not None and progress.is_complete
+
+
+@contextmanager
+def fleetlight(config: Path, process: str) -> Iterator[None]:
+    """A process of Fleetlight, as it is run in production."""
+    log = config.with_name(f"{process}.log")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [*FLEETLIGHT, process, "--config", config], env=environment, stdout=output, stderr=output
+        )
+    try:
+        yield
+        assert child.poll() is None, log.read_text()
+    finally:
+        child.terminate()
+        child.wait(timeout=60)
