@@ -418,9 +418,10 @@ def _fill_cell1(cell: Cell) -> None:
     cell.add("tie-b", minutes=25)
     cell.add("not-mapped", minutes=26, is_mapped=False)
     cell.add("twice-extra", minutes=27, **running)
+    # With the same flavor: Nova takes whichever row its database has last, and fails if that one has none.
     cell.execute(
         "INSERT INTO instance_extra (created_at, deleted, instance_uuid, flavor) "
-        "SELECT created_at, id, instance_uuid, NULL FROM instance_extra WHERE instance_uuid = :uuid",
+        "SELECT created_at, id, instance_uuid, flavor FROM instance_extra WHERE instance_uuid = :uuid",
         uuid=identifier("twice-extra"),
     )
     for number in range(15):

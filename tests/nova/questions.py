@@ -161,8 +161,6 @@ _LEFT_TO_MARIADB = (
     # Case, accents and spaces at the end do not count, and a bar is no alternative.
     *("name=", "host=", "node=", "hostname=", "key_name=", "tags=", "tags-any=", "user_id="),
     *("sort_key=hostname", "sort_key=instance_type_id"),
-    # Nova itself fails with these here (InstanceNotFound).
-    "/servers/detail?all_tenants=1",
 )
 
 

@@ -94,7 +94,7 @@ def test_it_can_neither_read_secrets_nor_write(nova_deployment: NovaWorld) -> No
     with account(nova_deployment) as urls:
         for database, statement in (
             ("cell1", "SELECT connection_info FROM block_device_mapping"),
-            ("cell1", "SELECT report_count FROM compute_nodes"),
+            ("cell1", "SELECT cpu_info FROM compute_nodes"),
             ("api", "SELECT transport_url FROM cell_mappings"),
             ("cell1", "DELETE FROM tags"),
         ):
