@@ -83,7 +83,8 @@ class _Compared:
         listed = ours()
         assert listed.is_complete
         assert nova() == {"count": limit, "down": []}
-        assert [msgspec.json.decode(item)["id"] for item in listed.items] == self._nova.ask(tell=True)
+        shown = msgspec.json.decode(b"[%b]" % listed.items)
+        assert [server["id"] for server in shown] == self._nova.ask(tell=True)
         with _slowed(delay_s):
             pair = interleaved(nova, ours, runs)
         late = f", {delay_s * 1e3:g} ms added to each statement" if delay_s else ""
