@@ -9,6 +9,7 @@ from keystoneauth1.session import Session
 from novaclient import client, exceptions
 from openstack.connection import Connection
 
+from api.compute.server_lists.sorting import SORTED
 from tests.clients.conftest import INSTANCES
 from tests.support.live_api import LiveApi
 from tests.support.waiting import wait_until
@@ -16,9 +17,46 @@ from tests.support.waiting import wait_until
 _WAIT_S = 120
 
 
-@pytest.fixture(scope="module", params=["2.1", "2.96"])
+NEWEST = "2.96"
+# Options of a search, and what a server shows of it.
+EXACT = {
+    "status": "status",
+    "vm_state": "OS-EXT-STS:vm_state",
+    "power_state": "OS-EXT-STS:power_state",
+    "host": "OS-EXT-SRV-ATTR:host",
+    "project_id": "tenant_id",
+    "tenant_id": "tenant_id",
+    "user_id": "user_id",
+    "uuid": "id",
+    "locked": "locked",
+}
+PATTERNS = {
+    "name": "name",
+    "display_name": "name",
+    "display_description": "description",
+    "node": "OS-EXT-SRV-ATTR:hypervisor_hostname",
+    "hostname": "OS-EXT-SRV-ATTR:hostname",
+    "availability_zone": "OS-EXT-AZ:availability_zone",
+    "key_name": "key_name",
+    "reservation_id": "OS-EXT-SRV-ATTR:reservation_id",
+    "root_device_name": "OS-EXT-SRV-ATTR:root_device_name",
+    "launch_index": "OS-EXT-SRV-ATTR:launch_index",
+}
+
+
+@pytest.fixture(scope="module", params=["2.1", NEWEST])
 def nova(request: pytest.FixtureRequest, live: LiveApi, admin: Connection) -> Any:
     """The client of an administrator, with the first and the last microversion that it knows."""
+    return nova_client(request.param, live, admin)
+
+
+@pytest.fixture(scope="module")
+def newest(live: LiveApi, admin: Connection) -> Any:
+    """The client of an administrator, with the last microversion that it knows."""
+    return nova_client(NEWEST, live, admin)
+
+
+def nova_client(microversion: str, live: LiveApi, admin: Connection) -> Any:
     auth = admin.config.auth
     session = Session(
         Password(
@@ -30,15 +68,15 @@ def nova(request: pytest.FixtureRequest, live: LiveApi, admin: Connection) -> An
             project_domain_name="Default",
         )
     )
-    return client.Client(request.param, session=session, region_name="RegionOne")
+    return client.Client(microversion, session=session, region_name="RegionOne")
 
 
 @pytest.fixture(scope="module")
-def fleet(nova: Any) -> list[Any]:
-    """Every server, once the simulator has made them all."""
+def fleet(newest: Any) -> list[Any]:
+    """Every server as the newest microversion shows it, once the simulator has made them all."""
 
     def filled() -> list[Any]:
-        servers: list[Any] = nova.servers.list(search_opts={"all_tenants": 1})
+        servers: list[Any] = newest.servers.list(search_opts={"all_tenants": 1})
         assert len(servers) == INSTANCES
         return servers
 
@@ -65,6 +103,36 @@ def test_search_options_and_sort_keys_reach_the_list(nova: Any, fleet: list[Any]
         search_opts={"all_tenants": 1}, sort_keys=["display_name", "created_at"], sort_dirs=["desc", "asc"]
     )
     assert [server.name for server in ordered] == sorted((server.name for server in fleet), reverse=True)
+
+
+@pytest.mark.parametrize("option", [*EXACT, *PATTERNS])
+def test_every_search_option_keeps_the_servers_that_have_the_value(newest: Any, fleet: list[Any], option: str) -> None:
+    everything = [server.to_dict() for server in fleet]
+    attribute = (EXACT | PATTERNS)[option]
+    wanted = next((each[attribute] for each in everything if each[attribute] is not None), "no-such")
+    has_it = (lambda value: value == wanted) if option in EXACT else (lambda value: str(wanted) in str(value))
+    found = newest.servers.list(search_opts={"all_tenants": 1, option: wanted}, limit=-1)
+    assert [server.id for server in found] == [each["id"] for each in everything if has_it(each[attribute])]
+
+
+@pytest.mark.parametrize("option", ["image", "image_ref"])
+def test_servers_are_found_by_their_image(newest: Any, fleet: list[Any], option: str) -> None:
+    images = {server.id: server.image["id"] for server in fleet if server.image}
+    wanted = next(iter(images.values()))
+    found = newest.servers.list(search_opts={"all_tenants": 1, option: wanted}, limit=-1)
+    assert [server.id for server in found] == [uuid for uuid, image in images.items() if image == wanted]
+
+
+@pytest.mark.parametrize("key", sorted(SORTED | {"locked"}))
+def test_pages_of_every_order_are_the_whole_list(newest: Any, fleet: list[Any], key: str) -> None:
+    for direction in ("asc", "desc"):
+        order = {"detailed": False, "search_opts": {"all_tenants": 1}, "sort_keys": [key], "sort_dirs": [direction]}
+        whole = [server.id for server in newest.servers.list(**order, limit=-1)]
+        paged: list[str] = []
+        while page := newest.servers.list(**order, limit=13, marker=paged[-1] if paged else None):
+            paged += [server.id for server in page]
+        assert paged == whole
+        assert sorted(whole) == sorted(server.id for server in fleet)
 
 
 @pytest.fixture

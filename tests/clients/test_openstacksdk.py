@@ -11,6 +11,8 @@ from openstack import exceptions
 from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
+from api.compute.protocol.parameters import PAGING_NAMES, PARAMETERS
+from api.compute.server_lists.sorting import SORTED
 from tests.clients.conftest import INSTANCES, connection, identity_of, user_id_of
 from tests.support.live_api import LiveApi
 from tests.support.waiting import wait_until
@@ -131,8 +133,33 @@ FILTERS: list[tuple[str, Callable[[Server], Any], str]] = [
     ("id", lambda server: server.id, "exact"),
     ("locked", lambda server: server.is_locked, "exact"),
     ("tags", lambda server: server.tags, "member"),
+    ("any_tags", lambda server: server.tags, "member"),
     ("not_tags", lambda server: server.tags, "no member"),
+    ("not_any_tags", lambda server: server.tags, "no member"),
+    ("created_at", lambda server: server.created_at[:19].replace("T", " "), "pattern"),
+    ("launched_at", lambda server: server.launched_at and server.launched_at[:19].replace("T", " "), "pattern"),
+    ("launch_index", lambda server: str(server.launch_index), "pattern"),
+    ("ipv4_address", lambda server: [each["addr"] for on in server.addresses.values() for each in on], "part"),
 ]
+# What a simulated fleet has everywhere, or nowhere, or perhaps: filter, value, and who is kept.
+FIXED_FILTERS: list[tuple[str, Any, Callable[[Server], bool]]] = [
+    ("auto_disk_config", "1", lambda server: server.disk_config == "AUTO"),
+    ("has_config_drive", "True", lambda server: bool(server.has_config_drive)),
+    ("deleted_only", False, lambda _server: True),
+    ("is_soft_deleted", True, lambda _server: True),
+    ("description", "no-such", lambda _server: True),  # there is no such column, so it says nothing
+    ("task_state", "spawning", lambda _server: False),
+    ("terminated_at", "20", lambda _server: False),
+    ("progress", "^100$", lambda _server: False),
+    ("kernel_id", "no-such", lambda _server: False),
+    ("ramdisk_id", "no-such", lambda _server: False),
+    ("locked_by", "admin", lambda _server: False),
+    ("access_ipv4", "203", lambda _server: False),
+    ("access_ipv6", "2001", lambda _server: False),
+    ("ipv6_address", "2001", lambda _server: False),
+]
+# Tried below, and in another way.
+OTHER_FILTERS = ("flavor", "changes_since", "changes_before", "all_projects")
 
 
 @pytest.mark.parametrize(("name", "value_of", "comparison"), FILTERS, ids=[name for name, _, _ in FILTERS])
@@ -141,16 +168,45 @@ def test_filters_keep_exactly_the_servers_that_have_the_value(
 ) -> None:
     values = [value_of(server) for server in fleet]
     wanted = next(value for value in values if value not in (None, []))
-    if "member" in comparison:
+    if isinstance(wanted, list):
         wanted = wanted[0]
     matches: Callable[[Any], bool] = {
         "exact": lambda value: value == wanted,
         "pattern": lambda value: value is not None and wanted in value,
         "member": lambda value: wanted in value,
         "no member": lambda value: wanted not in value,
+        "part": lambda value: any(wanted in each for each in value),
     }[comparison]
     expected = [server.id for server, value in zip(fleet, values, strict=True) if matches(value)]
     assert ids(admin.compute.servers(all_projects=True, **{name: wanted})) == expected
+
+
+@pytest.mark.parametrize(("name", "value", "is_kept"), FIXED_FILTERS, ids=[name for name, _, _ in FIXED_FILTERS])
+def test_filters_that_say_little_about_this_fleet_are_understood(
+    admin: Connection, fleet: Servers, name: str, value: Any, is_kept: Callable[[Server], bool]
+) -> None:
+    expected = [server.id for server in fleet if is_kept(server)]
+    assert ids(admin.compute.servers(all_projects=True, **{name: value})) == expected
+
+
+def test_flavor_is_named_by_its_id(admin: Connection, fleet: Servers) -> None:
+    name = fleet[0].flavor.original_name
+    flavor = admin.compute.find_flavor(name, ignore_missing=False)
+    expected = [server.id for server in fleet if server.flavor.original_name == name]
+    assert ids(admin.compute.servers(all_projects=True, flavor=flavor.id)) == expected
+    assert ids(admin.compute.servers(all_projects=True, flavor="no-such")) == []
+
+
+def test_no_filter_that_the_sdk_has_a_name_for_is_left_out() -> None:
+    """The others are tried with novaclient."""
+    tried = [*(name for name, _, _ in FILTERS), *(name for name, _, _ in FIXED_FILTERS), *OTHER_FILTERS]
+    parameters = {Server._query_mapping._mapping[name] for name in tried}
+    assert set(PARAMETERS) - PAGING_NAMES - parameters == {
+        "display_description",
+        "display_name",
+        "image_ref",
+        "tenant_id",
+    }
 
 
 def test_filters_combine_and_time_filters_part_the_fleet(admin: Connection, fleet: Servers) -> None:
@@ -194,6 +250,16 @@ def test_lists_come_in_the_order_asked_for_over_all_pages(
     values = [SORT_KEYS[key](server) for server in servers]
     assert values == sorted(values, reverse=direction == "desc")
     assert sorted(ids(servers)) == sorted(ids(fleet))
+
+
+@pytest.mark.parametrize("key", sorted(SORTED | {"locked"}))
+def test_pages_of_every_order_are_the_whole_list_in_that_order(admin: Connection, fleet: Servers, key: str) -> None:
+    """Also of keys that no server shows."""
+    for direction in ("asc", "desc"):
+        order: dict[str, Any] = {"details": False, "all_projects": True, "sort_key": key, "sort_dir": direction}
+        whole = ids(admin.compute.servers(**order))
+        assert ids(admin.compute.servers(**order, limit=13)) == whole
+        assert sorted(whole) == sorted(ids(fleet))
 
 
 def test_a_server_is_found_by_id_and_by_name(admin: Connection, member: Connection, fleet: Servers) -> None:
