@@ -80,13 +80,19 @@ class Pair:
     runs: int
 
 
-def interleaved(ours: Callable[[], object], bare: Callable[[], object], runs: int) -> Pair:
-    """Time `ours` and `bare` in turn, `runs` times each after one warm-up of both, the first one alternating."""
+def interleaved(
+    ours: Callable[[], object], bare: Callable[[], object], runs: int, *, rest: Callable[[], object] = lambda: None
+) -> Pair:
+    """Time `ours` and `bare` in turn, `runs` times each after one warm-up of both, the first one alternating.
+
+    rest: what is done between two runs, and not timed.
+    """
     ours()
     bare()
     ours_s: list[float] = []
     bare_s: list[float] = []
     for run in range(runs):
+        rest()
         if run % 2:
             ours_s.append(seconds(ours))
             bare_s.append(seconds(bare))
