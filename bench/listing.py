@@ -13,6 +13,7 @@ import uvloop
 from fastapi import FastAPI
 from sqlalchemy import insert
 
+from api import in_process
 from api.app import ApiParts, create_app
 from api.listing.answer import Consistency
 from api.listing.list_instances import InstanceLister
@@ -181,29 +182,7 @@ class _Served:
         self.lister: InstanceLister = self._app.state.lister
 
     async def get(self, path: str, query: str) -> tuple[int, bytes]:
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": "GET",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": _HEADERS,
-            "server": ("127.0.0.1", 8774),
-            "client": ("127.0.0.1", 1),
-            "root_path": "",
-        }
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await self._app(scope, receive, send)
-        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+        return await in_process.get(self._app, path, query, _HEADERS)
 
     async def close(self) -> None:
         if self._searcher is not None:

@@ -63,43 +63,18 @@ def explain(
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises CommandError for what the list would refuse."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from api.in_process import get  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)
-        status, body = await _get(app, "/fleetlight/explain", urlencode({"request": request}), headers)
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        status, body = await get(app, "/fleetlight/explain", urlencode({"request": request}), pairs)
         app.state.lister.close()
     document = msgspec.json.decode(body)
     if status != _OK:
         [fault] = document.values()
         raise CommandError(fault["message"])
     return document
-
-
-async def _get(app: Any, path: str, query: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-    """Status and body of a request to an ASGI application in this process."""
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-        "server": ("127.0.0.1", 80),
-        "client": ("127.0.0.1", 1),
-        "root_path": "",
-    }
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def _print(found: Any) -> None:
