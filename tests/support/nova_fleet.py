@@ -1,7 +1,7 @@
 """A fleet whose cells are those of a Nova deployment, and the application over it in this process."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,18 +19,18 @@ from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
 from indexer.upkeep.foreign_comparison import compare_cell
 from tests.contract.compute_fleet import Api
-from tests.support.nova import NovaWorld
 
 
 class NovaFleet:
     """fleet: with every cell of the deployment, and one for its build requests. index: where an index may be."""
 
-    def __init__(self, folder: Path, world: NovaWorld) -> None:
+    def __init__(self, folder: Path, urls: Mapping[str, str], main_url: str | None) -> None:
+        """urls: of `api` and others. main_url: what fills in addresses that are templates."""
         engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
         upgrade_fleet(engine)
         self.fleet = Fleet(engine)
-        joined = add_all_nova_cells(self.fleet, world.urls["api"], world.urls["cell2"], "")
-        assert [each.problem for each in joined] == [None] * 4
+        joined = add_all_nova_cells(self.fleet, urls["api"], main_url, "")
+        assert [each.problem for each in joined] == [None] * len(urls)
         self.cells = {cell.name: cell for cell in self.fleet.cells()}
         self.index = IndexSettings(backend="sqlite", path=folder / "index")
         self._runner = asyncio.Runner()
@@ -73,8 +73,8 @@ class NovaFleet:
 
 
 @contextmanager
-def nova_fleet(folder: Path, world: NovaWorld) -> Iterator[NovaFleet]:
-    fleet = NovaFleet(folder, world)
+def nova_fleet(folder: Path, urls: Mapping[str, str], main_url: str | None = None) -> Iterator[NovaFleet]:
+    fleet = NovaFleet(folder, urls, main_url)
     try:
         yield fleet
     finally:

@@ -10,5 +10,6 @@ from tests.support.nova_fleet import NovaFleet, nova_fleet
 
 @pytest.fixture(scope="module")
 def fleet(nova_deployment: NovaWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NovaFleet]:
-    with nova_fleet(tmp_path_factory.mktemp("nova-fleet"), nova_deployment) as fleet:
+    urls = nova_deployment.urls
+    with nova_fleet(tmp_path_factory.mktemp("nova-fleet"), urls, urls["cell2"]) as fleet:
         yield fleet
