@@ -5,6 +5,7 @@ do not count.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,17 +40,32 @@ def in_use(
 ) -> dict[str, int]:
     """What counts against the quotas of a project, by resource (cells.fleet.quotas.DEFAULTS).
 
-    down: uuids of cells that are not asked. Raises FleetUnreachableError.
+    down: uuids of cells that are not asked. All others are asked at the same time, and those that have not answered
+    when `native.timeout_s` is over do not count. Raises FleetUnreachableError.
     """
+    cells = [cell for cell in native.cells() if cell.uuid not in down]
+    return with_sizes(fleet.quotas.counts(project_id, user_id), _sizes(native, cells, project_id))
+
+
+def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[Size]:
+    """What the cells say, of those that answer in time."""
+
+    def ask(cell: Cell) -> Size:
+        return size_in(native.engine(cell), cell, project_id)
+
+    threads = ThreadPoolExecutor(max(1, len(cells)), thread_name_prefix="usage")
+    asked = {threads.submit(ask, cell): cell for cell in cells}
+    answered, late = wait(asked, timeout=native.timeout_s)
+    threads.shutdown(wait=False, cancel_futures=True)
     sizes = []
-    for cell in native.cells():
-        if cell.uuid in down:
-            continue
+    for answer in answered:
         try:
-            sizes.append(size_in(native.engine(cell), cell, project_id))
+            sizes.append(answer.result())
         except CellUnreachableError as error:
-            _log.warning("usage.cell_unreachable", cell=cell.name, reason=error.reason)
-    return with_sizes(fleet.quotas.counts(project_id, user_id), sizes)
+            _log.warning("usage.cell_unreachable", cell=asked[answer].name, reason=error.reason)
+    for answer in late:
+        _log.warning("usage.cell_unreachable", cell=asked[answer].name, reason="no answer in time")
+    return sizes
 
 
 def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, int]:

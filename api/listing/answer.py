@@ -44,16 +44,20 @@ class CellAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: JSON objects, with commas between them. rows: how many. last_uuid: marker of the next page, if any."""
+    """items: JSON objects, with commas between them. rows: how many. last_uuid: marker of the next page, if any.
+
+    has_all_cells: whether `cells` are known to be all of the fleet.
+    """
 
     items: bytes
     rows: int
     last_uuid: str | None
     cells: Sequence[CellAnswer]
+    has_all_cells: bool = True
 
     @property
     def is_complete(self) -> bool:
-        return all(answer.is_complete for answer in self.cells)
+        return self.has_all_cells and all(answer.is_complete for answer in self.cells)
 
     @property
     def skipped_cells(self) -> list[Cell]:

@@ -1,7 +1,9 @@
 """The decision: which sources answer a request. Everything that lists instances comes through here."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +18,7 @@ from api.listing.patient_index import IndexSlowError, PatientIndex
 from api.listing.progress import ProgressCache
 from api.listing.safe_connect import SafeConnect
 from api.listing.sources import CellReader, CellSource, ask_fleet, index_source, live_batch_size
+from api.listing.unmapped import find_unmapped
 from api.settings import SearchSettings
 from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, UnknownCellError
@@ -91,6 +94,8 @@ class InstanceLister:
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
+        # First, since it may read the registry again.
+        has_all_cells = await self._reader.knows_all_cells(ask_live)
         cells = await self._reader.cells()
         collect = partial(
             self._collect,
@@ -103,6 +108,12 @@ class InstanceLister:
             ask_live=ask_live,
             observer=observer,
         )
+        page = await self._index_or_cells(collect, consistency, observer)
+        return page if has_all_cells else replace(page, has_all_cells=False)
+
+    async def _index_or_cells(
+        self, collect: Callable[..., Awaitable[Page]], consistency: Consistency, observer: Observer | None
+    ) -> Page:
         if consistency is not Consistency.STRONG:
             try:
                 if self._progress is not None and (progress := await self.progress()) is not None:
@@ -153,6 +164,13 @@ class InstanceLister:
             self.index_failed(error)
             return None
         return rows[0].item if rows else None
+
+    async def mapping_of(self, uuid: str, timeout_s: float) -> InstanceMapping | None:
+        """Where an instance lives. timeout_s: what a cell may cost that has to be asked for it.
+
+        Raises FleetUnreachableError, and CellDownError when a cell that cannot be reached might have it.
+        """
+        return await self._ask_for_mapping(uuid) or await find_unmapped(self._reader, uuid, timeout_s)
 
     async def progress(self) -> ProgressByCell | None:
         """How far the index follows the cells; None when the index is not to be used. Raises IndexerError."""
@@ -231,7 +249,7 @@ class InstanceLister:
                 self._reader,
                 request,
                 template,
-                batch_size=live_batch_size(request.limit, len(cells)),
+                batch_size=request.limit if cell.is_before_cells else live_batch_size(request.limit, len(cells)),
                 patience_s=cell_timeout_s,
                 stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
             )
@@ -258,6 +276,10 @@ class InstanceLister:
             )
         rows: list[Row] = []
         try:
+            if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
+                # Nova writes a server to its cell, and then takes it from where it was before. Whoever looked there
+                # last could find it in neither.
+                await asyncio.gather(*(source.read_ahead() for source in before_cells))
             async with aclosing(merge_sorted(sources, request.order)) as runs:
                 async for run in runs:
                     rows += run[: request.limit - len(rows)]
@@ -341,10 +363,14 @@ class InstanceLister:
         indexed = {cell.uuid for cell in cells if self._is_answered_by_index(progress.get(cell.uuid), consistency)}
         if len(indexed) == len(cells) and (record := await self._find_in_index(uuid, may_see)) is not None:
             return record
-        mapping = await ask_fleet(partial(self._find_mapping, uuid), self._settings.cell_timeout_s)
+        mapping = await self._ask_for_mapping(uuid)
         if mapping is None or not may_see(mapping.project_id, mapping.user_id):
             # The mapping may have been purged with the instance, while the index still knows the deleted row.
-            return await self._find_in_index(uuid, may_see)
+            if (record := await self._find_in_index(uuid, may_see)) is not None:
+                return record
+            mapping = mapping or await find_unmapped(self._reader, uuid, timeout_s)
+            if mapping is None or not may_see(mapping.project_id, mapping.user_id):
+                return None
         if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid, may_see)) is not None:
             return record
         try:
@@ -355,6 +381,9 @@ class InstanceLister:
                 return record
             raise CellDownError(mapping.cell_uuid) from error
         return await self._find_in_index(uuid, may_see) if row is None else row.record
+
+    async def _ask_for_mapping(self, uuid: str) -> InstanceMapping | None:
+        return await ask_fleet(partial(self._find_mapping, uuid), self._settings.cell_timeout_s)
 
     async def _usable_progress(self) -> ProgressByCell:
         try:

@@ -30,6 +30,8 @@ class CellReader(Protocol):
 
     async def cells(self) -> tuple[Cell, ...]: ...
 
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool: ...
+
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]: ...
 
     async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
@@ -129,12 +131,20 @@ class CellSource:
         self._live = BatchedSource(self._read, request, batch_size)
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None
+        self._ahead: Sequence[Row] | None = None
 
     @property
     def has_stand_in(self) -> bool:
         return self._stand_in is not None
 
+    async def read_ahead(self) -> None:
+        """Read the first batch now, for the first call of `next_batch`."""
+        self._ahead = await self.next_batch()
+
     async def next_batch(self) -> Sequence[Row]:
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            return ahead
         if self.failure is None:
             try:
                 return await self._live.next_batch()

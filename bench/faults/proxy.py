@@ -19,6 +19,8 @@ class TcpProxy:
         self._open: set[socket.socket] = set()
         self._is_cut = False
         self._delay_s = 0.0
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._closing = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -28,8 +30,15 @@ class TcpProxy:
             self._is_cut = True
             self._hang_up(self._open)
 
+    def hold(self) -> None:
+        """Keep all connections open, and let no answer through until `restore`."""
+        self._flowing.clear()
+
     def restore(self) -> None:
+        """End what `cut`, `hold` and `slow_down` began."""
         self._is_cut = False
+        self._delay_s = 0.0
+        self._flowing.set()
 
     def slow_down(self, delay_s: float) -> None:
         """From now on each piece of an answer arrives this much later."""
@@ -37,6 +46,7 @@ class TcpProxy:
 
     def close(self) -> None:
         self._closing.set()
+        self._flowing.set()
         self.cut()
         # A thread that waits in `accept` does not notice that the socket is closed.
         with suppress(OSError):
@@ -83,7 +93,8 @@ class TcpProxy:
     def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK):
-                if is_answer and self._delay_s:
+                if is_answer:
+                    self._flowing.wait()
                     self._closing.wait(self._delay_s)
                 sink.sendall(data)
         # The other way still waits for something to read, and is woken by this alone.

@@ -29,6 +29,11 @@ class NativeCells:
         self._turn = Lock()
         self._opened: dict[str, tuple[Cell, Engine]] = {}
 
+    @property
+    def timeout_s(self) -> float | None:
+        """How long a statement may take; None: as long as it takes."""
+        return self._statement_timeout_s
+
     def cells(self) -> Sequence[Cell]:
         """Every native cell, disabled ones too. Raises FleetUnreachableError."""
         return [cell for cell in self._list_cells() if cell.kind is CellKind.NATIVE]

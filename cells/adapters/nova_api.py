@@ -8,11 +8,12 @@ filter may mean is read, and the first of it kept. See docs/decisions/0048.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import merge, nsmallest
 from itertools import chain, groupby, islice, takewhile
 from typing import Any
+from urllib.parse import urlencode
 
 from cells.adapters.nova_api_query import query_of
 from cells.clock import Clock, system_clock
@@ -22,6 +23,7 @@ from cells.upstream.address import Upstream, UpstreamAddress
 from cells.upstream.client import ComputeApi, MarkerGoneError, Query
 from cells.upstream.items import to_record
 from query.evaluate import matcher
+from query.fields import from_microseconds
 from query.filters import Eq
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -29,6 +31,9 @@ from query.sort import Direction, SortOrder
 
 _TIMEOUT_S = 60.0
 _SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
+# More servers than this are looked for among those that changed lately, as they mostly did; one by one otherwise.
+_FEW = 2
+_LATELY_S = 300
 _OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
@@ -53,6 +58,13 @@ class NovaApiAdapter:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         with self._asking() as servers:
             return list(islice(_Page(servers, request).rows(), request.limit))
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        """The parameters of the first requests to the API; what they find is filtered here."""
+        query = query_of(request.filter)
+        asked = query.lists if query.uuids is None else [[("uuid", uuid)] for uuid in query.uuids]
+        requests = [f"GET /servers/detail?{urlencode([('all_tenants', '1'), *each])}" for each in asked]
+        return {"requests": requests, "filtered_in_python": True}
 
     def find(self, uuid: str) -> InstanceRow | None:
         return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
@@ -108,6 +120,16 @@ class _Servers:
                 return
             marker = page.servers[-1]["id"]
 
+    def changed_lately(self) -> Iterator[InstanceRow]:
+        """Servers that changed in the last minutes, deleted ones too; no more than one page of them."""
+        since = from_microseconds(self._clock() - _LATELY_S * 1_000_000).replace(microsecond=0)
+        return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
+
+    def confirm_absence(self, uuid: str) -> None:
+        """Raise UpstreamError for a server that is not listed, and yet there: Nova leaves out cells that are down."""
+        if self._client.has(uuid, deadline_s=self._deadline_s):
+            raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
+
 
 class _Page:
     """How one request is answered."""
@@ -125,8 +147,7 @@ class _Page:
     def rows(self) -> Iterator[InstanceRow]:
         """The rows of the page in order, at least; each instance once."""
         if self._query.uuids is not None:
-            found = chain.from_iterable(self._one(uuid) for uuid in self._query.uuids)
-            return iter(sorted(self._wanted(found), key=self._position))
+            return iter(sorted(self._wanted(self._named(self._query.uuids)), key=self._position))
         lists = self._query.lists
         if self._order.keys[0].field not in ("uuid", "created_at"):
             everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
@@ -142,12 +163,23 @@ class _Page:
             if self._matches(row.record) and (self._after is None or self._position(row) > self._after):
                 yield row
 
-    def _one(self, uuid: str) -> Iterator[InstanceRow]:
-        """A server is in one of the lists, and the API knows no way to ask for several."""
-        return next(
-            (iter([row]) for each in self._query.lists for row in self._servers.rows([("uuid", uuid), *each], 1)),
-            iter(()),
-        )
+    def _named(self, uuids: Collection[str]) -> Iterator[InstanceRow]:
+        """Servers by their uuids; the API knows no way to ask for several."""
+        lately: dict[str, InstanceRow] = {}
+        if len(uuids) > _FEW:
+            lately = {row.uuid: row for row in self._servers.changed_lately()}
+        for uuid in uuids:
+            found = [lately[uuid]] if uuid in lately else self._one(uuid)
+            yield from found
+
+    def _one(self, uuid: str) -> Sequence[InstanceRow]:
+        """A server is in one of the lists."""
+        for each in self._query.lists:
+            if found := list(islice(self._servers.rows([("uuid", uuid), *each], 1), 1)):
+                return found
+        if self._query.is_for_all:
+            self._servers.confirm_absence(uuid)
+        return ()
 
     def _listed(self, query: Query) -> Iterator[InstanceRow]:
         """The rows from where the page starts on, in the order of the API, and perhaps some before it."""

@@ -33,6 +33,11 @@ class UpstreamQuery:
     lists: tuple[Query, ...]
     uuids: tuple[str, ...] | None = None
 
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the lists have every server, deleted or not."""
+        return self.lists == (_LIVE, _DELETED)
+
 
 def query_of(node: Filter) -> UpstreamQuery:
     """How to find everything that `node` may mean."""

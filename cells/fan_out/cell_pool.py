@@ -7,7 +7,7 @@ Adapters block, so each cell has a few threads of its own, and one that hangs is
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,6 +52,7 @@ class CellPool:
         self._refresh_interval_s = refresh_interval_s
         self._lines: dict[str, _Line] = {}
         self._refreshed_at = float("-inf")
+        self._is_current = False
         self._list_timeout_s = list_timeout_s
         self._refreshing: asyncio.Task[FleetUnreachableError | None] | None = None
 
@@ -62,11 +63,21 @@ class CellPool:
         """
         if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
             failure = await self._refresh_in_time()
-            self._refreshed_at = time.monotonic()
             if failure is not None and not self._lines:
                 self._refreshed_at = float("-inf")
                 raise failure
         return tuple(line.cell for line in self._lines.values())
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        """Whether `cells` are all of the fleet, as of `refresh_interval_s` ago at most.
+
+        cell_uuids: cells that somebody knows of; the registry is read again if one of them is not there.
+        Raises as `cells` does.
+        """
+        await self.cells()
+        if self._is_current and not self._lines.keys() >= set(cell_uuids):
+            await self._refresh_in_time()
+        return self._is_current and self._lines.keys() >= set(cell_uuids)
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         """One page of one cell (see CellAdapter.read_page).
@@ -107,7 +118,7 @@ class CellPool:
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
         """The answer of one cell to a `question` to its adapter; raises as `read_page` does."""
-        await self.cells()
+        await self.knows_all_cells((cell_uuid,))
         line = self._lines.get(cell_uuid)
         if line is None:
             raise UnknownCellError(cell_uuid, tuple(known.cell.name for known in self._lines.values()))
@@ -120,9 +131,12 @@ class CellPool:
             reading = self._refreshing = asyncio.create_task(self._refresh())
         done, _ = await asyncio.wait({reading}, timeout=self._list_timeout_s)
         if done:
-            return reading.result()
-        failure = FleetUnreachableError(f"no answer within {self._list_timeout_s:g} s")
-        _log.warning("fan_out.fleet_unreachable", reason=failure.reason)
+            failure = reading.result()
+        else:
+            failure = FleetUnreachableError(f"no answer within {self._list_timeout_s:g} s")
+            _log.warning("fan_out.fleet_unreachable", reason=failure.reason)
+        self._is_current = failure is None
+        self._refreshed_at = time.monotonic()
         return failure
 
     async def _refresh(self) -> FleetUnreachableError | None:

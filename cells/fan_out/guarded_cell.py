@@ -56,6 +56,7 @@ class GuardedCell:
         self._hangs_because: str | None = None
         self._probing: asyncio.Task[None] | None = None
         self._suspicion: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Timeout] = set()
 
     @property
     def hangs(self) -> bool:
@@ -63,14 +64,24 @@ class GuardedCell:
         return self._hangs_because is not None
 
     async def ask(self, question: Callable[[], T], timeout_s: float) -> T:
-        """What `question` returns or raises; raises CellUnreachableError after `timeout_s`, or at once if it hangs."""
+        """What `question` returns or raises; raises CellUnreachableError after `timeout_s`.
+
+        At once if the cell hangs, and as soon as somebody else finds out that it does.
+        """
         self._refuse_if_it_hangs()
         began = time.monotonic()
         try:
-            return await self._run(question, timeout_s)
+            async with asyncio.timeout(None) as waiting:
+                self._waiting.add(waiting)
+                try:
+                    return await self._run(question, timeout_s)
+                finally:
+                    self._waiting.discard(waiting)
         except AllThreadsHangError:
             raise CellUnreachableError(self._name, "earlier questions still wait for an answer") from None
         except TimeoutError:
+            if waiting.expired():
+                raise CellHangsError(self._name, "others found that it hangs") from None
             reason = f"no answer within {timeout_s:g} s"
             left_s = self._patience_s - timeout_s
             if timeout_s >= self._patience_s * _NEARLY_ALL:
@@ -126,6 +137,10 @@ class GuardedCell:
         self._hangs_because = reason
         _log.warning("cell_hangs", cell=self._name, reason=reason)
         self._on_hang(reason)
+        now = asyncio.get_running_loop().time()
+        for waiting in self._waiting:
+            if not waiting.expired():
+                waiting.reschedule(now)
         self._probing = asyncio.create_task(self._probe_until_it_answers())
 
     async def _probe_until_it_answers(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -18,7 +18,9 @@ Query = Sequence[tuple[str, str]]
 _ATTEMPTS = 6
 _RETRY_WAIT_MAX_S = 10.0
 _OK, _BAD_REQUEST, _UNAUTHORIZED, _TOO_MANY_REQUESTS, _FIRST_SERVER_ERROR = 200, 400, 401, 429, 500
+_NOT_FOUND = 404
 _SHOWN = 200
+_COMPLETE = "fleetlight-complete"
 _HEADERS = {
     "Accept": "application/json",
     "OpenStack-API-Version": "compute latest",
@@ -76,6 +78,13 @@ class ComputeApi:
         )
         return retrying(self._page, target, after, deadline_s)
 
+    def has(self, uuid: str, *, deadline_s: float | None = None) -> bool:
+        """Whether the API knows a server that is not deleted, if only that it is in a cell which it cannot ask."""
+        answer = self._get(f"/servers/{quote(uuid, safe='')}", deadline_s)
+        if answer.status not in (_OK, _NOT_FOUND):
+            raise UpstreamError(f"{self._connection.name} answers with status {answer.status}")
+        return answer.status == _OK
+
     def close(self) -> None:
         self._connection.close()
 
@@ -96,6 +105,9 @@ class ComputeApi:
             raise UpstreamError(f"{name} does not answer as a compute API does") from error
         if not isinstance(servers, list):
             raise UpstreamError(f"{name} does not answer as a compute API does")
+        if answer.headers.get(_COMPLETE) == "false":
+            # Another fleet of ours: what it lacks must not pass for what there is not.
+            raise UpstreamError(f"{name} says that its answer is not complete")
         return ServerPage(servers, has_more=bool(servers) and bool(links))
 
     def _get(self, target: str, deadline_s: float | None) -> Answer:

@@ -112,7 +112,8 @@ async def open_parts(
     pool = CellPool(
         fleet.cells,
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
-        refresh_interval_s=settings.fleet.cells_refresh_interval_s,
+        # An answer that is complete must not lack the servers of a cell that joined longer ago than this.
+        refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s),
         patience_s=settings.search.cell_timeout_s,
     )
     native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)

@@ -443,6 +443,9 @@ class BrokenCells:
     async def cells(self) -> tuple[Cell, ...]:
         return await self._pool.cells()
 
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        return await self._pool.knows_all_cells(cell_uuids)
+
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         await self._misbehave(cell_uuid, timeout_s)
         return await self._pool.read_page(cell_uuid, request, timeout_s)

@@ -4,7 +4,6 @@ Time is a clock of the test: each step takes a second, and the index may be up t
 """
 
 import random
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,52 +13,16 @@ import pytest
 
 from cells.adapters.native import NativeAdapter
 from cells.clock import system_clock
-from cells.errors import CellUnreachableError
+from cells.errors import FleetUnreachableError
 from cells.fan_out.cell_pool import CellPool
-from cells.model import Cell, InstanceRow
-from query.page import PageRequest
+from cells.model import Cell
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
+from tests.contract.faulty_cells import Faults, FaultyAdapter
+from tests.contract.paging import page_through
 from tests.support.waiting import wait_until
 
 LIMIT_S = 5
 STEPS = 50
-PAGE = 4
-
-
-class Faults:
-    """What is wrong with each cell (name): `down` fails at once, `hang` answers when `gate` is set, `slow` late."""
-
-    def __init__(self) -> None:
-        self.of: dict[str, str] = {}
-        self.gate = threading.Event()
-
-    def meet(self, cell: str) -> None:
-        match self.of.get(cell):
-            case "down":
-                raise CellUnreachableError(cell, "it is stopped")
-            case "hang":
-                self.gate.wait(120)
-            case "slow":
-                threading.Event().wait(0.02)
-
-    def heal(self) -> None:
-        self.of.clear()
-        self.gate.set()
-        self.gate = threading.Event()
-
-
-class FaultyAdapter(NativeAdapter):
-    def __init__(self, cell: Cell, faults: Faults) -> None:
-        super().__init__(cell)
-        self._faults = faults
-
-    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        self._faults.meet(self.cell.name)
-        return super().read_page(request)
-
-    def find(self, uuid: str) -> InstanceRow | None:
-        self._faults.meet(self.cell.name)
-        return super().find(uuid)
 
 
 class World:
@@ -123,13 +86,18 @@ def published(cell: Cell) -> int:
 
 @contextmanager
 def world(folder: Path, timeout_s: float) -> Iterator[World]:
-    with compute_fleet(folder) as fleet:
-        made = World(fleet, timeout_s)
-        try:
-            yield made
-        finally:
-            made.faults.heal()
-            fleet.close_pool(made.pool)
+    with compute_fleet(folder) as fleet, world_of(fleet, timeout_s) as made:
+        yield made
+
+
+@contextmanager
+def world_of(fleet: ComputeFleet, timeout_s: float) -> Iterator[World]:
+    made = World(fleet, timeout_s)
+    try:
+        yield made
+    finally:
+        made.faults.heal()
+        fleet.close_pool(made.pool)
 
 
 def check_answer(world: World, response: httpx.Response, tokens: dict[str, int]) -> bool:
@@ -204,26 +172,28 @@ def test_cell_that_fails_in_the_middle_of_paging_makes_no_page_wrong(
         else:
             made.api = made.new_api(has_index=False)
         everything = {uuid for cell in CELLS for uuid in made.names[cell]}
-        seen: list[str] = []
-        url: str | None = f"/v2.1/servers?limit={PAGE}&sort_key=display_name&sort_dir=asc"
-        pages = 0
-        while url is not None:
-            response = made.get(url)
-            if response.status_code == 500:
-                # The marker is of the cell, and nobody else knows where it was: no other page is passed for this one.
-                assert not has_index
-                break
-            servers = response.json()["servers"]
-            seen += [server["id"] for server in servers]
-            if response.headers["Fleetlight-Complete"] == "true":
-                assert made.faults.of.get("east") in {None, "slow"}
-            pages += 1
-            if pages == 2:
-                made.faults.of["east"] = fault
-            links = response.json().get("servers_links", [])
-            url = links[0]["href"] if links else None
-        assert len(seen) == len(set(seen)), "no row twice"
+        seen = page_through(made.get, "east", lambda: made.faults.of.update(east=fault), has_index=has_index)
         if has_index or fault == "slow":
             assert set(seen) == everything, "no row left out"
         made.faults.heal()
         wait_until(lambda: made.get("/v2.1/servers").headers["Fleetlight-Complete"] == "true")
+
+
+def test_nothing_is_complete_while_nobody_can_say_which_cells_there_are(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.fill(6)
+        is_away = False
+
+        def list_cells() -> Sequence[Cell]:
+            if is_away:
+                raise FleetUnreachableError("somebody stopped it")
+            return fleet.fleet.cells()
+
+        pool = CellPool(list_cells, NativeAdapter, refresh_interval_s=0, list_timeout_s=60)
+        api = fleet.api(pool=pool)
+        for is_away in (False, True, False):
+            for consistency in ("any", "bounded", "strong"):
+                response = api.get("/v2.1/servers", {"Fleetlight-Consistency": consistency})
+                assert len(response.json()["servers"]) == 6
+                assert response.headers["Fleetlight-Complete"] == ("false" if is_away else "true")
+        fleet.close_pool(pool)

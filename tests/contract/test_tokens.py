@@ -33,6 +33,12 @@ def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
         yield fleet
 
 
+@pytest.fixture
+def any_fleet(fleet_of_any_store: ComputeFleet) -> ComputeFleet:
+    fleet_of_any_store.add_hosts()
+    return fleet_of_any_store
+
+
 def at_least(*tokens: str) -> dict[str, str]:
     return {"Fleetlight-Consistency": f"at-least {','.join(tokens)}"}
 
@@ -57,16 +63,16 @@ def published(fleet: ComputeFleet, cell: str) -> int:
     return sequence
 
 
-def test_every_operation_hands_out_a_token_that_a_list_honours(fleet: ComputeFleet) -> None:
-    fleet.fill(3)
-    api = fleet.api()
+def test_every_operation_hands_out_a_token_that_a_list_honours(any_fleet: ComputeFleet) -> None:
+    any_fleet.fill(3)
+    api = any_fleet.api()
     uuid, token = create(api)
-    cell = cell_of(fleet, uuid)
+    cell = cell_of(any_fleet, uuid)
     assert uuid not in api.ids("/v2.1/servers"), "the index says that it is fresh"
     response = api.get("/v2.1/servers", at_least(token))
     assert uuid in [server["id"] for server in response.json()["servers"]]
     assert f"{cell}=live" in response.headers["Fleetlight-Route"]
-    fleet.work()
+    any_fleet.work()
 
     one = f"/v2.1/servers/{uuid}"
     shown = api.get(one)
@@ -92,15 +98,15 @@ def test_every_operation_hands_out_a_token_that_a_list_honours(fleet: ComputeFle
     assert [server["OS-EXT-STS:task_state"] for server in seen] == ["deleting"]
 
 
-def test_index_answers_as_soon_as_it_has_reached_the_change(fleet: ComputeFleet) -> None:
-    api = fleet.api()
+def test_index_answers_as_soon_as_it_has_reached_the_change(any_fleet: ComputeFleet) -> None:
+    api = any_fleet.api()
     uuid, token = create(api)
-    cell = cell_of(fleet, uuid)
-    fleet.index(watermark=0)
+    cell = cell_of(any_fleet, uuid)
+    any_fleet.index(watermark=0)
     assert f"{cell}=live" in api.get("/v2.1/servers", at_least(token)).headers["Fleetlight-Route"], "no number yet"
-    fleet.number_changes()
+    any_fleet.number_changes()
     assert f"{cell}=live" in api.get("/v2.1/servers", at_least(token)).headers["Fleetlight-Route"]
-    fleet.index(cell, watermark=published(fleet, cell))
+    any_fleet.index(cell, watermark=published(any_fleet, cell))
     # How far the index is counts for a moment.
     wait_until(lambda: f"{cell}=index" in api.get("/v2.1/servers", at_least(token)).headers["Fleetlight-Route"])
     assert api.ids("/v2.1/servers", at_least(token)) == [uuid]
@@ -124,12 +130,12 @@ def test_list_waits_for_the_index_to_reach_the_change(fleet: ComputeFleet) -> No
     assert [server["id"] for server in response.json()["servers"]] == [uuid]
 
 
-def test_several_tokens_are_honoured_together_and_each_cell_for_itself(fleet: ComputeFleet) -> None:
-    uuids = fleet.fill(6)
-    api = fleet.api()
+def test_several_tokens_are_honoured_together_and_each_cell_for_itself(any_fleet: ComputeFleet) -> None:
+    uuids = any_fleet.fill(6)
+    api = any_fleet.api()
     tokens, names = [], {}
     for cell in CELLS[:2]:
-        uuid = next(uuid for uuid in uuids if cell_of(fleet, uuid) == cell)
+        uuid = next(uuid for uuid in uuids if cell_of(any_fleet, uuid) == cell)
         names[uuid] = f"renamed-in-{cell}"
         response = api.request("PUT", f"/v2.1/servers/{uuid}", json={"server": {"name": names[uuid]}})
         tokens.append(response.headers["Fleetlight-Token"])
@@ -207,6 +213,18 @@ def test_token_of_a_cell_that_is_down_makes_the_answer_incomplete(fleet: Compute
         response = api.get("/v2.1/servers", at_least(f"{uuid}:1"))
     assert "south=index-while-down" in response.headers["Fleetlight-Route"]
     assert response.headers["Fleetlight-Complete"] == "false"
+
+
+def test_token_of_a_cell_that_has_just_joined_is_honoured(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    assert len(api.ids("/v2.1/servers")) == 3
+    fleet.add_cell("west")
+    uuid = fleet.create("west")
+    assert api.get(f"/v2.1/servers/{uuid}").json()["server"]["name"] == "server"
+    fleet.add_cell("far-west")
+    uuid = fleet.create("far-west")
+    assert uuid in api.ids("/v2.1/servers", at_least(f"{uuid}:1"))
 
 
 def test_token_counts_without_an_index_too(fleet: ComputeFleet) -> None:

@@ -17,22 +17,27 @@ from api.listing.answer import Consistency, Route
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.adapters import open_adapter
+from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellAdapter, CellKind
 from cells.upstream.address import UpstreamAddress
+from cells.upstream.client import ComputeApi, Query, ServerPage
 from cells.upstream.clouds import read_cloud
+from cells.upstream.http import Answer, Connection
 from cli.app import app
 from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.backends.settings import IndexSettings
 from indexer.items.view import ItemTemplate
 from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.writing.rereading import rows_of
 from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.live_api import LiveApi, live_api
 from tests.support.waiting import wait_until
 
@@ -177,6 +182,106 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
         await pool.close()
 
     asyncio.run(list_by_all_routes())
+
+
+def test_servers_that_changed_lately_are_read_with_one_request(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.adapters.nova_api._LATELY_S", 24 * 3600)
+    asked: list[Query] = []
+    ask = ComputeApi.servers
+
+    def counted(api: ComputeApi, query: Query, **rest: Any) -> ServerPage:
+        asked.append(query)
+        return ask(api, query, **rest)
+
+    changed = [each for each in everything(adapter) if each["tags"] or each["locked"] or each["deleted"]]
+    records = {record["uuid"]: record for record in changed}
+    assert len(records) == 5
+    monkeypatch.setattr(ComputeApi, "servers", counted)
+    rows = rows_of(adapter, list(records))
+    assert {uuid: row.record["display_name"] for uuid, row in rows.items()} == {
+        uuid: record["display_name"] for uuid, record in records.items()
+    }
+    assert len(asked) == 1
+
+
+def test_server_that_the_api_knows_and_does_not_list_is_not_taken_for_one_that_is_gone(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living, deleted = (
+        next(record["uuid"] for record in everything(adapter) if record["deleted"] is is_deleted)
+        for is_deleted in (False, True)
+    )
+    # As Nova lists while one of its cells is down.
+    monkeypatch.setattr(ComputeApi, "servers", lambda *_, **__: ServerPage((), has_more=False))
+    with pytest.raises(CellUnreachableError, match="does not list it"):
+        adapter.find(living)
+    assert adapter.find(deleted) is None
+
+
+def test_api_that_says_that_it_lacks_servers_is_a_cell_that_cannot_be_reached(
+    adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything(adapter)
+    lacking = Answer(200, {"fleetlight-complete": "false"}, b'{"servers": []}')
+    monkeypatch.setattr(Connection, "request", lambda *_, **__: lacking)
+    with pytest.raises(CellUnreachableError, match="not complete"):
+        everything(adapter)
+
+
+@pytest.fixture
+def mixed_fleet(upstream: LiveApi, tmp_path: Path) -> Iterator[ComputeFleet]:
+    """Three native cells and a compute API, `cloud`, of which no mapping is known; all in an index of an hour ago."""
+    with compute_fleet(tmp_path) as fleet:
+        fleet.fill(6)
+        address = cell_at(upstream).database_url
+        cloud = fleet.cells["cloud"] = fleet.fleet.add_cell("cloud", CellKind.NOVA_API, address, "")
+        fleet.index("north", "east", "south", age_s=3600)
+        with closing(open_adapter(cloud)) as adapter, closing(open_writer(fleet.index_settings)) as writer:
+            compare_cell(adapter, writer, batch_size=100)
+            writer.save_progress([CellProgress(cloud.uuid, 0, system_clock() - 3600 * 1_000_000, is_complete=True)])
+        yield fleet
+
+
+def test_native_cells_and_a_compute_api_are_one_list_also_while_one_of_them_is_down(mixed_fleet: ComputeFleet) -> None:
+    everybody = "/v2.1/servers?all_tenants=1&sort_key=uuid&sort_dir=asc&limit=7"
+    healthy = mixed_fleet.api(cell_timeout_s=60)
+    expected = [server["id"] for page in healthy.walk(everybody) for server in page.json()["servers"]]
+    assert len(expected) == 6 + INSTANCES - 1
+    assert expected == sorted(set(expected))
+    for down in ("cloud", "east"):
+        api = mixed_fleet.api(cell_timeout_s=60, pool=BrokenCells(mixed_fleet, failing_after={down: 1}))
+        pages = list(api.walk(everybody))
+        assert [server["id"] for page in pages for server in page.json()["servers"]] == expected
+        for page in pages:
+            is_whole = f"{down}=live" in page.headers["Fleetlight-Route"]
+            assert page.headers["Fleetlight-Complete"] == ("true" if is_whole else "false")
+        assert f"{down}=index-while-down" in pages[-1].headers["Fleetlight-Route"]
+        alone = mixed_fleet.api(
+            cell_timeout_s=60, enabled=False, pool=BrokenCells(mixed_fleet, failing_after={down: 0})
+        )
+        page = alone.get(everybody.replace("limit=7", "limit=100"))
+        assert page.headers["Fleetlight-Complete"] == "false"
+        assert f"{down}=skipped" in page.headers["Fleetlight-Route"]
+        assert 0 < len(page.json()["servers"]) < len(expected)
+
+
+def test_server_that_no_mapping_knows_is_found_at_the_compute_api(
+    mixed_fleet: ComputeFleet, adapter: CellAdapter
+) -> None:
+    api = mixed_fleet.api(cell_timeout_s=60, enabled=False)
+    record = next(record for record in everything(adapter) if not record["deleted"])
+    one = f"/v2.1/servers/{record['uuid']}"
+    assert api.get(one).json()["server"]["name"] == record["display_name"]
+    assert api.get(one, {**MEMBER, "X-Project-Id": "somebody-else"}).status_code == 404
+    rest = api.ids(f"/v2.1/servers?all_tenants=1&sort_key=uuid&sort_dir=asc&marker={record['uuid']}")
+    assert rest == [uuid for uuid in api.ids("/v2.1/servers?all_tenants=1&sort_key=uuid&sort_dir=asc") if uuid in rest]
+    assert all(uuid > record["uuid"] for uuid in rest)
+    nobody = "/v2.1/servers/7d1f7e4c-2f43-4c56-8f6c-2f2f3c1f4a55"
+    assert api.get(nobody).status_code == 404
+    away = mixed_fleet.api(cell_timeout_s=60, pool=BrokenCells(mixed_fleet, failing_after={"cloud": 0}))
+    assert away.get(nobody).status_code == 500, "nobody can say that it is not there"
 
 
 def test_login_that_is_refused_and_api_that_is_away_are_a_cell_that_cannot_be_reached(

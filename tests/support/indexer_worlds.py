@@ -56,23 +56,8 @@ class World:
 
     @contextmanager
     def indexing(self) -> Iterator[IndexerService]:
-        with closing(open_writer(self.index)) as writer, closing(CellLeases(self.fleet.open_leases("test"))) as leases:
-            # The service does so too, but tests look at the index at once.
-            writer.prepare()
-            service = IndexerService(
-                cells=self.fleet.cells,
-                open_adapter=open_changelog_adapter,
-                open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
-                writer=writer,
-                leases=leases,
-                failures=self.fleet.failures,
-                settings=INDEXER,
-                refresh_interval_s=0.05,
-                cells_refresh_interval_s=0.2,
-                metrics=IndexerMetrics(CollectorRegistry()),
-            )
-            with in_thread(service.run):
-                yield service
+        with indexing(self.fleet, self.index) as service:
+            yield service
 
     def rows(self) -> Sequence[InstanceRow]:
         with closing(open_changelog_adapter(self.cell)) as adapter:
@@ -109,6 +94,28 @@ class World:
         for row in rows:
             assert documents[row.uuid].record == to_document(row.cell_uuid, row.revision, row.record).kept_record
         return True
+
+
+@contextmanager
+def indexing(fleet: Fleet, index: IndexSettings) -> Iterator[IndexerService]:
+    """An indexer of all cells of a fleet, in a thread."""
+    with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:
+        # The service does so too, but tests look at the index at once.
+        writer.prepare()
+        service = IndexerService(
+            cells=fleet.cells,
+            open_adapter=open_changelog_adapter,
+            open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
+            writer=writer,
+            leases=leases,
+            failures=fleet.failures,
+            settings=INDEXER,
+            refresh_interval_s=0.05,
+            cells_refresh_interval_s=0.2,
+            metrics=IndexerMetrics(CollectorRegistry()),
+        )
+        with in_thread(service.run):
+            yield service
 
 
 class _LossyPublisher:

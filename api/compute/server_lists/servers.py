@@ -58,8 +58,6 @@ _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 class Mappings(Protocol):
     """What is needed of `cells.mappings.Mappings`. Calls block."""
 
-    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None: ...
-
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int
     ) -> tuple[InstanceMapping, ...]: ...
@@ -136,16 +134,15 @@ class ServerHandlers:
         if request.minor >= _NO_PARAMETERS_ON_SHOW_SINCE and request.query.pairs:
             unexpected = request.query.pairs[0][0]
             raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
-        mapping = await self._mapping_of(server_id) if _is_uuid_like(server_id) else None
+        timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
+        mapping = await self._lister.mapping_of(server_id, timeout_s) if _is_uuid_like(server_id) else None
         if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
         request.authorize("os_compute_api:servers:show")
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
         cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
         try:
-            row = await self._reader.find(
-                mapping.cell_uuid, server_id, wanted_cell_timeout(request.http.headers, self._timeout_s)
-            )
+            row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
         if row is None or row.record["deleted"]:
@@ -241,9 +238,6 @@ class ServerHandlers:
         if digits is None or len(digits) > _MAX_LIMIT_DIGITS:
             return self._max_limit
         return min(int(digits), self._max_limit)
-
-    async def _mapping_of(self, uuid: str) -> InstanceMapping | None:
-        return await ask_fleet(partial(self._mappings.mapping_of, uuid), self._timeout_s)
 
     async def _unlisted_mappings(
         self, page: Page, caller: Caller, query: QueryString, limit: int

@@ -289,6 +289,35 @@ def test_registry_is_not_read_for_every_question(fleet: Fleet) -> None:
     asyncio.run(scenario())
 
 
+def test_cell_that_has_just_joined_is_asked_as_soon_as_somebody_knows_of_it(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        fleet.cells = [ONE]
+        pool = new_pool(fleet)
+        assert await pool.knows_all_cells()
+        fleet.cells = [ONE, TWO]
+        assert await pool.knows_all_cells(), "as of some time ago"
+        assert await pool.read_page(TWO.uuid, REQUEST, 60) is not None
+        assert await pool.cells() == (ONE, TWO)
+        assert not await pool.knows_all_cells(["somewhere else"])
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_knows_whether_there_are_more_cells_while_the_registry_is_away(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet, refresh_interval_s=0)
+        assert await pool.knows_all_cells()
+        fleet.is_reachable = False
+        assert not await pool.knows_all_cells()
+        assert await pool.cells() == (ONE, TWO)
+        fleet.is_reachable = True
+        assert await pool.knows_all_cells()
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
 def test_fleet_that_was_never_read_is_reported(fleet: Fleet) -> None:
     fleet.is_reachable = False
     with pytest.raises(FleetUnreachableError):

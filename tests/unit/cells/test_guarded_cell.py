@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cells.errors import CellUnreachableError
+from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.guarded_cell import GuardedCell
 
 AT_ONCE_S = 0.01
@@ -63,6 +63,20 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 def now() -> str:
     return "now"
+
+
+def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates: Gates) -> None:
+    async def scenario() -> None:
+        cell = guarded(gates, patience_s=0.1)
+        patient = asyncio.create_task(cell.ask(gates.question()[0], LONG_S))
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await cell.ask(gates.question()[0], 0.1)
+        async with asyncio.timeout(60):
+            with pytest.raises(CellHangsError):
+                await patient
+        cell.close()
+
+    asyncio.run(scenario())
 
 
 def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) -> None:

@@ -1,0 +1,45 @@
+"""Native cells that fail as a test says."""
+
+import threading
+from collections.abc import Sequence
+
+from cells.adapters.native import NativeAdapter
+from cells.errors import CellUnreachableError
+from cells.model import Cell, InstanceRow
+from query.page import PageRequest
+
+
+class Faults:
+    """What is wrong with each cell (name): `down` fails at once, `hang` answers when `gate` is set, `slow` late."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, str] = {}
+        self.gate = threading.Event()
+
+    def meet(self, cell: str) -> None:
+        match self.of.get(cell):
+            case "down":
+                raise CellUnreachableError(cell, "it is stopped")
+            case "hang":
+                self.gate.wait(120)
+            case "slow":
+                threading.Event().wait(0.02)
+
+    def heal(self) -> None:
+        self.of.clear()
+        self.gate.set()
+        self.gate = threading.Event()
+
+
+class FaultyAdapter(NativeAdapter):
+    def __init__(self, cell: Cell, faults: Faults) -> None:
+        super().__init__(cell)
+        self._faults = faults
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        self._faults.meet(self.cell.name)
+        return super().read_page(request)
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        self._faults.meet(self.cell.name)
+        return super().find(uuid)
