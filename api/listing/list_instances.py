@@ -97,6 +97,8 @@ class InstanceLister:
         # First, since it may read the registry again.
         has_all_cells = await self._reader.knows_all_cells(ask_live)
         cells = await self._reader.cells()
+        if observer is not None and not has_all_cells:
+            observer.remarks.append("the fleet database does not answer: there may be more cells than these")
         collect = partial(
             self._collect,
             request,

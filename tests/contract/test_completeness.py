@@ -196,4 +196,6 @@ def test_nothing_is_complete_while_nobody_can_say_which_cells_there_are(tmp_path
                 response = api.get("/v2.1/servers", {"Fleetlight-Consistency": consistency})
                 assert len(response.json()["servers"]) == 6
                 assert response.headers["Fleetlight-Complete"] == ("false" if is_away else "true")
+            explained = api.get("/fleetlight/explain?request=GET+/v2.1/servers").json()
+            assert (explained["complete"], len(explained["remarks"])) == ((False, 1) if is_away else (True, 0))
         fleet.close_pool(pool)

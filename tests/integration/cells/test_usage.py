@@ -1,5 +1,7 @@
 """What a project takes up, over all cells."""
 
+import threading
+
 import pytest
 from sqlalchemy import Engine
 
@@ -7,6 +9,7 @@ from cells.actions.native_cells import NativeCells
 from cells.actions.operations import InstanceOperations
 from cells.errors import QuotaExceededError
 from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
 from cells.usage import check_new_instances, in_use
 
 
@@ -29,3 +32,26 @@ def test_usage_is_the_sum_of_the_flavors_of_a_project(
             check_new_instances(fleet, native, "red", large, 4)
     finally:
         native.close()
+
+
+def test_cells_are_asked_at_the_same_time(fleet: Fleet, engine: Engine, operations: InstanceOperations) -> None:
+    class MeetingCells(NativeCells):
+        """Cells of which none answers before all have been asked."""
+
+        def engine(self, cell: Cell) -> Engine:
+            meeting.wait(60)
+            return super().engine(cell)
+
+    large = fleet.flavors.find("4")
+    operations.create({"project_id": "red", "user_id": "ada", "flavor": large.payload()})
+    others = [fleet.add_cell(f"other{number}", CellKind.NATIVE, engine_url(engine), "memory://") for number in range(3)]
+    meeting = threading.Barrier(1 + len(others))
+    native = MeetingCells(fleet.cells)
+    try:
+        assert in_use(fleet, native, "red")["cores"] == large.vcpus * (1 + len(others)), "they share one database here"
+    finally:
+        native.close()
+
+
+def engine_url(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=False)

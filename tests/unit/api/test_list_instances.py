@@ -169,3 +169,29 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
         lister.close()
 
     asyncio.run(run())
+
+
+def test_servers_of_nova_that_no_cell_has_yet_are_read_before_all_cells() -> None:
+    """Nova writes them to a cell first and forgets them here afterwards; each is to be seen in one of the two."""
+    before = Cell("c1", "before", CellKind.NOVA_DB, "db", "", api_database_url="db")
+
+    class MovingCells(Cells):
+        def __init__(self) -> None:
+            super().__init__()
+            self._is_read = asyncio.Event()
+
+        async def cells(self) -> tuple[Cell, ...]:
+            return CELLS[0], before
+
+        async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+            if cell_uuid == before.uuid:
+                await asyncio.sleep(0)
+                rows = await super().read_page(cell_uuid, request, timeout_s)
+                self._is_read.set()
+                return rows
+            assert self._is_read.is_set()
+            return await super().read_page(cell_uuid, request, timeout_s)
+
+    page, _ = listed(MovingCells(), Index(IndexUnavailableError("gone")))
+    assert len(page.items) == 6
+    assert page.is_complete
