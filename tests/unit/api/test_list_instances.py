@@ -193,5 +193,5 @@ def test_servers_of_nova_that_no_cell_has_yet_are_read_before_all_cells() -> Non
             return await super().read_page(cell_uuid, request, timeout_s)
 
     page, _ = listed(MovingCells(), Index(IndexUnavailableError("gone")))
-    assert len(page.items) == 6
+    assert page.rows == 6
     assert page.is_complete
