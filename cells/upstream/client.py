@@ -25,6 +25,8 @@ _HEADERS = {
     "Accept": "application/json",
     "OpenStack-API-Version": "compute latest",
     "X-OpenStack-Nova-API-Version": "latest",
+    # Another fleet of ours would answer from its index, and be some seconds behind of what rows are taken to be.
+    "Fleetlight-Consistency": "strong",
 }
 _decode = msgspec.json.Decoder().decode
 
