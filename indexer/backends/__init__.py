@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from indexer.backends.base import Generations, IndexSearcher, IndexWriter
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.generations import SqliteGenerations
-from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite.searcher import SqliteSearcher
+from indexer.backends.sqlite.writer import SqliteWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Backend:
 def _elasticsearch() -> Backend:
     # Only where it is used: the client alone takes a third of the time in which a command starts.
     from indexer.backends.elasticsearch.generations import ElasticsearchGenerations  # noqa: PLC0415
-    from indexer.backends.elasticsearch.index import ElasticsearchSearcher, ElasticsearchWriter  # noqa: PLC0415
+    from indexer.backends.elasticsearch.searcher import ElasticsearchSearcher  # noqa: PLC0415
+    from indexer.backends.elasticsearch.writer import ElasticsearchWriter  # noqa: PLC0415
 
     return Backend(ElasticsearchWriter, ElasticsearchSearcher, ElasticsearchGenerations)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
-from indexer.backends.sqlite.index import SqliteWriter
+from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.transform.documents import to_document
 from indexer.upkeep.verify import DifferenceKind, verify_cell
 from tests.support.documents import make_record

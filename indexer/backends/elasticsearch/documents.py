@@ -26,6 +26,10 @@ from query.to_dsl import UUID_PARTS, uuid_parts
 BULK_MAX_DOCUMENTS = 500
 BULK_MAX_BYTES = 5_000_000
 MAX_CELLS = 10_000
+# index.max_result_window of Elasticsearch.
+MAX_ROWS = 10_000
+ALL_PROGRESS = {"size": MAX_CELLS}
+"""The search for the progress of every cell."""
 
 _CREATED_OR_UPDATED = (200, 201)
 _NOT_FOUND = 404
@@ -357,3 +361,8 @@ def _document(source: Any, version: int) -> Document:
     record: Mapping[str, Any] = {name: getattr(source, name) for name in INSTANCE_FIELDS}
     view = tuple([bytes(source.view[name]) for name in PIECE_NAMES])
     return Document(source.cell_uuid, version, record, view, source.extra)
+
+
+def state_of(kind: str) -> dict[str, Any]:
+    """The search for all that is kept of a kind of state."""
+    return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}

@@ -11,7 +11,6 @@ import msgspec
 
 from indexer.backends.base import BareDocument
 from indexer.backends.elasticsearch.client import open_client, send
-from indexer.backends.elasticsearch.index import ElasticsearchWriter, Names, new_physical_name
 from indexer.backends.elasticsearch.mapping import (
     CONTINUES,
     index_settings,
@@ -19,9 +18,11 @@ from indexer.backends.elasticsearch.mapping import (
     progress_mapping,
     progress_settings,
 )
+from indexer.backends.elasticsearch.names import Names, new_physical_name
 from indexer.backends.elasticsearch.pause import end_pause, pause_writes
 from indexer.backends.elasticsearch.target import index_uuid, mappings_of
 from indexer.backends.elasticsearch.versions import bare_documents, is_unusable
+from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError, RebuildError
 

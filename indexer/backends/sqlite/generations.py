@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument
-from indexer.backends.sqlite.index import SqliteWriter, schema_version
+from indexer.backends.sqlite.access import schema_version
 from indexer.backends.sqlite.schema import (
     NEXT_SUFFIX,
     PREVIOUS_SUFFIX,
@@ -17,6 +17,7 @@ from indexer.backends.sqlite.schema import (
     bare_record,
     creation_statements,
 )
+from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.errors import RebuildError
 
 _TABLES = ("documents", "progress")

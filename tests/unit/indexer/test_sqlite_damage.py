@@ -6,7 +6,8 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
+from indexer.backends.sqlite.searcher import SqliteSearcher
+from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.errors import IndexerError
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS

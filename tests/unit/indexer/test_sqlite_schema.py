@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from indexer.backends.sqlite.index import SqliteSearcher, SqliteWriter
 from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
+from indexer.backends.sqlite.searcher import SqliteSearcher
+from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 from tests.support.documents import make_document, make_uuid
 

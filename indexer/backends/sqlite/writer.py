@@ -1,33 +1,28 @@
-"""The embedded index: one SQLite file, in WAL mode, so that searches never wait for the writer.
+"""Writing to the embedded index: one SQLite file, in WAL mode, so that searches never wait for the writer.
 
-The file and its tables are made by the writer; a searcher opens the file read-only.
+The file and its tables are made here; a searcher opens the file read-only.
 """
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from cells.digests import RangeDigest, register_digest
-from indexer.backends.base import (
-    HORIZONS,
-    CellProgress,
-    Document,
-    FoundPage,
-    FoundRow,
-    Rejection,
-    WriteResult,
-    ignore_removed,
-)
+from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.backends.extra import count_misfits, described_documents
+from indexer.backends.sqlite.access import (
+    BUSY_TIMEOUT_S,
+    UNSTORABLE,
+    read_progress,
+    require_known_schema,
+    schema_version,
+    translated,
+)
 from indexer.backends.sqlite.digests import Compared, count_foreign, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite.schema import (
     DOCUMENTS,
@@ -39,36 +34,10 @@ from indexer.backends.sqlite.schema import (
     row_of,
     upsert_statement,
 )
-from indexer.backends.sqlite.search import describe_page, select_page, select_rows
-from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
-from indexer.items.view import ItemTemplate
-from query.fields import Record
-from query.page import PageRequest
-from query.sqlite_functions import register_functions
 
-T = TypeVar("T")
-
-_BUSY_TIMEOUT_S = 5.0
-_SEARCH_THREADS = 4
 _READ_BATCH = 500
 # A batch is a transaction: other writers wait that long and no longer.
 _REMOVE_BATCH = 1000
-# Result codes after which the same call may succeed later. After any other a person must look.
-_PASSING = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PROTOCOL,
-    }
-)
-_NOT_PREPARED = "no such table"
-# What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
-_UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
-_READ_HORIZONS = "SELECT name, value FROM state WHERE kind = ?"
 _CREATE_STATE = (
     "CREATE TABLE IF NOT EXISTS state (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, "
     "PRIMARY KEY (kind, name)) STRICT"
@@ -88,15 +57,15 @@ class SqliteWriter:
         self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
         self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
         self._upsert = upsert_statement(self._documents)
-        with _translated(path):
+        with translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
-                path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
             register_digest(self._connection)
 
     def prepare(self) -> None:
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
             # watermark that promises them are in one file, so what is lost is read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -109,8 +78,8 @@ class SqliteWriter:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
-        with self._turn, _translated(self._path):
-            _require_known_schema(schema_version(self._connection), self._path)
+        with self._turn, translated(self._path):
+            require_known_schema(schema_version(self._connection), self._path)
 
     def write(self, documents: Sequence[Document]) -> WriteResult:
         documents = described_documents(documents, self._schemas_dir)
@@ -119,7 +88,7 @@ class SqliteWriter:
             with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
-        except _UNSTORABLE:
+        except UNSTORABLE:
             return self._write_one_by_one(documents)
         return WriteResult(applied, len(documents) - applied, misfits=count_misfits(documents))
 
@@ -129,7 +98,7 @@ class SqliteWriter:
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found: dict[str, Document] = {}
         wanted = list(ids)
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             for start in range(0, len(wanted), _READ_BATCH):
                 batch = wanted[start : start + _READ_BATCH]
                 marks = ", ".join("?" * len(batch))
@@ -141,18 +110,18 @@ class SqliteWriter:
         self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, RangeDigest]:
         compared = Compared(self._documents, cell_uuid, horizon, foreign)
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             return read_digests(self._connection, compared, prefixes, length)
 
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, int]:
         compared = Compared(self._documents, cell_uuid, horizon, foreign)
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             return read_revisions(self._connection, compared, prefixes)
 
     def count_foreign(self, cell_uuid: str) -> int:
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             return count_foreign(self._connection, self._documents, cell_uuid)
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -169,8 +138,8 @@ class SqliteWriter:
             )
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        with self._turn, _translated(self._path):
-            return _read_progress(self._connection, self._progress)
+        with self._turn, translated(self._path):
+            return read_progress(self._connection, self._progress)
 
     def count_extra_fields(self) -> Mapping[str, int]:
         table = self._documents.name
@@ -178,7 +147,7 @@ class SqliteWriter:
             f"SELECT field.value, count(*) FROM {table}, json_each({table}.other, '$.extra.fields') AS field "  # noqa: S608
             "GROUP BY field.value"
         )
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             return dict(self._connection.execute(statement).fetchall())
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
@@ -188,7 +157,7 @@ class SqliteWriter:
             f"SELECT 1 FROM json_each(other, '$.extra.terms') AS term WHERE term.value IN ({marks})"
             ") ORDER BY uuid LIMIT ?"
         )
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             return [uuid for (uuid,) in self._connection.execute(statement, [*terms, limit])]
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
@@ -201,7 +170,7 @@ class SqliteWriter:
                     self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (kind, name, encoded))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             found = self._connection.execute("SELECT name, value FROM state WHERE kind = ?", (kind,))
             return {name: msgspec.json.decode(value) for name, value in found}
 
@@ -246,7 +215,7 @@ class SqliteWriter:
             for document in documents:
                 try:
                     applied += self._connection.execute(self._upsert, row_of(document)).rowcount
-                except _UNSTORABLE as error:
+                except UNSTORABLE as error:
                     rejected.append(Rejection(document, str(error)))
         stale = len(documents) - applied - len(rejected)
         return WriteResult(applied, stale, tuple(rejected), count_misfits(documents))
@@ -256,13 +225,13 @@ class SqliteWriter:
         """A transaction for what only fits tables of our version: another program may have rebuilt them meanwhile."""
         with self.transaction():
             if not self._of_next:
-                _require_known_schema(schema_version(self._connection), self._path)
+                require_known_schema(schema_version(self._connection), self._path)
             yield
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the write lock of the file; the connection is for the tables themselves, not for what is in them."""
-        with self._turn, _translated(self._path):
+        with self._turn, translated(self._path):
             if self._connection.in_transaction:
                 yield self._connection
                 return
@@ -274,113 +243,3 @@ class SqliteWriter:
                 # Some errors, such as a full disk, end the transaction by themselves.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-
-
-class SqliteSearcher:
-    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
-
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        return await self._call(lambda connection: select_rows(connection, request, cells, template))
-
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        return await self._call(lambda connection: select_page(connection, request, cells, template))
-
-    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-        """The statement of a search. Raises NotExpressibleError."""
-        return describe_page(request, cells)
-
-    async def find(self, uuid: str) -> Record | None:
-        def run(connection: sqlite3.Connection) -> Record | None:
-            row = connection.execute("SELECT * FROM documents WHERE uuid = ?", (uuid,)).fetchone()
-            return None if row is None else document_of(row).record
-
-        return await self._call(run)
-
-    async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(_read_progress_and_horizons)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
-        while not self._idle.empty():
-            self._idle.get_nowait().close()
-
-    async def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_connection, function)
-
-    def _with_connection(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        with _translated(self._path):
-            try:
-                connection = self._idle.get_nowait()
-            except Empty:
-                connection = self._open()
-            try:
-                # It may have been rebuilt by a program of another version since it was opened.
-                _require_known_schema(schema_version(connection), self._path)
-                result = function(connection)
-            except (sqlite3.Error, IndexUnavailableError):
-                connection.close()
-                raise
-            self._idle.put(connection)
-            return result
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False
-        )
-        try:
-            # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
-            # enough) kills every process that reads it, where others get an error and ask the cells.
-            connection.execute("PRAGMA mmap_size = 0")
-            register_functions(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
-    return {
-        cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
-        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
-            f"SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM {table}"  # noqa: S608
-        )
-    }
-
-
-def _read_progress_and_horizons(connection: sqlite3.Connection) -> dict[str, CellProgress]:
-    found = connection.execute(_READ_HORIZONS, (HORIZONS,))
-    horizons = {cell_uuid: int(msgspec.json.decode(value)) for cell_uuid, value in found}
-    return {uuid: replace(cell, horizon=horizons.get(uuid, 0)) for uuid, cell in _read_progress(connection).items()}
-
-
-def schema_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _require_known_schema(version: int, path: Path) -> None:
-    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
-    if version == 0:
-        raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
-    if version != SCHEMA_VERSION:
-        raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
-
-
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
-    try:
-        yield
-    except _UNSTORABLE:
-        raise
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if (code is not None and code & 0xFF in _PASSING) or str(error).startswith(_NOT_PREPARED):
-            raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
-        raise IndexRequestError(f"the index {path} refused a request: {error}") from error
-    except OSError as error:
-        raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error

@@ -1,4 +1,4 @@
-"""The index in Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
+"""Writing to Elasticsearch: a sorted physical index behind a read and a write alias, and a small one for progress.
 
 Nothing is searchable before the indexer says so (`make_searchable`), and no request is retried here.
 """
@@ -7,39 +7,20 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, TypeVar
-
-import msgspec
+from dataclasses import replace
+from typing import Any
 
 from cells.digests import RangeDigest
-from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
-from indexer.backends.base import (
-    HORIZONS,
-    CellProgress,
-    Document,
-    FoundPage,
-    FoundRow,
-    PartlyWrittenError,
-    Rejection,
-    WriteResult,
-    ignore_removed,
-)
+from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.elasticsearch import digests as compared
-from indexer.backends.elasticsearch.client import (
-    NDJSON,
-    ResourceExistsError,
-    open_client,
-    send,
-)
+from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, open_client, send
 from indexer.backends.elasticsearch.documents import (
+    ALL_PROGRESS,
     BULK_MAX_DOCUMENTS,
-    MAX_CELLS,
+    MAX_ROWS,
     Bulk,
     BulkOutcome,
     Removed,
-    RowDecoder,
     check_progress_saved,
     check_state_saved,
     from_field_counts,
@@ -47,7 +28,7 @@ from indexer.backends.elasticsearch.documents import (
     from_progress_hits,
     from_removal,
     from_state_hits,
-    row_decoder,
+    state_of,
     to_bulks,
     to_outcome,
     to_progress_bulk,
@@ -56,71 +37,27 @@ from indexer.backends.elasticsearch.documents import (
 from indexer.backends.elasticsearch.mapping import (
     EXTRA_FIELDS,
     EXTRA_TERMS,
-    MAPPING_VERSION,
     index_settings,
     instance_mapping,
     progress_mapping,
     progress_settings,
     state_mapping,
 )
+from indexer.backends.elasticsearch.names import Names, new_physical_name
 from indexer.backends.elasticsearch.pause import end_pause
 from indexer.backends.elasticsearch.target import Target, mappings_of
 from indexer.backends.elasticsearch.versions import require_usable
 from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
-from indexer.items.view import ItemTemplate
-from query.errors import NotExpressibleError
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
-from query.page import PageRequest
-from query.to_dsl import search_after, sort, to_dsl
-
-T = TypeVar("T")
 
 # One bulk at a time leaves the server idle while the next one is made; more than two only queue up there.
 _BULKS_IN_FLIGHT = 2
-# Searches of one process at the same time; more wait.
-_SEARCH_THREADS = 16
-# index.max_result_window of Elasticsearch.
-_MAX_ROWS = 10_000
 _MAX_FIELDS = 1000
 # Some seconds at most for a request, which has to be over within index.write_timeout_s.
 _REMOVE_BATCH = 5000
 # The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
-_ALL_PROGRESS = {"size": MAX_CELLS}
-_decode = msgspec.json.Decoder().decode
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The names that belong to one prefix.
-
-    read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
-    progress, next_progress, state: indexes.
-    """
-
-    read: str
-    write: str
-    next: str
-    previous: str
-    progress: str
-    next_progress: str
-    state: str
-
-    @classmethod
-    def of(cls, prefix: str) -> "Names":
-        instances, progress = f"{prefix}-instances", f"{prefix}-progress"
-        return cls(
-            read=instances,
-            write=f"{instances}-write",
-            next=f"{instances}-next",
-            previous=f"{instances}-previous",
-            progress=progress,
-            next_progress=f"{progress}-next",
-            state=f"{prefix}-state",
-        )
 
 
 class ElasticsearchWriter:
@@ -207,7 +144,7 @@ class ElasticsearchWriter:
     def revisions(
         self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
     ) -> Mapping[str, int]:
-        body = compared.revisions_body(cell_uuid, prefixes, _MAX_ROWS, horizon, foreign=foreign)
+        body = compared.revisions_body(cell_uuid, prefixes, MAX_ROWS, horizon, foreign=foreign)
         return compared.from_hits(self._search(body))
 
     def count_foreign(self, cell_uuid: str) -> int:
@@ -232,7 +169,7 @@ class ElasticsearchWriter:
         check_progress_saved(send(self._client, "POST", path, to_progress_bulk(progress), content_type=NDJSON))
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
+        return from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
 
     def count_extra_fields(self) -> Mapping[str, int]:
         fields = {"terms": {"field": EXTRA_FIELDS, "size": _MAX_FIELDS}}
@@ -241,7 +178,7 @@ class ElasticsearchWriter:
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
         body = {
-            "size": min(limit, _MAX_ROWS),
+            "size": min(limit, MAX_ROWS),
             "track_total_hits": False,
             "_source": False,
             "version": True,
@@ -256,7 +193,7 @@ class ElasticsearchWriter:
             check_state_saved(send(self._client, "POST", path, to_state_bulk(kind, values), content_type=NDJSON))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", _state_of(kind)))
+        return from_state_hits(send(self._client, "POST", f"/{self._names.state}/_search", state_of(kind)))
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self.make_searchable()
@@ -368,96 +305,3 @@ class ElasticsearchWriter:
         except ResourceExistsError:
             # Another process has created it, perhaps just now: wait as creating it would have waited.
             send(self._client, "POST", f"/{name}/_open?wait_for_active_shards=1")
-
-
-class ElasticsearchSearcher:
-    """The reading side (indexer.backends.base.IndexSearcher); needs no right but to read.
-
-    The client blocks, in threads: reading a page of 3 MB takes it a fraction of what the asynchronous one needs.
-    """
-
-    def __init__(self, settings: IndexSettings) -> None:
-        self._names = Names.of(settings.prefix)
-        self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
-        self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
-        # The client's own limit is for each silence of a server, and one that trickles is never silent.
-        self._timeout_s = settings.search_timeout_s * len(settings.urls)
-
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        decoder = _decoder_of(request, template)
-        ask = self._question(request, cells)
-        return await self._run(lambda: decoder.rows(ask(), template))
-
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        decoder = _decoder_of(request, template)
-        ask = self._question(request, cells)
-        return await self._run(lambda: decoder.page(ask(), template))
-
-    def _question(self, request: PageRequest, cells: Collection[str]) -> Callable[[], bytes]:
-        """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
-        body = _search_body(request, cells)
-        # An answer that lacks the rows of a shard must not pass for the whole.
-        path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        return lambda: send(self._client, "POST", path, body)
-
-    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-        """The body of a search. Raises NotExpressibleError."""
-        return {"dsl": _search_body(request, cells)}
-
-    async def find(self, uuid: str) -> Record | None:
-        path = f"/{self._names.read}/_mget"
-        found = await self._run(lambda: list(from_found(send(self._client, "POST", path, {"ids": [uuid]}))))
-        return found[0].record if found else None
-
-    async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._run(self._read_progress)
-
-    def _read_progress(self) -> Mapping[str, CellProgress]:
-        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", _ALL_PROGRESS))
-        # There is no such index where an older program has prepared everything, and then nothing was purged.
-        path = f"/{self._names.state}/_search?ignore_unavailable=true"
-        horizons = from_state_hits(send(self._client, "POST", path, _state_of(HORIZONS)))
-        return {uuid: replace(cell, horizon=int(horizons.get(uuid, 0))) for uuid, cell in progress.items()}
-
-    async def close(self) -> None:
-        self._threads.close(self._client.close)
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        try:
-            return await self._threads.run(call, self._timeout_s)
-        except AllThreadsHangError:
-            raise IndexUnavailableError("earlier searches still wait for an answer") from None
-        except TimeoutError:
-            raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
-
-
-def _decoder_of(request: PageRequest, template: ItemTemplate) -> RowDecoder:
-    return row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
-
-
-def _state_of(kind: str) -> dict[str, Any]:
-    return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
-
-
-def new_physical_name(names: Names) -> str:
-    """A name for a physical index, which says how old it is and of which mapping."""
-    return f"{names.read}-v{MAPPING_VERSION}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-
-
-def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:
-    if request.limit > _MAX_ROWS:
-        raise NotExpressibleError("Elasticsearch", f"a page of more than {_MAX_ROWS} rows")
-    wanted = [to_dsl(request.filter, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]
-    body: dict[str, Any] = {
-        "size": request.limit,
-        "track_total_hits": False,
-        "query": {"bool": {"filter": wanted}},
-        "sort": sort(request.order),
-    }
-    if request.after is not None:
-        try:
-            body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
-        except ValueError as error:
-            # Only a cell can have such a row: the index rejects it.
-            raise NotExpressibleError("Elasticsearch", f"this position: {error}") from error
-    return body

@@ -1,0 +1,41 @@
+"""The names of indexes and aliases that belong to one prefix."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from indexer.backends.elasticsearch.mapping import MAPPING_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that belong to one prefix.
+
+    read, write: aliases of the current physical index. next, previous: aliases of those that a rebuild fills and keeps.
+    progress, next_progress, state: indexes.
+    """
+
+    read: str
+    write: str
+    next: str
+    previous: str
+    progress: str
+    next_progress: str
+    state: str
+
+    @classmethod
+    def of(cls, prefix: str) -> "Names":
+        instances, progress = f"{prefix}-instances", f"{prefix}-progress"
+        return cls(
+            read=instances,
+            write=f"{instances}-write",
+            next=f"{instances}-next",
+            previous=f"{instances}-previous",
+            progress=progress,
+            next_progress=f"{progress}-next",
+            state=f"{prefix}-state",
+        )
+
+
+def new_physical_name(names: Names) -> str:
+    """A name for a physical index, which says how old it is and of which mapping."""
+    return f"{names.read}-v{MAPPING_VERSION}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"

@@ -1,0 +1,117 @@
+"""Reading from Elasticsearch: pages, single instances, how far each cell is followed. No request is retried here."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from indexer.backends.base import HORIZONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.elasticsearch.client import open_client, send
+from indexer.backends.elasticsearch.documents import (
+    ALL_PROGRESS,
+    MAX_ROWS,
+    RowDecoder,
+    from_found,
+    from_progress_hits,
+    from_state_hits,
+    row_decoder,
+    state_of,
+)
+from indexer.backends.elasticsearch.names import Names
+from indexer.backends.settings import IndexSettings
+from indexer.errors import IndexUnavailableError
+from indexer.items.view import ItemTemplate
+from query.errors import NotExpressibleError
+from query.fields import Record
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.to_dsl import search_after, sort, to_dsl
+
+T = TypeVar("T")
+
+# Searches of one process at the same time; more wait.
+_SEARCH_THREADS = 16
+
+
+class ElasticsearchSearcher:
+    """The reading side (indexer.backends.base.IndexSearcher); needs no right but to read.
+
+    The client blocks, in threads: reading a page of 3 MB takes it a fraction of what the asynchronous one needs.
+    """
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self._names = Names.of(settings.prefix)
+        self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
+        self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
+        # The client's own limit is for each silence of a server, and one that trickles is never silent.
+        self._timeout_s = settings.search_timeout_s * len(settings.urls)
+
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        decoder = _decoder_of(request, template)
+        ask = self._question(request, cells)
+        return await self._run(lambda: decoder.rows(ask(), template))
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        decoder = _decoder_of(request, template)
+        ask = self._question(request, cells)
+        return await self._run(lambda: decoder.page(ask(), template))
+
+    def _question(self, request: PageRequest, cells: Collection[str]) -> Callable[[], bytes]:
+        """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
+        body = _search_body(request, cells)
+        # An answer that lacks the rows of a shard must not pass for the whole.
+        path = f"/{self._names.read}/_search?allow_partial_search_results=false"
+        return lambda: send(self._client, "POST", path, body)
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        """The body of a search. Raises NotExpressibleError."""
+        return {"dsl": _search_body(request, cells)}
+
+    async def find(self, uuid: str) -> Record | None:
+        path = f"/{self._names.read}/_mget"
+        found = await self._run(lambda: list(from_found(send(self._client, "POST", path, {"ids": [uuid]}))))
+        return found[0].record if found else None
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return await self._run(self._read_progress)
+
+    def _read_progress(self) -> Mapping[str, CellProgress]:
+        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
+        # There is no such index where an older program has prepared everything, and then nothing was purged.
+        path = f"/{self._names.state}/_search?ignore_unavailable=true"
+        horizons = from_state_hits(send(self._client, "POST", path, state_of(HORIZONS)))
+        return {uuid: replace(cell, horizon=int(horizons.get(uuid, 0))) for uuid, cell in progress.items()}
+
+    async def close(self) -> None:
+        self._threads.close(self._client.close)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        try:
+            return await self._threads.run(call, self._timeout_s)
+        except AllThreadsHangError:
+            raise IndexUnavailableError("earlier searches still wait for an answer") from None
+        except TimeoutError:
+            raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+
+
+def _decoder_of(request: PageRequest, template: ItemTemplate) -> RowDecoder:
+    return row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
+
+
+def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:
+    if request.limit > MAX_ROWS:
+        raise NotExpressibleError("Elasticsearch", f"a page of more than {MAX_ROWS} rows")
+    wanted = [to_dsl(request.filter, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]
+    body: dict[str, Any] = {
+        "size": request.limit,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": wanted}},
+        "sort": sort(request.order),
+    }
+    if request.after is not None:
+        try:
+            body["search_after"] = search_after(request.order, request.after, INSTANCE_FIELDS)
+        except ValueError as error:
+            # Only a cell can have such a row: the index rejects it.
+            raise NotExpressibleError("Elasticsearch", f"this position: {error}") from error
+    return body

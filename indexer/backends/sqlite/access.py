@@ -1,0 +1,66 @@
+"""The one SQLite file of the embedded index, as its writer and its searchers meet it: its version, its errors."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from indexer.backends.base import CellProgress
+from indexer.backends.sqlite.schema import SCHEMA_VERSION
+from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
+
+BUSY_TIMEOUT_S = 5.0
+# Result codes after which the same call may succeed later. After any other a person must look.
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+_NOT_PREPARED = "no such table"
+# What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
+UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
+
+
+def read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:
+    """How far each cell is followed, by its uuid; from `table`, that of the progress of some generation."""
+    return {
+        cell_uuid: CellProgress(cell_uuid, watermark, fresh_as_of, bool(is_complete))
+        for cell_uuid, watermark, fresh_as_of, is_complete in connection.execute(
+            f"SELECT cell_uuid, watermark, fresh_as_of, is_complete FROM {table}"  # noqa: S608
+        )
+    }
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Of which version the tables are; 0 before they are made."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def require_known_schema(version: int, path: Path) -> None:
+    """Raise IndexUnavailableError when the file is not prepared yet, IndexVersionError when it is another program's."""
+    if version == 0:
+        raise IndexUnavailableError(f"the index {path} has not been prepared yet: start the indexer")
+    if version != SCHEMA_VERSION:
+        raise IndexVersionError(str(path), version, SCHEMA_VERSION, SCHEMA_VERSION)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as ours; what a value that does not fit raises passes, `write` needs to see it."""
+    try:
+        yield
+    except UNSTORABLE:
+        raise
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if (code is not None and code & 0xFF in _PASSING) or str(error).startswith(_NOT_PREPARED):
+            raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
+        raise IndexRequestError(f"the index {path} refused a request: {error}") from error
+    except OSError as error:
+        raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error

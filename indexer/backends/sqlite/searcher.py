@@ -1,0 +1,106 @@
+"""Reading from the embedded index: pages, single instances, and how far each cell is followed."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import msgspec
+
+from indexer.backends.base import HORIZONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.sqlite.access import (
+    BUSY_TIMEOUT_S,
+    read_progress,
+    require_known_schema,
+    schema_version,
+    translated,
+)
+from indexer.backends.sqlite.schema import document_of
+from indexer.backends.sqlite.search import describe_page, select_page, select_rows
+from indexer.errors import IndexUnavailableError
+from indexer.items.view import ItemTemplate
+from query.fields import Record
+from query.page import PageRequest
+from query.sqlite_functions import register_functions
+
+T = TypeVar("T")
+
+_SEARCH_THREADS = 4
+_READ_HORIZONS = "SELECT name, value FROM state WHERE kind = ?"
+
+
+class SqliteSearcher:
+    """The reading side (indexer.backends.base.IndexSearcher): a few threads, and a connection for each search."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
+
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        return await self._call(lambda connection: select_rows(connection, request, cells, template))
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        return await self._call(lambda connection: select_page(connection, request, cells, template))
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
+        """The statement of a search. Raises NotExpressibleError."""
+        return describe_page(request, cells)
+
+    async def find(self, uuid: str) -> Record | None:
+        def run(connection: sqlite3.Connection) -> Record | None:
+            row = connection.execute("SELECT * FROM documents WHERE uuid = ?", (uuid,)).fetchone()
+            return None if row is None else document_of(row).record
+
+        return await self._call(run)
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return await self._call(_read_progress_and_horizons)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
+    async def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_connection, function)
+
+    def _with_connection(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self._path):
+            try:
+                connection = self._idle.get_nowait()
+            except Empty:
+                connection = self._open()
+            try:
+                # It may have been rebuilt by a program of another version since it was opened.
+                require_known_schema(schema_version(connection), self._path)
+                result = function(connection)
+            except (sqlite3.Error, IndexUnavailableError):
+                connection.close()
+                raise
+            self._idle.put(connection)
+            return result
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+        )
+        try:
+            # Not mapped to memory, though a list would take a quarter less: who cuts off a mapped file (`cp` over it is
+            # enough) kills every process that reads it, where others get an error and ask the cells.
+            connection.execute("PRAGMA mmap_size = 0")
+            register_functions(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _read_progress_and_horizons(connection: sqlite3.Connection) -> dict[str, CellProgress]:
+    found = connection.execute(_READ_HORIZONS, (HORIZONS,))
+    horizons = {cell_uuid: int(msgspec.json.decode(value)) for cell_uuid, value in found}
+    return {uuid: replace(cell, horizon=horizons.get(uuid, 0)) for uuid, cell in read_progress(connection).items()}
