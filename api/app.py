@@ -27,6 +27,8 @@ from api.health import HealthEndpoints
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
+from api.listing.find_instance import InstanceFinder
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
 from api.maintenance import Maintenance
@@ -71,10 +73,13 @@ class ApiParts:
 def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`.
 
-    Its `state.lister` holds the safe-connect flag, its `state.feed` the watches, its `state.mappings` connections.
+    Its `state.index` holds the safe-connect flag, its `state.lister` lists, its `state.feed` holds the watches, its
+    `state.mappings` connections.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
-    lister = InstanceLister(parts.cells, mappings.mapping_of, parts.searcher, parts.search, clock=parts.clock)
+    index = ListIndex(parts.searcher, parts.search, clock=parts.clock)
+    lister = InstanceLister(parts.cells, index, parts.search)
+    finder = InstanceFinder(parts.cells, mappings.mapping_of, index, parts.search)
     # Where the catalog names another image service, or none, any image may be one of it.
     has_image = is_default_image if isinstance(parts.identity, TokenIdentity) else _any_image
     access = FleetAccess(
@@ -93,23 +98,24 @@ def create_app(parts: ApiParts) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         feed.close()
-        lister.close()
+        index.close()
         access.close()
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.lister = lister
+    app.state.index = index
     app.state.feed = feed
     app.state.mappings = mappings
     metrics = ApiMetrics(parts.other_metrics)
-    _add_compute_routes(app, parts, lister, metrics, access)
+    _add_compute_routes(app, parts, finder, metrics, access)
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.
         prefix = parts.api.compute_link_prefix
         images = ImageHandlers(parts.identity, prefix)
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
-    health = HealthEndpoints(lister, parts.cells, metrics, parts.indexer)
+    health = HealthEndpoints(index, parts.cells, metrics, parts.indexer)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])
     app.add_route("/metrics", health.metrics, methods=["GET"])
@@ -117,7 +123,7 @@ def create_app(parts: ApiParts) -> FastAPI:
 
 
 def _add_compute_routes(
-    app: FastAPI, parts: ApiParts, lister: InstanceLister, metrics: ApiMetrics, access: FleetAccess
+    app: FastAPI, parts: ApiParts, finder: InstanceFinder, metrics: ApiMetrics, access: FleetAccess
 ) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
     prefix = parts.api.compute_link_prefix
@@ -125,12 +131,13 @@ def _add_compute_routes(
     versions = VersionDocuments(door, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
     servers = ServerHandlers(
-        lister,
+        app.state.lister,
+        finder,
         parts.cells,
         access.mappings,
         metrics,
-        host_statuses,
-        tokens=TokenWatch(access, lister, parts.search.token_wait_s),
+        host_statuses=host_statuses,
+        tokens=TokenWatch(access, parts.cells, app.state.index, parts.search.token_wait_s),
         watches=ServerWatches(
             app.state.feed,
             PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
@@ -148,9 +155,9 @@ def _add_compute_routes(
         app.add_route(path, versions.legacy, methods=["GET"])
     table = RouteTable(compute_routes(servers, access, host_statuses, soft_deletes=parts.soft_deletes), door)
     app.add_route("/openapi.json", OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
-    reset = door.endpoint(Maintenance(lister.safe_connect).reset_safe_connect)
+    reset = door.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
-    app.add_route("/fleetlight/explain", door.endpoint(Explainer(servers, lister).explain), methods=["GET"])
+    app.add_route("/fleetlight/explain", door.endpoint(Explainer(servers, app.state.lister).explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

@@ -11,7 +11,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.listing.list_instances import InstanceLister
+from api.listing.list_index import ListIndex
 from api.listing.sources import CellReader
 from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
@@ -27,11 +27,11 @@ class HealthEndpoints:
     """Endpoints about the state of this process and of what it depends on."""
 
     def __init__(
-        self, lister: InstanceLister, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
+        self, index: ListIndex, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
     ) -> None:
         """indexer: the one that runs in the same process, if there is one."""
         self._indexer = indexer
-        self._lister = lister
+        self._index = index
         self._reader = reader
         self._metrics = metrics
 
@@ -70,27 +70,27 @@ class HealthEndpoints:
         except FleetUnreachableError:
             names = {}
         try:
-            progress = await self._lister.progress() or {}
+            progress = await self._index.progress() or {}
         except IndexerError as error:
-            self._lister.index_failed(error)
+            self._index.failed(error)
             progress = {}
         known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
         self._metrics.show_cells(names, self._reader.hanging())
         self._metrics.show_progress(
             {uuid: cell.watermark for uuid, cell in known.items()},
-            {uuid: self._lister.age_s(cell) for uuid, cell in known.items()},
+            {uuid: self._index.age_s(cell) for uuid, cell in known.items()},
         )
-        self._metrics.show_safe_connect(is_tripped=self._lister.safe_connect.is_tripped)
+        self._metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)
 
     async def _index_state(self) -> str:
         """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""
         try:
-            progress = await self._lister.progress()
+            progress = await self._index.progress()
         except IndexerError as error:
-            self._lister.index_failed(error)
+            self._index.failed(error)
             progress = None
-        if not self._lister.uses_index:
+        if not self._index.is_used:
             return "off"
         return "down" if progress is None else "ok"
 

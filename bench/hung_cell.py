@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from api.listing.answer import Consistency, Page
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, at_most, figure, interleaved
@@ -52,7 +53,7 @@ def run(
     settings = SearchSettings(cell_timeout_s=_DEADLINE_S)
     all_cells = CellPool(lambda: cells, open_adapter, patience_s=_DEADLINE_S)
     others = CellPool(lambda: cells[:-1], open_adapter, patience_s=_DEADLINE_S)
-    listers = [InstanceLister(pool, lambda _uuid: None, None, settings) for pool in (all_cells, others)]
+    listers = [InstanceLister(pool, ListIndex(None, settings), settings) for pool in (all_cells, others)]
 
     def page(lister: InstanceLister) -> Page:
         listed: Page = loop_run(lister.list_page(request, template, Consistency.STRONG))

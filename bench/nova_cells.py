@@ -15,6 +15,7 @@ import msgspec
 from sqlalchemy import Engine, event
 
 from api.listing.answer import Consistency, Page
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, Goal, at_least, figure, interleaved
@@ -106,7 +107,8 @@ def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[InstanceLister]:
         for number, (uuid, url) in enumerate(databases.cells.items())
     ]
     pool = CellPool(lambda: cells, open_adapter, patience_s=_TIMEOUT_S)
-    yield InstanceLister(pool, lambda _uuid: None, None, SearchSettings(cell_timeout_s=_TIMEOUT_S))
+    settings = SearchSettings(cell_timeout_s=_TIMEOUT_S)
+    yield InstanceLister(pool, ListIndex(None, settings), settings)
     loop_run(pool.close())
 
 

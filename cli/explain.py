@@ -69,7 +69,7 @@ async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapp
         app = create_app(parts)
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         status, body = await get(app, "/fleetlight/explain", urlencode({"request": request}), pairs)
-        app.state.lister.close()
+        app.state.index.close()
     document = msgspec.json.decode(body)
     if status != _OK:
         [fault] = document.values()

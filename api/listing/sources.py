@@ -21,6 +21,8 @@ from indexer.transform.documents import to_document
 from query.page import PageRequest
 
 T = TypeVar("T")
+CellFailure = CellUnreachableError | UnknownCellError
+"""Why a cell could not answer."""
 
 _log = structlog.get_logger(__name__)
 
@@ -124,7 +126,7 @@ class CellSource:
         stand_in: Callable[[PageRequest], Source] | None,
     ) -> None:
         self.cell_uuid = cell_uuid
-        self.failure: CellUnreachableError | UnknownCellError | None = None
+        self.failure: CellFailure | None = None
         self._reader = reader
         self._template = template
         self._left_s = patience_s
@@ -152,7 +154,7 @@ class CellSource:
                 self.fail(error)
         return () if self._stand_in is None else await self._stand_in.next_batch()
 
-    def fail(self, error: CellUnreachableError | UnknownCellError) -> None:
+    def fail(self, error: CellFailure) -> None:
         """Treat the cell as not reachable from here on."""
         if not isinstance(error, CellHangsError):
             _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))

@@ -20,7 +20,7 @@ from sqlalchemy import Engine, delete
 from api.app import ApiParts, create_app
 from api.identity import Identity, NoIdentity
 from api.listing.explanation import DescribesSearches
-from api.listing.list_instances import InstanceLister
+from api.listing.list_index import ListIndex
 from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
 from cells.actions.native_cells import NativeCells
@@ -73,7 +73,7 @@ class Api:
             transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
         )
         self.app = app
-        self.lister: InstanceLister = app.state.lister
+        self.index: ListIndex = app.state.index
 
     def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
         merged = {name: value for group in headers for name, value in group.items()}
@@ -131,7 +131,7 @@ class Api:
     def close(self) -> None:
         self.app.state.feed.close()
         self.app.state.mappings.close()
-        self.lister.close()
+        self.index.close()
         self._runner.run(self._client.aclose())
 
 

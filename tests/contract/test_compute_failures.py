@@ -74,7 +74,7 @@ def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: Com
 def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     api = fleet.api()
-    api.lister.safe_connect.trip(IndexUnavailableError("the index hung for a while"))
+    api.index.safe_connect.trip(IndexUnavailableError("the index hung for a while"))
     assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "cells"
     refused = api.request("POST", RESET, MEMBER)
     assert refused.status_code == 403
@@ -307,7 +307,7 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
         response = api.get("/v2.1/servers", MEMBER)
         assert [server["id"] for server in response.json()["servers"]] == uuids
         assert (response.headers["Fleetlight-Route"], response.headers["Fleetlight-Complete"]) == ("cells", "true")
-    assert not api.lister.safe_connect.is_tripped, "it may be one heavy question"
+    assert not api.index.safe_connect.is_tripped, "it may be one heavy question"
     gate.set()
     wait_until(lambda: api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "index")
 

@@ -121,7 +121,7 @@ def test_pages_in_the_order_of_every_key_follow_each_other(fleet: ComputeFleet, 
         paged += [server["id"] for server in page.json()["servers"]]
     assert len(whole) == 7
     assert paged == whole
-    assert not api.lister.safe_connect.is_tripped
+    assert not api.index.safe_connect.is_tripped
 
 
 @pytest.mark.parametrize("name", ["tags", "tags-any", "not-tags", "not-tags-any"])
@@ -133,7 +133,7 @@ def test_no_number_of_tags_takes_the_index_from_everybody(filled_api: Api, name:
     assert status(200) == 200
     assert status(201) == 400
     assert status(3000) == 400
-    assert not filled_api.lister.safe_connect.is_tripped
+    assert not filled_api.index.safe_connect.is_tripped
 
 
 def test_link_repeats_what_does_not_count_for_the_caller_but_nothing_unknown(filled_api: Api) -> None:

@@ -149,7 +149,7 @@ def test_no_pattern_holds_a_list_up_or_takes_the_index_away(api: Api, name: str,
     for consistency in ({}, STRONG):
         response = api.get(f"/v2.1/servers?{name}={quote(pattern)}", microversion("2.104"), consistency)
         assert response.status_code in {200, 400}
-    assert not api.lister.safe_connect.is_tripped
+    assert not api.index.safe_connect.is_tripped
 
 
 @pytest.mark.parametrize(

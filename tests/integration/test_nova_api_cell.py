@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.listing.answer import Consistency, Route
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.adapters import open_adapter
@@ -165,7 +166,8 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
         pool = CellPool(lambda: [adapter.cell], open_adapter)
         settings = SearchSettings(enabled=True, cell_timeout_s=60)
         searcher = open_searcher(index)
-        lister = InstanceLister(pool, lambda _: None, searcher, settings)
+        list_index = ListIndex(searcher, settings)
+        lister = InstanceLister(pool, list_index, settings)
         for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
             request = PageRequest(node, NEWEST_FIRST, 100)
             pages = {
@@ -177,7 +179,7 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
             assert [answer.route for answer in by_cell.cells] == [Route.LIVE]
             assert by_index.items == by_cell.items
             assert by_cell.items
-        lister.close()
+        list_index.close()
         await searcher.close()
         await pool.close()
 

@@ -12,6 +12,8 @@ import msgspec
 from sqlalchemy import Engine, delete, insert
 
 from api.listing.answer import Consistency, Page
+from api.listing.find_instance import InstanceFinder
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.actions.operations import InstanceOperations
@@ -83,9 +85,10 @@ class ListedFleet:
             self.index_cell(name)
         cells = tuple(self.cells.values())
         self._pool = CellPool(lambda: cells, open_adapter)
-        self.lister = InstanceLister(
-            self._pool, mappings.get, self._searcher, SearchSettings(enabled=True, staleness_limit_s=1000)
-        )
+        settings = SearchSettings(enabled=True, staleness_limit_s=1000)
+        self._index = ListIndex(self._searcher, settings)
+        self.lister = InstanceLister(self._pool, self._index, settings)
+        self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)
 
     def index_cell(self, name: str) -> None:
         """Write the rows of a cell as they are now into the index, which then is complete for it."""
@@ -119,7 +122,7 @@ class ListedFleet:
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:
         """The request for the page that follows `listed`, found through its marker."""
         position = self._runner.run(
-            self.lister.position_of(listed.uuids[-1], request.order, consistency, may_see=lambda _project, _user: True)
+            self._finder.position_of(listed.uuids[-1], request.order, consistency, may_see=lambda _project, _user: True)
         )
         return replace(request, after=position)
 
@@ -134,7 +137,7 @@ class ListedFleet:
 
     def _close_lister(self) -> None:
         if self._pool is not None:
-            self.lister.close()
+            self._index.close()
             self._runner.run(self._pool.close())
             self._pool = None
 

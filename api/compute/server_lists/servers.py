@@ -28,8 +28,9 @@ from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, Serv
 from api.identity.caller import Caller
 from api.listing.answer import CellAnswer, Page, Route
 from api.listing.explanation import Observer
-from api.listing.list_instances import CellFailure, InstanceLister
-from api.listing.sources import CellReader, ask_fleet
+from api.listing.find_instance import InstanceFinder
+from api.listing.list_instances import InstanceLister
+from api.listing.sources import CellFailure, CellReader, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
@@ -93,11 +94,12 @@ class ServerHandlers:
     def __init__(
         self,
         lister: InstanceLister,
+        finder: InstanceFinder,
         reader: CellReader,
         mappings: Mappings,
         metrics: ApiMetrics,
-        host_statuses: HostStatusCache,
         *,
+        host_statuses: HostStatusCache,
         tokens: TokenWatch,
         watches: ServerWatches,
         max_limit: int,
@@ -105,6 +107,7 @@ class ServerHandlers:
         skips_down_cells: bool,
     ) -> None:
         self._lister = lister
+        self._finder = finder
         self._reader = reader
         self._mappings = mappings
         self._metrics = metrics
@@ -135,7 +138,7 @@ class ServerHandlers:
             unexpected = request.query.pairs[0][0]
             raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
         timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
-        mapping = await self._lister.mapping_of(server_id, timeout_s) if _is_uuid_like(server_id) else None
+        mapping = await self._finder.mapping_of(server_id, timeout_s) if _is_uuid_like(server_id) else None
         if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
         request.authorize("os_compute_api:servers:show")
@@ -163,7 +166,7 @@ class ServerHandlers:
         # Keys that came later do not appear, nor do those of administrators.
         template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
         uuid = mapping.instance_uuid
-        known = await self._lister.known_item(uuid, mapping.cell_uuid, template)
+        known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
         groups: Sequence[str] | None = None
         if request.minor >= _SERVER_GROUPS_SINCE:
             groups = await ask_fleet(partial(self._mappings.server_groups.of_instance, uuid), self._timeout_s)
@@ -190,7 +193,7 @@ class ServerHandlers:
         if marker is not None:
             if not _is_uuid_like(marker):
                 raise MarkerNotFoundError(marker)
-            after = await self._lister.position_of(
+            after = await self._finder.position_of(
                 marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
             )
         page = Page(b"", 0, None, ())

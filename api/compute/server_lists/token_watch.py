@@ -9,7 +9,8 @@ from functools import partial
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.token import Token, unknown_token
 from api.identity.caller import Caller
-from api.listing.list_instances import InstanceLister
+from api.listing.list_index import ListIndex
+from api.listing.sources import CellReader
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from cells.model import Cell, CellKind
 from cells.native.change_positions import sequence_of
@@ -21,9 +22,10 @@ _NOT_NUMBERED = float("inf")
 class TokenWatch:
     """Finds out whether the index knows what tokens stand for. wait_s: how long it may take until it does."""
 
-    def __init__(self, access: FleetAccess, lister: InstanceLister, wait_s: float) -> None:
+    def __init__(self, access: FleetAccess, reader: CellReader, index: ListIndex, wait_s: float) -> None:
         self._access = access
-        self._lister = lister
+        self._reader = reader
+        self._index = index
         self._wait_s = wait_s
 
     async def cells_to_ask(self, tokens: Sequence[Token], caller: Caller) -> Collection[str]:
@@ -35,7 +37,7 @@ class TokenWatch:
             found = await self._access.ask(partial(self._cells_of, tokens, caller))
         except FleetUnreachableError:
             # Nobody can say which cells they are of; all together they are right.
-            return {cell.uuid for cell in await self._lister.cells()}
+            return {cell.uuid for cell in await self._reader.cells()}
         # Cells of other kinds number no changes.
         to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE}
         waiting = {token: cell for token, cell in found.items() if cell.kind is CellKind.NATIVE}
@@ -43,7 +45,7 @@ class TokenWatch:
         deadline = time.monotonic() + self._wait_s
         while True:
             to_ask |= await self._look_up(waiting, sequences)
-            watermarks = await self._lister.followed(_POLL_INTERVAL_S)
+            watermarks = await self._index.followed(_POLL_INTERVAL_S)
             to_ask |= {cell.uuid for cell in waiting.values() if cell.uuid not in watermarks}
             waiting = {
                 token: cell

@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from api.listing.answer import Consistency, Page, Route
+from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.clock import system_clock
@@ -100,11 +101,13 @@ class Index:
     async def close(self) -> None: ...
 
 
-def listed(cells: Cells, index: Index) -> tuple[Page, InstanceLister]:
-    async def run() -> tuple[Page, InstanceLister]:
-        lister = InstanceLister(cells, lambda uuid: None, index, SearchSettings(enabled=True))
+def listed(cells: Cells, searcher: Index) -> tuple[Page, ListIndex]:
+    async def run() -> tuple[Page, ListIndex]:
+        settings = SearchSettings(enabled=True)
+        index = ListIndex(searcher, settings)
+        lister = InstanceLister(cells, index, settings)
         page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
-        return page, lister
+        return page, index
 
     return asyncio.run(run())
 
@@ -114,28 +117,28 @@ def routes(page: Page) -> list[Route]:
 
 
 def test_filter_that_the_index_cannot_express_is_answered_by_the_cells_without_the_flag() -> None:
-    page, lister = listed(Cells(), Index(NotExpressibleError("index", "this")))
+    page, index = listed(Cells(), Index(NotExpressibleError("index", "this")))
     assert routes(page) == [Route.LIVE, Route.LIVE]
     assert page.rows == 6
     assert page.is_complete
-    assert not lister.safe_connect.is_tripped
+    assert not index.safe_connect.is_tripped
 
 
 def test_index_that_fails_beside_live_cells_is_replaced_for_the_whole_page() -> None:
     cells = Cells()
-    page, lister = listed(cells, Index(IndexUnavailableError("gone"), stale=["c1"]))
+    page, index = listed(cells, Index(IndexUnavailableError("gone"), stale=["c1"]))
     assert routes(page) == [Route.LIVE, Route.LIVE]
     assert page.rows == 6
-    assert lister.safe_connect.is_tripped
+    assert index.safe_connect.is_tripped
 
 
 def test_stand_in_that_fails_leaves_the_cell_marked_and_does_not_ask_it_again() -> None:
     cells = Cells(down=["c1"])
-    page, lister = listed(cells, Index(IndexUnavailableError("gone"), stale=["c0", "c1"]))
+    page, index = listed(cells, Index(IndexUnavailableError("gone"), stale=["c0", "c1"]))
     assert routes(page) == [Route.LIVE, Route.SKIPPED]
     assert page.rows == 3
     assert not page.is_complete
-    assert lister.safe_connect.is_tripped
+    assert index.safe_connect.is_tripped
     assert cells.asked.count("c1") == 1
 
 
@@ -159,14 +162,17 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
             raise IndexUnavailableError("no such index")
 
     async def run() -> None:
-        index = Emptied(IndexUnavailableError("no such index"))
-        lister = InstanceLister(Cells(), lambda uuid: None, index, SearchSettings(enabled=True, retry_after_s=0.001))
-        await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
+        searcher = Emptied(IndexUnavailableError("no such index"))
+        settings = SearchSettings(enabled=True, retry_after_s=0.001)
+        index = ListIndex(searcher, settings)
+        await InstanceLister(Cells(), index, settings).list_page(
+            PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
+        )
         async with asyncio.timeout(10):
-            while index.asked < 3:
-                assert lister.safe_connect.is_tripped
+            while searcher.asked < 3:
+                assert index.safe_connect.is_tripped
                 await asyncio.sleep(0.001)
-        lister.close()
+        index.close()
 
     asyncio.run(run())
 
