@@ -16,7 +16,7 @@ _WAIT_S = 120
 
 @pytest.fixture
 def new_server(member: Connection) -> Iterator[NewServer]:
-    """Makes servers that are active; they are gone when the test ends."""
+    """Makes servers that are active; they are gone when the test ends, also from lists, which may lag by seconds."""
     made: list[Server] = []
 
     def create(name: str, **values: object) -> Server:
@@ -31,6 +31,8 @@ def new_server(member: Connection) -> Iterator[NewServer]:
         member.compute.delete_server(server, ignore_missing=True)
     for server in made:
         member.compute.wait_for_delete(server, interval=1, wait=_WAIT_S)
+    gone = {server.id for server in made}
+    wait_until(lambda: gone.isdisjoint(each.id for each in member.compute.servers(details=False)), timeout_s=_WAIT_S)
 
 
 def wait_for(member: Connection, server: Server, status: str) -> None:
