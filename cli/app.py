@@ -46,6 +46,8 @@ class FleetlightGroup(TyperGroup):
         except (InsecureListeningError, IdentityConfigurationError, UnknownCellError) as error:
             print_error(str(error))
             raise typer.Exit(ConfigurationError.exit_code) from error
+        except BrokenPipeError:
+            raise  # whoever reads the output has seen enough, as `head` does; typer ends quietly
         except _FAILURES as error:
             print_error(_in_words(error))
             raise typer.Exit(1) from error

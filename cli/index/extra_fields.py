@@ -9,7 +9,7 @@ import typer
 
 from cli.errors import ConfigurationError
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import counted, print_json, print_table
+from cli.output import counted, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
@@ -34,6 +34,9 @@ def fields(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         rows = _rows(writer)
     if json:
         print_json([row.as_json() for row in rows])
+        return
+    if not rows:
+        print_notice("no producer has brought fields that this version does not know")
         return
     print_table(
         ("FIELD", "KIND", "STATE", "COUNT"),

@@ -1,5 +1,6 @@
 """How the program begins, ends, and says what went wrong."""
 
+import errno
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -75,6 +76,14 @@ def test_failures_are_told_in_words(error: Exception, text: str) -> None:
     app.command("other")(failing_with(error))
     result = CliRunner().invoke(app, ["fail"])
     assert (result.exit_code, result.stderr) == (1, text)
+
+
+def test_reader_of_the_output_that_has_seen_enough_is_told_nothing() -> None:
+    app = typer.Typer(cls=cli.app.FleetlightGroup)
+    app.command("list")(failing_with(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    app.command("other")(interrupted)
+    result = CliRunner().invoke(app, ["list"])
+    assert (result.exit_code, result.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
