@@ -312,7 +312,7 @@ def test_purge_removes_what_was_deleted_before_the_horizon_and_nothing_else(inde
 
 def test_purge_takes_any_number_of_batches(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in ("sqlite", "elasticsearch"):
-        monkeypatch.setattr(f"indexer.backends.{backend}.index._REMOVE_BATCH", 2)
+        monkeypatch.setattr(f"indexer.backends.{backend}.writer._REMOVE_BATCH", 2)
     index.write(*(deleted(number, at=1) for number in range(5)), make_document(6))
     assert index.writer.purge("c0", 2) == 5
     assert index.uuids() == [make_uuid(6)]
