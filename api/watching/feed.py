@@ -78,6 +78,7 @@ class ChangeFeed:
             if self._watching_cells is None:
                 await self._follow_cells()
                 self._watching_cells = asyncio.create_task(self._watch_cells())
+                self._watching_cells.add_done_callback(self._ended)
             self._watchers.add(watcher)
             return dict(self._positions)
 

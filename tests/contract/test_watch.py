@@ -21,7 +21,7 @@ from api.watching.watch import Watch, WatchRequest
 from cells.adapters import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.lineage import Position
-from cells.model import CellKind, InstanceRow
+from cells.model import Cell, CellKind, InstanceRow
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
 from tests.support.backups import Backup
 from tests.support.documents import make_record
@@ -385,6 +385,27 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
         return told
 
     assert [event.event for event in asyncio.run(scenario())] == ["ready", "overrun"]
+
+
+def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.watching.feed._CELLS_INTERVAL_S", 0.01)
+
+    class Mistaken(_NoCells):
+        is_first = True
+
+        async def cells(self) -> tuple[Cell, ...]:
+            if self.is_first:
+                self.is_first = False
+                return ()
+            raise ZeroDivisionError
+
+    async def scenario() -> list[str | None]:
+        asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
+        events = Watch(ChangeFeed(Mistaken(), 1), PositionCodec(None), asked).events()
+        async with asyncio.timeout(PATIENCE_S):
+            return [event.event async for event in events if event.event is not None]
+
+    assert asyncio.run(scenario()) == ["ready"]
 
 
 def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_again(
