@@ -34,6 +34,7 @@ from api.listing.sources import CellReader
 from api.maintenance import Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
+from api.watching.changelogs import Changelogs
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from cells.actions.native_cells import NativeCells
@@ -92,12 +93,14 @@ def create_app(parts: ApiParts) -> FastAPI:
         parts.cells.treat_as_hanging,
     )
 
-    feed = ChangeFeed(parts.cells, parts.search.cell_timeout_s)
+    changelogs = Changelogs(parts.cells, parts.fleet.journals, parts.search.cell_timeout_s, clock=parts.clock)
+    feed = ChangeFeed(parts.cells, changelogs)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         feed.close()
+        changelogs.close()
         index.close()
         access.close()
         mappings.close()

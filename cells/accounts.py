@@ -49,6 +49,7 @@ class Rights:
 
 # Messages of anybody, whole: for those who put them there.
 _MESSAGES = (tables.failures, tables.dropped_failures)
+_UNREAD = (*_MESSAGES, tables.journal_entries)
 # Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
@@ -81,9 +82,9 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
         ),
         Rights(_ACT),
     ),
-    "indexer": (Rights(tuple(map(May, _MESSAGES))), Rights()),
+    "indexer": (Rights((*map(May, _MESSAGES), May(tables.journals), May(tables.journal_entries))), Rights()),
     "relay": (
-        Rights(unread=_MESSAGES),
+        Rights(unread=_UNREAD),
         Rights(
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
@@ -92,7 +93,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             )
         ),
     ),
-    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=_MESSAGES), Rights(_ACT)),
+    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=_UNREAD), Rights(_ACT)),
 }
 """Per process its rights in the fleet database, and in the databases of the cells."""
 

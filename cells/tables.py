@@ -115,6 +115,28 @@ dropped_failures = Table(
     Column("count", BigInteger, nullable=False),
 )
 
+# Changelogs of cells that keep none (cells.fleet.journals).
+journals = Table(
+    "journals",
+    fleet_metadata,
+    Column("cell_uuid", _UUID, primary_key=True),
+    Column("incarnation", _UUID, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("followed_at", BigInteger, nullable=False),
+)
+
+journal_entries = Table(
+    "journal_entries",
+    fleet_metadata,
+    Column("cell_uuid", _UUID, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True),
+    Column("instance_uuid", _UUID, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("record", LargeBinary, nullable=False),
+    Column("is_gone", Boolean, nullable=False),
+    Index("ix_journal_entries_instance", "cell_uuid", "instance_uuid", unique=True),
+)
+
 
 class _NewestFirst(FunctionElement[int]):
     """A column from high to low, nulls last (query.sort), as an index of each database has to say it.

@@ -1,34 +1,32 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
-A cell is followed through its changelog, by sequence, so nothing is left out and nothing depends on the index or the
-bus. Nobody watches: nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or
-left the fleet, one that could not be asked at first, one that was restored or whose changelog was pruned meanwhile.
+A cell is followed through its changelog, by sequence, so nothing is left out (api.watching.changelogs). Nobody watches:
+nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left the fleet, one
+that could not be asked at first, one that was restored or whose changelog was pruned or begun anew meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Protocol
 
 import structlog
 
-from api.watching.changelogs import ChangedInstance, Reading, newest_position, read_on
+from api.watching.changelogs import ChangedInstance, Changelogs, Reading
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.lineage import Position
-from cells.model import Cell, CellAdapter, CellKind
-
-T = TypeVar("T")
+from cells.model import Cell, CellKind
 
 _log = structlog.get_logger(__name__)
 _POLL_INTERVAL_S = 0.25
+# All journals are in one database.
+_JOURNAL_INTERVAL_S = 1.0
 _CELLS_INTERVAL_S = 5.0
 
 
-class AsksCells(Protocol):
+class ListsCells(Protocol):
     """What the feed needs of `cells.fan_out.cell_pool.CellPool`."""
 
     async def cells(self) -> tuple[Cell, ...]: ...
-
-    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
 
 
 class Watcher(Protocol):
@@ -50,13 +48,13 @@ class Watcher(Protocol):
 
 
 class ChangeFeed:
-    """Follows every native cell while somebody watches. timeout_s: what a question to a cell may cost."""
+    """Follows every cell while somebody watches."""
 
-    def __init__(self, reader: AsksCells, timeout_s: float) -> None:
+    def __init__(self, reader: ListsCells, changelogs: Changelogs) -> None:
         self._reader = reader
-        self._timeout_s = timeout_s
+        self._changelogs = changelogs
         self._watchers: set[Watcher] = set()
-        self._cells: set[str] = set()
+        self._cells: dict[str, Cell] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching_cells: asyncio.Task[None] | None = None
         self._positions: dict[str, Position] = {}
@@ -99,7 +97,10 @@ class ChangeFeed:
 
         Raises CellUnreachableError and UnknownCellError.
         """
-        return await self._reader.ask(cell_uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
+        cell = self._cells.get(cell_uuid)
+        if cell is None:
+            raise UnknownCellError(cell_uuid, tuple(known.name for known in self._cells.values()))
+        return await self._changelogs.read_on(cell, after)
 
     def _stop(self) -> None:
         for task in (*self._tasks.values(), *filter(None, [self._watching_cells])):
@@ -120,8 +121,8 @@ class ChangeFeed:
 
     async def _follow_cells(self) -> None:
         cells = {cell.uuid: cell for cell in await self._reader.cells()}
-        for uuid in self._cells - cells.keys():
-            self._cells.remove(uuid)
+        for uuid in self._cells.keys() - cells.keys():
+            del self._cells[uuid]
             if uuid in self._tasks:
                 self._tasks.pop(uuid).cancel()
             self._positions.pop(uuid, None)
@@ -130,33 +131,30 @@ class ChangeFeed:
         await asyncio.gather(*(self._begin(cell) for uuid, cell in cells.items() if uuid not in self._cells))
 
     async def _begin(self, cell: Cell) -> None:
-        self._cells.add(cell.uuid)
-        if cell.kind is not CellKind.NATIVE:
-            # It numbers nothing that could be followed.
-            self._mark(cell.uuid, is_followed=False)
-        else:
-            await self._find_position(cell.uuid)
-            following = self._tasks[cell.uuid] = asyncio.create_task(self._follow(cell.uuid))
-            following.add_done_callback(self._ended)
+        self._cells[cell.uuid] = cell
+        await self._find_position(cell)
+        following = self._tasks[cell.uuid] = asyncio.create_task(self._follow(cell))
+        following.add_done_callback(self._ended)
         self._reset("a cell has joined the fleet", cell.uuid)
 
-    async def _find_position(self, cell_uuid: str) -> bool:
+    async def _find_position(self, cell: Cell) -> bool:
         try:
-            self._positions[cell_uuid] = await self._reader.ask(cell_uuid, newest_position, self._timeout_s)
+            self._positions[cell.uuid] = await self._changelogs.newest_position(cell)
         except (CellUnreachableError, UnknownCellError):
-            self._mark(cell_uuid, is_followed=False)
+            self._mark(cell.uuid, is_followed=False)
             return False
-        self._mark(cell_uuid, is_followed=True)
+        self._mark(cell.uuid, is_followed=True)
         return True
 
-    async def _follow(self, cell_uuid: str) -> None:
+    async def _follow(self, cell: Cell) -> None:
+        interval_s = _POLL_INTERVAL_S if cell.kind is CellKind.NATIVE else _JOURNAL_INTERVAL_S
         while True:
-            if cell_uuid not in self._positions:
-                if await self._find_position(cell_uuid):
-                    self._reset("not all changes of a cell are known", cell_uuid)
-            elif await self._read_on(cell_uuid):
+            if cell.uuid not in self._positions:
+                if await self._find_position(cell):
+                    self._reset("not all changes of a cell are known", cell.uuid)
+            elif await self._read_on(cell.uuid):
                 continue
-            await asyncio.sleep(_POLL_INTERVAL_S)
+            await asyncio.sleep(interval_s)
 
     async def _read_on(self, cell_uuid: str) -> bool:
         """Pass on what is new; whether there may be more."""

@@ -155,7 +155,7 @@ class Watch:
         row = change.row
         if row is None or not self._request.visible(row.record):
             return None
-        if self._request.matches(row.record):
+        if not change.is_gone and self._request.matches(row.record):
             self._removed.pop(row.uuid, None)
             return "changed", b'{"server":' + self._request.render(row) + b"}"
         if row.uuid in self._removed:

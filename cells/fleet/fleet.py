@@ -13,6 +13,7 @@ from cells.errors import CellConflictError, CellInUseError, FleetUnreachableErro
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
+from cells.fleet.journals import Journals, remove_journal
 from cells.fleet.keypairs import Keypairs
 from cells.fleet.leases import Leases, open_leases
 from cells.fleet.quotas import Quotas
@@ -56,7 +57,7 @@ class InstanceMapping:
 class Fleet:
     """The fleet database. Every call raises FleetUnreachableError when it does not answer.
 
-    failures: messages that could not be indexed.
+    failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
     """
 
     def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
@@ -67,6 +68,7 @@ class Fleet:
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
         self.failures = FailureStore(database, failure_limits or FailureLimits())
+        self.journals = Journals(database)
         self._turns = Turns(engine)
 
     def add_cell(
@@ -143,6 +145,7 @@ class Fleet:
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
             for table in (failures, dropped_failures):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
+            remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))
             return mappings.rowcount
 

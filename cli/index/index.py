@@ -111,7 +111,7 @@ def verify(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        verified = verify_cells(cells, writer, leases, repair=repair)
+        verified = verify_cells(cells, writer, leases, fleet.journals, repair=repair)
     if json:
         print_verified_json(verified)
     else:

@@ -41,6 +41,7 @@ from indexer.upkeep.bulk_sync import sync as sync_source
 from indexer.upkeep.foreign_comparison import compare_cell
 from indexer.upkeep.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
+from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
 from indexer.writing.rereading import rows_of
@@ -221,10 +222,12 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
         work.pace.spend(rows - done)
         done = rows
 
+    known = work.writer.load_progress().get(cell.uuid)
+    journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
     with closing(open_adapter(cell)) as adapter:
         compared = compare_cell(
             adapter,
-            work.writer,
+            journal.over(work.writer, is_complete=known is not None and known.is_complete),
             batch_size=work.settings.indexer.sync_batch_size,
             horizon=load_horizons(work.writer).get(cell.uuid, 0),
             on_progress=between_pages,
@@ -251,8 +254,12 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
             api, cell.uuid, read=work.writer.read, own=own, page_size=settings.page_size, spend=work.pace.spend
         )
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
+        journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
+        # Also when it is cut off, and again for what was written after a follower has begun another one.
+        journal.break_off()
         result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()
+        journal.break_off()
         return result
 
 

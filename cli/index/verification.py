@@ -16,6 +16,7 @@ from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.upkeep.verify import Difference, Verification, verify_cell
+from indexer.writing.journaling import CellJournal, KeepsJournals
 from indexer.writing.leases import CellLeases
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
@@ -38,13 +39,15 @@ class Verified:
         return self.verification is not None and not self.verification.remaining
 
 
-def verify_cells(cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, *, repair: bool) -> list[Verified]:
+def verify_cells(
+    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, journals: KeepsJournals, *, repair: bool
+) -> list[Verified]:
     """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
 
     Nor does one that another process syncs, verifies or removes at the moment.
     """
     with _progress() as show:
-        return [_verify(cell, writer, leases, repair, show(cell)) for cell in cells]
+        return [_verify(cell, writer, leases, journals, show(cell), repair=repair) for cell in cells]
 
 
 def print_verified_json(verified: Sequence[Verified]) -> None:
@@ -73,7 +76,13 @@ def print_problems(verified: Sequence[Verified]) -> None:
 
 
 def _verify(
-    cell: Cell, writer: IndexWriter, leases: CellLeases, repair: bool, show: Callable[[int, int], None]
+    cell: Cell,
+    writer: IndexWriter,
+    leases: CellLeases,
+    journals: KeepsJournals,
+    show: Callable[[int, int], None],
+    *,
+    repair: bool,
 ) -> Verified:
     try:
         with leases.bulk(cell) as confirm:
@@ -82,14 +91,19 @@ def _verify(
                 confirm()
                 show(compared, differences)
 
-            verification = _verification(cell, writer, repair, on_progress)
+            verification = _verification(cell, writer, journals, on_progress, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, str(error))
     return Verified(cell, verification)
 
 
 def _verification(
-    cell: Cell, writer: IndexWriter, repair: bool, on_progress: Callable[[int, int], None]
+    cell: Cell,
+    writer: IndexWriter,
+    journals: KeepsJournals,
+    on_progress: Callable[[int, int], None],
+    *,
+    repair: bool,
 ) -> Verification:
     if cell.kind is CellKind.NATIVE:
         with closing(open_changelog_adapter(cell)) as adapter:
@@ -100,6 +114,7 @@ def _verification(
         return verify_foreign_cell(
             foreign,
             writer,
+            CellJournal(cell.uuid, journals, writer),
             repair=repair,
             catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             batch_size=_ROWS_AT_ONCE,

@@ -134,6 +134,7 @@ def run_indexer(
             writer=writer,
             leases=leases,
             failures=fleet.failures,
+            journals=fleet.journals,
             settings=settings.indexer,
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,

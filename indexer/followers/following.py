@@ -19,8 +19,9 @@ from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.batches import RowReading
 from indexer.writing.dead_letters import DeadLetters, KeepsFailures
+from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
-from indexer.writing.patient_writing import PatientWriter, WritesDocuments
+from indexer.writing.patient_writing import PatientWriter, WritesAndReads, WritesDocuments
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import ReadsRows, RendersRows, Rereader, render_rows
 from notifications.bus import Headers
@@ -56,12 +57,16 @@ class StopRequestedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the followers of an indexer share. open_receiver raises BusError; failures: where dead letters are kept."""
+    """What the followers of an indexer share. open_receiver raises BusError.
+
+    failures: where dead letters are kept. journals: where it is told what changes in cells that number nothing.
+    """
 
     open_receiver: Callable[[Cell], Receives]
     writer: IndexWriter
     leases: CellLeases
     failures: KeepsFailures
+    journals: KeepsJournals
     settings: IndexerSettings
     metrics: IndexerMetrics
 
@@ -143,7 +148,7 @@ class Follower(ABC):
     @contextmanager
     def _consuming(
         self,
-        writer: PatientWriter,
+        writer: WritesAndReads,
         read_rows: ReadsRows,
         *,
         rereads_to: WritesDocuments | None = None,

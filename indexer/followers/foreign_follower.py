@@ -21,6 +21,7 @@ from indexer.followers.following import Activity, Follower, Shared, StopRequeste
 from indexer.transform.batches import RowReading
 from indexer.transform.foreign_rows import kept_fields
 from indexer.upkeep.foreign_comparison import ForeignRows, compare_cell
+from indexer.writing.journaling import CellJournal, JournalingWriter
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.errors import BusError
 
@@ -47,11 +48,12 @@ class ForeignFollower(Follower):
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
         self._clock = clock
+        self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=clock)
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            writer = self._open_writer(stop)
+            writer = JournalingWriter(self._open_writer(stop), self._journal)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, kept_fields(self.cell.kind))
             render = ForeignRows(adapter, writer).documents
@@ -86,10 +88,16 @@ class ForeignFollower(Follower):
                 self.pulse.beat()
             self._activity = Activity.FOLLOWING
             self._publish_progress()
+            self._keep_up_journal()
             if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
                 self._recovered()
         consumer.drain()
         self._publish_progress()
+
+    def _keep_up_journal(self) -> None:
+        # There is none before the index has all of the cell.
+        if not self._tracker.needs_sync:
+            self._journal.keep_up()
 
     def _next_comparison_s(self) -> float:
         """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
@@ -106,6 +114,7 @@ class ForeignFollower(Follower):
             self.pulse.beat()
             consumer.keep_alive()
             confirm()
+            self._keep_up_journal()
             if stop.is_set():
                 raise StopRequestedError
 
@@ -115,7 +124,7 @@ class ForeignFollower(Follower):
                 consumer.drain()
                 compared = compare_cell(
                     adapter,
-                    self._writer,
+                    self._journal.over(self._writer, is_complete=not self._tracker.needs_sync),
                     batch_size=self._settings.sync_batch_size,
                     horizon=self.horizon,
                     on_progress=between_pages,

@@ -32,6 +32,7 @@ from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.upkeep.retention import load_horizons
 from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
 
 _log = structlog.get_logger(__name__)
@@ -57,7 +58,8 @@ class IndexerService:
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
     all others, raise CellUnreachableError, open_receiver
-    BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept.
+    BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept;
+    journals: where it is told what changes in cells that number nothing.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -74,6 +76,7 @@ class IndexerService:
         writer: IndexWriter,
         leases: CellLeases,
         failures: CountsFailures,
+        journals: KeepsJournals,
         settings: IndexerSettings,
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
@@ -83,7 +86,7 @@ class IndexerService:
         self._cells = cells
         self._open_adapter = open_adapter
         self._open_foreign = open_foreign
-        self._shared = Shared(open_receiver, writer, leases, failures, settings, metrics)
+        self._shared = Shared(open_receiver, writer, leases, failures, journals, settings, metrics)
         self._writer = writer
         self._leases = leases
         self._failures = failures

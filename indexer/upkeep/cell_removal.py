@@ -10,6 +10,7 @@ from indexer.backends.base import HORIZONS, IndexWriter
 from indexer.errors import LeaseHeldError
 from indexer.writing.checkpoints import forget_checkpoints
 from indexer.writing.history import INCARNATIONS
+from indexer.writing.journaling import JOURNALS
 from indexer.writing.leases import CellLeases
 
 
@@ -56,7 +57,8 @@ def remove_cell(
         forget_checkpoints(writer, cell_uuid=cell.uuid)
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
-        writer.save_state(INCARNATIONS, {cell.uuid: None})
+        for kind in (INCARNATIONS, JOURNALS):
+            writer.save_state(kind, {cell.uuid: None})
         confirm()
         return Removed(rows, fleet.remove_cell(cell))
 

@@ -7,13 +7,12 @@ One that is marked deleted stays, since Nova archives its deleted rows, and `ind
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from cells.clock import Clock, system_clock
-from cells.digests import RangeDigest
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.transform.foreign_rows import kept_fields, settle
+from indexer.writing.journaling import ComparedIndex
 from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.rereading import rows_of
 from query.instances import INSTANCE_FIELDS
@@ -26,22 +25,6 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _RANGE_LENGTH = 2
 _DOCUMENTS_AT_ONCE = 5000
 _CONFIRMED_AT_ONCE = 500
-
-
-class ComparedIndex(WritesAndReads, Protocol):
-    """The part of an IndexWriter that a comparison needs."""
-
-    def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
-    ) -> Mapping[str, RangeDigest]: ...
-
-    def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
-    ) -> Mapping[str, int]: ...
-
-    def remove(self, versions: Mapping[str, int]) -> None: ...
-
-    def make_searchable(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from indexer.backends.base import Document, IndexWriter, WriteResult
 from indexer.upkeep.foreign_comparison import ForeignRows, compare_cell
 from indexer.upkeep.retention import load_horizons
 from indexer.upkeep.verify import Difference, DifferenceKind, Verification, ignore_progress
+from indexer.writing.journaling import CellJournal, ComparedIndex, JournalingIndex
 from indexer.writing.rereading import rows_of
 
 _CONFIRMED_AT_ONCE = 500
@@ -24,6 +25,7 @@ _PAUSE_S = 0.2
 def verify_foreign_cell(
     adapter: CellAdapter,
     writer: IndexWriter,
+    journal: CellJournal,
     *,
     repair: bool,
     catch_up_timeout_s: float,
@@ -32,11 +34,12 @@ def verify_foreign_cell(
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` mend what differs.
 
+    journal: of the cell, which is told of what is mended.
     catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once. on_progress: called
     often, with the numbers of rows compared and of differences found so far.
     Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm.
     """
-    index = _WatchedIndex(writer, repair=repair)
+    index = _WatchedIndex(JournalingIndex(writer, journal), repair=repair)
     horizon = load_horizons(writer).get(adapter.cell.uuid, 0)
     compared = compare_cell(
         adapter,
@@ -71,7 +74,7 @@ class _WatchedIndex:
     found: by uuid.
     """
 
-    def __init__(self, writer: IndexWriter, *, repair: bool) -> None:
+    def __init__(self, writer: ComparedIndex, *, repair: bool) -> None:
         self._writer = writer
         self._repair = repair
         self.found: dict[str, Difference] = {}

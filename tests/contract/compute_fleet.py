@@ -76,8 +76,12 @@ class Api:
         self.index: ListIndex = app.state.index
 
     def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
+        return self._runner.run(self.fetch(url, *headers))
+
+    async def fetch(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
+        """As `get`, for what runs in the event loop of the application."""
         merged = {name: value for group in headers for name, value in group.items()}
-        return self._runner.run(self._client.get(url, headers=merged))
+        return await self._client.get(url, headers=merged)
 
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any

@@ -1,11 +1,8 @@
 """`GET /servers/detail` as a stream: later changes that match, for who may see them, without a gap."""
 
 import asyncio
-import json
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +11,7 @@ import pytest
 from sse_starlette import ServerSentEvent
 
 from api.server import serve
-from api.watching.changelogs import ChangedInstance, read_on
+from api.watching.changelogs import ChangedInstance, Changelogs, read_on
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from api.watching.watch import Watch, WatchRequest
@@ -22,13 +19,11 @@ from cells.adapters import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.lineage import Position
 from cells.model import Cell, CellKind, InstanceRow
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
+from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.backups import Backup
 from tests.support.documents import make_record
 from tests.support.indexing import MemoryCell
-
-STREAM = {"Accept": "text/event-stream"}
-PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -41,103 +36,6 @@ def small_fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
     """For what does not depend on the databases."""
     with compute_fleet(tmp_path) as fleet:
         yield fleet
-
-
-@dataclass
-class Event:
-    name: str
-    data: Any
-    id: str | None
-
-
-class Stream:
-    """An open stream. last_id: what a browser would send when it connects again."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.last_id: str | None = None
-        self.ended = asyncio.Event()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._text = ""
-
-    def take(self, body: bytes) -> None:
-        self._text += body.decode()
-        *blocks, self._text = self._text.split("\r\n\r\n")
-        for block in blocks:
-            fields = dict(line.split(": ", 1) for line in block.split("\r\n") if not line.startswith(":"))
-            self.last_id = fields.get("id", self.last_id)
-            if "data" in fields:
-                self._events.put_nowait(Event(fields["event"], json.loads(fields["data"]), fields.get("id")))
-
-    async def next(self) -> Event:
-        async with asyncio.timeout(PATIENCE_S):
-            return await self._events.get()
-
-    async def told(self) -> tuple[str, str]:
-        """Name and server of the next event, which is about one."""
-        event = await self.next()
-        assert "server" in event.data, event
-        return event.name, event.data["server"]["id"]
-
-    async def names(self, count: int) -> list[str]:
-        """The names of the next events."""
-        return [(await self.next()).name for _ in range(count)]
-
-    async def skip_to(self, name: str) -> Event:
-        """The next event of that name."""
-        while (event := await self.next()).name != name:
-            pass
-        return event
-
-
-@asynccontextmanager
-async def stream(
-    api: Api, query: str = "", *headers: Mapping[str, str], last_id: str | None = None
-) -> AsyncIterator[Stream]:
-    opened = Stream()
-    sent = {**STREAM, **({"Last-Event-ID": last_id} if last_id else {})}
-    for group in headers:
-        sent |= group
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": "/v2.1/servers/detail",
-        "raw_path": b"/v2.1/servers/detail",
-        "query_string": query.encode(),
-        "headers": [(b"host", b"api.test"), *((name.lower().encode(), value.encode()) for name, value in sent.items())],
-        "server": ("api.test", 80),
-        "client": ("127.0.0.1", 1),
-        "root_path": "",
-    }
-    gone = asyncio.Event()
-    asked = False
-
-    async def receive() -> dict[str, Any]:
-        nonlocal asked
-        if asked:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-        asked = True
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            opened.status = message["status"]
-        else:
-            opened.take(message.get("body", b""))
-            if not message.get("more_body", False):
-                opened.ended.set()
-
-    answering = asyncio.ensure_future(api.app(scope, receive, send))
-    try:
-        yield opened
-    finally:
-        gone.set()
-        with suppress(asyncio.CancelledError):
-            async with asyncio.timeout(PATIENCE_S):
-                await answering
 
 
 def test_later_changes_that_match_are_told_and_what_does_not_match_any_more_is_removed(fleet: ComputeFleet) -> None:
@@ -373,7 +271,7 @@ def test_cell_that_hangs_makes_the_stream_incomplete_and_loses_nothing(small_fle
 
 def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
     async def scenario() -> list[ServerSentEvent]:
-        feed = ChangeFeed(_NoCells(), 1)
+        feed = feed_of(_NoCells())
         asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
         watch = Watch(feed, PositionCodec(None), asked)
         events = watch.events()
@@ -401,7 +299,7 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
 
     async def scenario() -> list[str | None]:
         asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
-        events = Watch(ChangeFeed(Mistaken(), 1), PositionCodec(None), asked).events()
+        events = Watch(feed_of(Mistaken()), PositionCodec(None), asked).events()
         async with asyncio.timeout(PATIENCE_S):
             return [event.event async for event in events if event.event is not None]
 
@@ -468,6 +366,15 @@ class _Counter:
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None: ...
 
     def end(self) -> None: ...
+
+
+class _NoJournals:
+    def read(self, cell_uuid: str, after: int, limit: int) -> None:
+        raise AssertionError("there is no cell")
+
+
+def feed_of(cells: "_NoCells") -> ChangeFeed:
+    return ChangeFeed(cells, Changelogs(cells, _NoJournals(), 1))
 
 
 class _NoCells:

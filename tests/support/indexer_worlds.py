@@ -109,6 +109,7 @@ def indexing(fleet: Fleet, index: IndexSettings) -> Iterator[IndexerService]:
             writer=writer,
             leases=leases,
             failures=fleet.failures,
+            journals=fleet.journals,
             settings=INDEXER,
             refresh_interval_s=0.05,
             cells_refresh_interval_s=0.2,

@@ -13,6 +13,7 @@ from cells.clock import system_clock
 from cells.digests import RangeDigest, digests_of
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.failures import Failure
+from cells.fleet.journals import Finding
 from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
 from cells.native.instance_payload import to_payload
@@ -263,6 +264,39 @@ class MemoryFailures:
     def found(self) -> list[tuple[bytes, str, str]]:
         """Of each failure the body, the reason and the detail."""
         return [(each.body, each.summary.reason, each.summary.detail) for each in self.kept.values()]
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+
+
+@dataclass
+class MemoryJournals:
+    """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
+
+    incarnations: dict[str, str] = field(default_factory=dict)
+    found: list[Finding] = field(default_factory=list)
+    followed_at: dict[str, int] = field(default_factory=dict)
+    is_away: bool = False
+
+    def incarnation(self, cell_uuid: str) -> str | None:
+        self._require_database()
+        return self.incarnations.get(cell_uuid)
+
+    def start_over(self, cell_uuid: str) -> str:
+        self._require_database()
+        self.found.clear()
+        self.incarnations[cell_uuid] = str(uuid4())
+        return self.incarnations[cell_uuid]
+
+    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:
+        self._require_database()
+        if cell_uuid in self.incarnations:
+            self.found.extend(findings)
+
+    def confirm(self, cell_uuid: str, at: int) -> None:
+        self._require_database()
+        self.followed_at[cell_uuid] = at
 
     def _require_database(self) -> None:
         if self.is_away:

@@ -39,7 +39,7 @@ from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
-from tests.support.indexing import MemoryFailures, MemoryLeases
+from tests.support.indexing import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
@@ -162,6 +162,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
             index,
             CellLeases(MemoryLeases()),
             failures,
+            MemoryJournals(),
             settings,
             IndexerMetrics(registry),
         )

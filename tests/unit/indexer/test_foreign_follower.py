@@ -19,7 +19,7 @@ from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.documents import make_record, make_uuid
-from tests.support.indexing import ROUTING_KEY, MemoryBus, MemoryFailures, MemoryIndex, MemoryLeases
+from tests.support.indexing import ROUTING_KEY, MemoryBus, MemoryFailures, MemoryIndex, MemoryJournals, MemoryLeases
 from tests.support.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
 from tests.support.waiting import wait_until
 
@@ -34,6 +34,7 @@ class Stage:
         self.bus = MemoryBus()
         self.index = MemoryIndex()
         self.failures = MemoryFailures()
+        self.journals = MemoryJournals()
         self.leases = MemoryLeases()
         self.registry = CollectorRegistry()
         self.follower: ForeignFollower | None = None
@@ -47,6 +48,7 @@ class Stage:
             self.index,
             CellLeases(self.leases),
             self.failures,
+            self.journals,
             settings,
             IndexerMetrics(self.registry),
         )

@@ -7,8 +7,9 @@ import pytest
 from indexer.upkeep.foreign_comparison import compare_cell
 from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.upkeep.verify import DifferenceKind, Verification
+from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
-from tests.support.indexing import MemoryIndex
+from tests.support.indexing import MemoryIndex, MemoryJournals
 from tests.support.nova_cell import MemoryNovaCell
 
 
@@ -18,6 +19,7 @@ class Stage:
     def __init__(self) -> None:
         self.cell = MemoryNovaCell()
         self.index = MemoryIndex()
+        self.journals = MemoryJournals()
         for number in (1, 2, 3):
             self.cell.create(number)
         compare_cell(self.cell, self.index, batch_size=2, clock=lambda: self.cell.now)
@@ -32,7 +34,14 @@ class Stage:
         return self.index.read([make_uuid(number)])[make_uuid(number)].version
 
     def verify(self, *, repair: bool = False, timeout_s: float = 0) -> Verification:
-        return verify_foreign_cell(self.cell, self.index, repair=repair, catch_up_timeout_s=timeout_s, batch_size=2)
+        return verify_foreign_cell(
+            self.cell,
+            self.index,
+            CellJournal(self.cell.cell.uuid, self.journals, self.index),
+            repair=repair,
+            catch_up_timeout_s=timeout_s,
+            batch_size=2,
+        )
 
 
 @pytest.fixture

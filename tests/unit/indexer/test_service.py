@@ -33,6 +33,7 @@ from tests.support.indexing import (
     MemoryCell,
     MemoryFailures,
     MemoryIndex,
+    MemoryJournals,
     MemoryLeases,
     versions,
 )
@@ -106,6 +107,7 @@ class Stage:
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
             failures=self.failures,
+            journals=MemoryJournals(),
             settings=settings,
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,

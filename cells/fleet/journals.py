@@ -1,0 +1,150 @@
+"""Changelogs of cells that keep none, Nova's: what indexers have found to have changed, numbered in the fleet database.
+
+They are what watches of lists follow (docs/decisions/0066). An entry is the newest state of one instance, so a journal
+is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an incarnation,
+as the numbers of a native cell have: a new one begins when nobody can say any more what has changed since the last one.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from cells.fleet.database import FleetDatabase
+from cells.lineage import Position
+from cells.tables import journal_entries, journals
+from query.fields import Record
+
+KEPT = 5_000
+"""Numbers that a journal goes back: who knows less has to list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an indexer has found of one instance.
+
+    version: of its document (indexer.backends.base.Document). is_gone: the cell does not have the instance any more;
+    the record is what was known of it.
+    """
+
+    instance_uuid: str
+    version: int
+    record: Record
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JournalReading:
+    """What a journal says, as of one moment.
+
+    now: up to where it goes. followed_at: when an indexer last said that it follows the cell; microseconds.
+    entries: number and finding, in order.
+    """
+
+    now: Position
+    followed_at: int
+    entries: Sequence[tuple[int, Finding]]
+
+
+class Journals:
+    """The journals of all cells. Every call raises FleetUnreachableError."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+
+    def incarnation(self, cell_uuid: str) -> str | None:
+        """None while there is no journal."""
+        statement = select(journals.c.incarnation).where(journals.c.cell_uuid == cell_uuid)
+        with self._database.reading() as connection:
+            return connection.execute(statement).scalar_one_or_none()
+
+    def start_over(self, cell_uuid: str) -> str:
+        """Begin an empty one in the place of what there is; returns its incarnation."""
+        incarnation = str(uuid4())
+        with self._database.writing() as connection:
+            remove_journal(connection, cell_uuid)
+            row = {"cell_uuid": cell_uuid, "incarnation": incarnation, "sequence": 0, "followed_at": 0}
+            connection.execute(insert(journals), row)
+        return incarnation
+
+    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:
+        """Number what was found. What is not newer than what the journal has is left out, and so is all without one."""
+        columns, entries = journals.c, journal_entries.c
+        advanced = (
+            update(journals)
+            .where(columns.cell_uuid == cell_uuid)
+            .values(sequence=columns.sequence + len(findings))
+            .returning(columns.sequence)
+        )
+        with self._database.writing() as connection:
+            # It locks the row, so numbers are in the order of commits.
+            last = connection.execute(advanced).scalar_one_or_none()
+            if last is None:
+                return
+            uuids = [finding.instance_uuid for finding in findings]
+            there = select(entries.instance_uuid, entries.version).where(
+                entries.cell_uuid == cell_uuid, entries.instance_uuid.in_(uuids)
+            )
+            known = {row.instance_uuid: row.version for row in connection.execute(there)}
+            newer = [each for each in findings if each.version > known.get(each.instance_uuid, 0)]
+            _remove_entries(connection, cell_uuid, [each.instance_uuid for each in newer])
+            numbers = range(last - len(newer) + 1, last + 1)
+            if newer:
+                rows = [_values(cell_uuid, number, each) for number, each in zip(numbers, newer, strict=True)]
+                connection.execute(insert(journal_entries), rows)
+            is_old = entries.sequence <= last - KEPT
+            connection.execute(delete(journal_entries).where(entries.cell_uuid == cell_uuid, is_old))
+
+    def confirm(self, cell_uuid: str, at: int) -> None:
+        """Say that the cell is followed at the moment `at`, microseconds."""
+        with self._database.writing() as connection:
+            connection.execute(update(journals).where(journals.c.cell_uuid == cell_uuid).values(followed_at=at))
+
+    def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None:
+        """At most `limit` entries with a higher number than `after`; None while there is no journal."""
+        columns, entries = journals.c, journal_entries.c
+        is_next = (entries.cell_uuid == columns.cell_uuid) & (entries.sequence > after)
+        statement = (
+            # In one statement, since two would see two moments.
+            select(columns.incarnation, columns.sequence.label("last"), columns.followed_at, journal_entries)
+            .select_from(journals.outerjoin(journal_entries, is_next))
+            .where(columns.cell_uuid == cell_uuid)
+            .order_by(entries.sequence)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        if not rows:
+            return None
+        found = [
+            (row.sequence, Finding(row.instance_uuid, row.version, msgspec.json.decode(row.record), row.is_gone))
+            for row in rows
+            if row.sequence is not None
+        ]
+        return JournalReading(Position(rows[0].incarnation, rows[0].last), rows[0].followed_at, found)
+
+
+def remove_journal(connection: Connection, cell_uuid: str) -> None:
+    """Forget all of a cell."""
+    for table in (journal_entries, journals):
+        connection.execute(delete(table).where(table.c.cell_uuid == cell_uuid))
+
+
+def _remove_entries(connection: Connection, cell_uuid: str, instance_uuids: Collection[str]) -> None:
+    entries = journal_entries.c
+    connection.execute(
+        delete(journal_entries).where(entries.cell_uuid == cell_uuid, entries.instance_uuid.in_(instance_uuids))
+    )
+
+
+def _values(cell_uuid: str, number: int, finding: Finding) -> dict[str, object]:
+    return {
+        "cell_uuid": cell_uuid,
+        "sequence": number,
+        "instance_uuid": finding.instance_uuid,
+        "version": finding.version,
+        "record": msgspec.json.encode(finding.record),
+        "is_gone": finding.is_gone,
+    }

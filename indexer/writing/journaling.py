@@ -1,0 +1,154 @@
+"""Telling what changes in a cell that numbers nothing, for watches: each finding is in its journal before the index.
+
+The index never waits for that. While the fleet database, where journals are, is away, the index is written all the
+same; then the journal is not one of this index any more, which is noted in the index, and a new one begins as soon as
+that can be. Watches are told so (docs/decisions/0066).
+"""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from cells.clock import Clock, system_clock
+from cells.digests import RangeDigest
+from cells.errors import FleetUnreachableError
+from cells.fleet.journals import Finding
+from indexer.backends.base import Document, WriteResult
+from indexer.writing.patient_writing import WritesAndReads
+
+_log = structlog.get_logger(__name__)
+
+JOURNALS = "journal"
+"""The kind of state that tells which incarnation of a journal has all that is in this index, by cell uuid."""
+
+_INTERVAL_S = 2.0
+
+
+class KeepsJournals(Protocol):
+    """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
+
+    def incarnation(self, cell_uuid: str) -> str | None: ...
+    def start_over(self, cell_uuid: str) -> str: ...
+    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None: ...
+    def confirm(self, cell_uuid: str, at: int) -> None: ...
+
+
+class KeepsState(Protocol):
+    """The part of an IndexWriter that keeps facts about work on the index."""
+
+    def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
+    def load_state(self, kind: str) -> Mapping[str, Any]: ...
+
+
+class ComparedIndex(WritesAndReads, Protocol):
+    """The part of an IndexWriter that a comparison with a cell needs."""
+
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, RangeDigest]: ...
+
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]: ...
+
+    def remove(self, versions: Mapping[str, int]) -> None: ...
+
+    def make_searchable(self) -> None: ...
+
+
+class CellJournal:
+    """The journal of one cell; threads may share one. Every call raises what the index raises.
+
+    state: of the index that the findings go to.
+    """
+
+    def __init__(
+        self, cell_uuid: str, journals: KeepsJournals, state: KeepsState, *, clock: Clock = system_clock
+    ) -> None:
+        self._cell_uuid = cell_uuid
+        self._journals = journals
+        self._state = state
+        self._clock = clock
+        self._due_s = 0.0
+
+    def tell(self, findings: Sequence[Finding]) -> None:
+        """These are going to be in the index."""
+        try:
+            self._journals.append(self._cell_uuid, findings)
+        except FleetUnreachableError as error:
+            _log.warning("indexer.journal_broken_off", cell=self._cell_uuid, reason=error.reason)
+            self.break_off()
+
+    def break_off(self) -> None:
+        """The index gets, or may have got, what the journal has not been told: a new one has to begin."""
+        self._state.save_state(JOURNALS, {self._cell_uuid: None})
+
+    def over(self, index: ComparedIndex, *, is_complete: bool) -> ComparedIndex:
+        """The index as a comparison is to write it. is_complete: whether it has had all of the cell before."""
+        if is_complete:
+            return JournalingIndex(index, self)
+        # The whole cell would be told. Its journal begins when the index has it.
+        self.break_off()
+        return index
+
+    def keep_up(self) -> None:
+        """Say that the cell is followed, and begin a new journal if the old one is not one of this index.
+
+        Call it often: it does something every two seconds.
+        """
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + _INTERVAL_S
+        known = self._state.load_state(JOURNALS).get(self._cell_uuid)
+        try:
+            if known is None or known != self._journals.incarnation(self._cell_uuid):
+                incarnation = self._journals.start_over(self._cell_uuid)
+                self._state.save_state(JOURNALS, {self._cell_uuid: incarnation})
+            self._journals.confirm(self._cell_uuid, self._clock())
+        except FleetUnreachableError as error:
+            # Nobody is told that the cell is followed, and that is right.
+            _log.debug("indexer.journal_unreachable", cell=self._cell_uuid, reason=error.reason)
+
+
+class JournalingWriter:
+    """Writes documents after the journal was told of them."""
+
+    def __init__(self, writer: WritesAndReads, journal: CellJournal) -> None:
+        self._writer = writer
+        self._journal = journal
+
+    def write(self, documents: Sequence[Document]) -> WriteResult:
+        self._journal.tell([Finding(each.id, each.version, each.record) for each in documents])
+        return self._writer.write(documents)
+
+    def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        return self._writer.read(ids)
+
+
+class JournalingIndex(JournalingWriter):
+    """As JournalingWriter, for a comparison of all rows."""
+
+    def __init__(self, writer: ComparedIndex, journal: CellJournal) -> None:
+        super().__init__(writer, journal)
+        self._index = writer
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        gone = self._index.read(versions).values()
+        # It has to be newer than what was told of the document itself.
+        self._journal.tell([Finding(each.id, each.version + 1, each.record, is_gone=True) for each in gone])
+        self._index.remove(versions)
+
+    def digests(
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, RangeDigest]:
+        return self._index.digests(cell_uuid, prefixes, length, horizon=horizon, foreign=foreign)
+
+    def revisions(
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+    ) -> Mapping[str, int]:
+        return self._index.revisions(cell_uuid, prefixes, horizon=horizon, foreign=foreign)
+
+    def make_searchable(self) -> None:
+        self._index.make_searchable()

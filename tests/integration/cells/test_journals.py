@@ -1,0 +1,116 @@
+"""Changelogs that indexers keep of cells that number nothing, in both kinds of fleet database."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cells.database import create_database_engine
+from cells.fleet import journals as journals_module
+from cells.fleet.fleet import Fleet
+from cells.fleet.journals import Finding, Journals
+from cells.migrations import upgrade_fleet
+from cells.model import CellKind
+from tests.support.documents import make_record, make_uuid
+
+ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/fleet.db"
+    else:
+        make: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
+        url = make()
+    engine = create_database_engine(url)
+    upgrade_fleet(engine)
+    fleet = Fleet(engine)
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def journals(fleet: Fleet) -> Journals:
+    fleet.journals.start_over(ONE)
+    return fleet.journals
+
+
+def found(number: int, version: int = 1, *, is_gone: bool = False, **values: Any) -> Finding:
+    return Finding(make_uuid(number), version, make_record(number, **values), is_gone)
+
+
+def numbered(journals: Journals, after: int = 0, limit: int = 100) -> list[tuple[int, str, int]]:
+    reading = journals.read(ONE, after, limit)
+    assert reading is not None
+    return [(number, each.instance_uuid, each.version) for number, each in reading.entries]
+
+
+def test_findings_are_numbered_in_order_and_read_whole(journals: Journals) -> None:
+    findings = [found(1, tags=["a"], display_name="ä"), found(2, is_gone=True)]
+    journals.append(ONE, findings)
+    journals.confirm(ONE, 7)
+    reading = journals.read(ONE, 0, 100)
+    assert reading is not None
+    assert [finding for _, finding in reading.entries] == findings
+    assert (reading.now.incarnation, reading.now.sequence, reading.followed_at) == (journals.incarnation(ONE), 2, 7)
+    assert numbered(journals, after=1) == [(2, make_uuid(2), 1)]
+    assert numbered(journals, limit=1) == [(1, make_uuid(1), 1)]
+    assert numbered(journals, after=2) == []
+
+
+def test_of_an_instance_only_the_newest_is_kept_and_nothing_older_takes_its_place(journals: Journals) -> None:
+    journals.append(ONE, [found(1, 5), found(2, 5)])
+    journals.append(ONE, [found(1, 6)])
+    # What another indexer had read before that.
+    journals.append(ONE, [found(1, 5), found(2, 4)])
+    assert numbered(journals) == [(2, make_uuid(2), 5), (3, make_uuid(1), 6)]
+
+
+def test_journal_goes_back_so_many_numbers(journals: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals_module, "KEPT", 3)
+    for number in range(1, 6):
+        journals.append(ONE, [found(number)])
+    assert [number for number, _, _ in numbered(journals)] == [3, 4, 5]
+
+
+def test_new_journal_is_empty_and_another_one(journals: Journals) -> None:
+    journals.append(ONE, [found(1)])
+    before = journals.incarnation(ONE)
+    assert journals.start_over(ONE) == journals.incarnation(ONE) != before
+    assert numbered(journals) == []
+
+
+def test_cell_without_a_journal_has_nothing_to_read(journals: Journals) -> None:
+    journals.append(TWO, [found(1)])
+    journals.confirm(TWO, 7)
+    assert journals.incarnation(TWO) is None
+    assert journals.read(TWO, 0, 100) is None
+
+
+def test_numbers_come_in_the_order_of_commits_whoever_writes(journals: Journals) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        writes = [threads.submit(journals.append, ONE, [found(number)]) for number in range(1, 21)]
+        seen: set[int] = set()
+        last = 0
+        while last < 20:
+            entries = numbered(journals, after=last)
+            assert all(number not in seen for number, _, _ in entries)
+            seen |= {number for number, _, _ in entries}
+            last = max([last, *seen])
+        for write in writes:
+            write.result()
+    assert seen == set(range(1, 21)), "nobody has seen a number before the lower ones were there"
+
+
+def test_journal_goes_with_its_cell(fleet: Fleet) -> None:
+    cell = fleet.add_cell("nova", CellKind.NOVA_DB, "sqlite:////nowhere", "", uuid=ONE)
+    fleet.journals.start_over(ONE)
+    fleet.journals.append(ONE, [found(1)])
+    fleet.set_disabled(ONE, True)
+    fleet.remove_cell(fleet.cell(cell.uuid))
+    assert fleet.journals.read(ONE, 0, 100) is None
+    fleet.journals.start_over(ONE)
+    assert numbered(fleet.journals) == []
