@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
-from api.compute.openapi import OpenApiDocument
+from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Door
 from api.compute.protocol.faults import fault, no_such_route
 from api.compute.protocol.fleet_access import FleetAccess
@@ -20,10 +20,10 @@ from api.compute.resources import compute_routes
 from api.compute.server_lists.servers import ServerHandlers
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
-from api.compute.versions import VersionDocuments
+from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
-from api.explain import Explainer
-from api.health import HealthEndpoints
+from api.explain import EXPLAIN, Explainer
+from api.health import HEALTH_OPERATIONS, HealthEndpoints
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
@@ -31,7 +31,7 @@ from api.listing.find_instance import InstanceFinder
 from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.listing.sources import CellReader
-from api.maintenance import Maintenance
+from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
 from api.watching.changelogs import Changelogs
@@ -157,10 +157,10 @@ def _add_compute_routes(
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
     table = RouteTable(compute_routes(servers, access, host_statuses, soft_deletes=parts.soft_deletes), door)
-    app.add_route("/openapi.json", OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
+    app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = door.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
-    app.add_route("/fleetlight/safe-connect/reset", reset, methods=["POST"])
-    app.add_route("/fleetlight/explain", door.endpoint(Explainer(servers, app.state.lister).explain), methods=["GET"])
+    app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
+    app.add_route(EXPLAIN.path, door.endpoint(Explainer(servers, app.state.lister).explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -178,7 +178,8 @@ def _add_compute_routes(
 
 
 def _other_operations(identity: Identity) -> Sequence[Operation]:
-    return [*identity.operations(), *ImageHandlers.operations()] if isinstance(identity, TokenIdentity) else []
+    services = [*identity.operations(), *ImageHandlers.operations()] if isinstance(identity, TokenIdentity) else []
+    return [*VERSION_OPERATIONS, OPENAPI, EXPLAIN, RESET_SAFE_CONNECT, *HEALTH_OPERATIONS, *services]
 
 
 def _any_image(_image_id: str) -> bool:

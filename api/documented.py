@@ -1,4 +1,4 @@
-"""Operations of the faces beside the compute API, as the OpenAPI document shows them."""
+"""Operations of the faces beside the table of the compute API, as the OpenAPI document shows them."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,19 @@ import msgspec
 from api.compute.protocol.headers import Header
 from api.compute.protocol.shapes import Kind
 
+JSON = "application/json"
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one address. answer: what a success holds; None: nothing. success: its status.
 
     is_open: whether it needs no token. body: what is read of the request's body. query: parameters that mean something.
-    takes: headers that it reads. gives: headers of a success.
+    takes: headers that it reads. gives: headers of a success. media_type: of the answer.
+    unwell: the status under which the same is said when something is not as it should be.
+    faults: statuses of faults in the form of the compute API, besides those that any request can get; None: faults have
+        the form of the service that this belongs to.
+    summary: one line on what it is for.
     """
 
     method: str
@@ -25,3 +31,7 @@ class Operation:
     query: tuple[str, ...] = ()
     takes: tuple[Header, ...] = ()
     gives: tuple[Header, ...] = ()
+    media_type: str = JSON
+    unwell: int | None = None
+    faults: tuple[int, ...] | None = None
+    summary: str = ""

@@ -12,13 +12,62 @@ from starlette.responses import Response
 
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
 from api.compute.protocol.query_string import QueryString
+from api.compute.protocol.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from api.compute.server_lists.servers import ServerHandlers
+from api.documented import Operation
 from api.errors import BadRequestError, ForbiddenError
 from api.listing.answer import CellAnswer, Page
 from api.listing.explanation import Attempt, ObservedSource, Observer, Query
 from api.listing.list_instances import InstanceLister
 
+EXPLAIN = Operation(
+    "GET",
+    "/fleetlight/explain",
+    Shape(
+        {
+            "request": TEXT,
+            "rows": INTEGER,
+            "complete": BOOL,
+            "duration_ms": NUMBER,
+            "remarks": ListOf(TEXT),
+            "cells": ListOf(
+                Shape(
+                    {
+                        **dict.fromkeys(("cell", "uuid", "route"), TEXT),
+                        "complete": BOOL,
+                        "watermark": or_null(INTEGER),
+                        "age_s": or_null(NUMBER),
+                        "why": or_null(TEXT),
+                    }
+                )
+            ),
+            "attempts": ListOf(
+                Shape(
+                    {
+                        "failure": or_null(TEXT),
+                        "sources": ListOf(
+                            Shape(
+                                {
+                                    "source": TEXT,
+                                    "batches": INTEGER,
+                                    "rows": INTEGER,
+                                    "duration_ms": NUMBER,
+                                    "query": or_null(OBJECT),
+                                }
+                            )
+                        ),
+                    }
+                )
+            ),
+        }
+    ),
+    query=("request",),
+    takes=(CONSISTENCY, CELL_TIMEOUT),
+    faults=(400, 403),
+    summary="How a list of servers comes about: its sources, why, the compiled queries and times; for administrators",
+)
 _ADDRESSES = ("/v2.1/servers", "/v2.1/servers/detail")
 
 

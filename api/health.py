@@ -11,6 +11,8 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.compute.protocol.shapes import OBJECT, TEXT, MapOf, Shape, optional
+from api.documented import Operation
 from api.listing.list_index import ListIndex
 from api.listing.sources import CellReader
 from api.metrics import CONTENT_TYPE, ApiMetrics
@@ -21,6 +23,28 @@ from indexer.followers.liveness import ALIVE, Probes
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0
+_STATES = MapOf(TEXT)
+HEALTH_OPERATIONS = (
+    Operation(
+        "GET", "/healthz", OBJECT, is_open=True, unwell=503, summary="Whether the process lives, and what runs in it"
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        Shape({"status": TEXT, "index": TEXT, "fleet": TEXT, "cells": _STATES, "indexer": optional(OBJECT)}),
+        is_open=True,
+        unwell=503,
+        summary="Whether lists can be answered, and which parts are missing",
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        TEXT,
+        is_open=True,
+        media_type=CONTENT_TYPE.partition(";")[0],
+        summary="Everything that is measured, for Prometheus",
+    ),
+)
 
 
 class HealthEndpoints:

@@ -4,8 +4,17 @@ from starlette.responses import Response
 
 from api.compute.protocol.answers import empty_answer
 from api.compute.protocol.endpoint import ComputeRequest
+from api.documented import Operation
 from api.errors import ForbiddenError
 from api.listing.safe_connect import SafeConnect
+
+RESET_SAFE_CONNECT = Operation(
+    "POST",
+    "/fleetlight/safe-connect/reset",
+    success=204,
+    faults=(403,),
+    summary="Let lists use an index again that has failed a request; for administrators",
+)
 
 
 class Maintenance:

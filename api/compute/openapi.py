@@ -15,7 +15,8 @@ from api.compute.protocol.faults import fault_of
 from api.compute.protocol.headers import OF_EVERY_ANSWER, Header
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
 from api.compute.protocol.routes import Route, RouteTable
-from api.documented import Operation
+from api.compute.protocol.shapes import OBJECT
+from api.documented import JSON, Operation
 from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 
 _BASE = "/v2.1"
@@ -26,7 +27,17 @@ _COMPONENTS, _STRUCT_COMPONENTS = "#/components/schemas/{model}", "#/components/
 # is calling cannot be found out just now.
 _ALWAYS = (400, 401, 406, 415, 429, 500, 503)
 _EVENT_STREAM = "text/event-stream"
+_EVENTS = (
+    "Server-sent events: `ready` when changes are followed from now on; `changed` with the server as the list shows "
+    "it; `removed` with the id of a server that the list does not have any more; `incomplete` and `complete` as cells "
+    "are lost and followed again; `reset` when changes were missed, so that the list has to be read again; `overrun`, "
+    "and the end, for a reader that is too slow"
+)
 _TOO_LARGE = 413
+
+OPENAPI = Operation(
+    "GET", "/openapi.json", OBJECT, is_open=True, query=("microversion",), faults=(), summary="This document"
+)
 
 
 class OpenApiDocument:
@@ -102,14 +113,10 @@ def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str,
 
 
 def _request_body(schema: Any) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
+    return {"required": True, "content": {JSON: {"schema": schema}}}
 
 
 def _other_operation(operation: Operation, bodies: Mapping[Any, Any]) -> dict[str, Any]:
-    success = _described(operation.success, operation.gives)
-    if operation.answer is not None:
-        schema = operation.answer.schema(OLDEST[1])
-        success["content"] = {"application/json": {"schema": schema}}
     return {
         "operationId": _operation_id(operation),
         "parameters": [
@@ -117,13 +124,24 @@ def _other_operation(operation: Operation, bodies: Mapping[Any, Any]) -> dict[st
             *map(_query_parameter, operation.query),
             *(header.parameter() for header in operation.takes),
         ],
-        "responses": {
-            str(operation.success): success,
-            "default": {"description": "It cannot be done; the status and the body say why"},
-        },
+        "responses": _other_responses(operation),
+        **({"summary": operation.summary} if operation.summary else {}),
         **({"security": []} if operation.is_open else {}),
         **({} if operation.body is None else {"requestBody": _request_body(bodies[operation.body])}),
     }
+
+
+def _other_responses(operation: Operation) -> dict[str, Any]:
+    responses: dict[str, Any] = {"default": {"description": "It cannot be done; the status and the body say why"}}
+    if operation.faults is not None:
+        responses = {str(status): _fault_response(status) for status in sorted({*_ALWAYS, *operation.faults})}
+    for status in (operation.success, operation.unwell):
+        if status is not None:
+            responses[str(status)] = _described(status, operation.gives)
+            if operation.answer is not None:
+                content = {operation.media_type: {"schema": operation.answer.schema(OLDEST[1])}}
+                responses[str(status)]["content"] = content
+    return responses
 
 
 def _described(status: int, headers: Iterable[Header]) -> dict[str, Any]:
@@ -163,16 +181,18 @@ def _responses(route: Route, minor: int) -> dict[str, Any]:
     if _PARAMETER.search(route.path):
         faults.add(404)
     responses: dict[str, Any] = {str(status): _success(route, status, minor) for status in route.success}
-    for status in sorted(faults):
-        reference = {"schema": {"$ref": _COMPONENTS.format(model="Fault")}}
-        content = {"application/json": reference}
-        if status == HTTPStatus.NOT_FOUND:
-            content["text/plain"] = {"schema": {"type": "string"}}
-        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+    responses |= {str(status): _fault_response(status) for status in sorted(faults)}
     if route.body is not None:
         text = {"text/plain": {"schema": {"type": "string"}}}
         responses[str(_TOO_LARGE)] = {"description": "The body is too large", "content": text}
     return responses
+
+
+def _fault_response(status: int) -> dict[str, Any]:
+    content = {JSON: {"schema": {"$ref": _COMPONENTS.format(model="Fault")}}}
+    if status == HTTPStatus.NOT_FOUND:
+        content["text/plain"] = {"schema": {"type": "string"}}
+    return {"description": HTTPStatus(status).phrase, "content": content}
 
 
 def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
@@ -180,9 +200,9 @@ def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
     description = _described(status, (*OF_EVERY_ANSWER, *route.gives))
     if status == HTTPStatus.NO_CONTENT or route.answer is None:
         return description
-    content = {"application/json": {"schema": route.answer.schema(minor)}}
+    content = {JSON: {"schema": route.answer.schema(minor)}}
     if route.streams:
-        content[_EVENT_STREAM] = {"schema": {"type": "string"}}
+        content[_EVENT_STREAM] = {"schema": {"type": "string", "description": _EVENTS}}
     return description | {"content": content}
 
 

@@ -10,9 +10,21 @@ from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import Door
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
+from api.compute.protocol.shapes import LINKS, TEXT, ListOf, Shape
+from api.documented import Operation
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300
+_VERSION = Shape(
+    {**dict.fromkeys(("id", "status", "version", "min_version", "updated"), TEXT), "links": LINKS},
+)
+_ONE_VERSION = Shape(
+    {"version": _VERSION.with_keys({"media-types": ListOf(Shape(dict.fromkeys(("base", "type"), TEXT)))})}
+)
+VERSION_OPERATIONS = (
+    Operation("GET", "/", Shape({"versions": ListOf(_VERSION)}), is_open=True, faults=()),
+    *(Operation("GET", path, _ONE_VERSION, is_open=True, faults=()) for path in ("/v2/", "/v2.1/")),
+)
 
 
 @dataclass(frozen=True, slots=True)

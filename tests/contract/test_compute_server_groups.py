@@ -82,7 +82,9 @@ def test_groups_belong_to_projects(api: Api) -> None:
     url = f"{URL}/{group['id']}"
     assert api.get(url, blue).status_code == 404
     assert api.get(URL, blue).json() == {"server_groups": []}
-    assert api.get(f"{URL}?all_projects=1", blue).status_code == 403
+    assert api.get(f"{URL}?all_projects=1", blue).json() == {"server_groups": []}
+    own = api.get(f"{URL}?all_projects=1", READER | {"X-Project-Id": "red"}).json()["server_groups"]
+    assert [each["id"] for each in own] == [group["id"]]
     assert len(api.get(f"{URL}?all_projects=1").json()["server_groups"]) == 1
     assert api.get(URL).json() == {"server_groups": []}
     assert api.request("DELETE", url, blue).status_code == 404

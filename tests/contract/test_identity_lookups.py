@@ -19,6 +19,9 @@ FOR_ADMINISTRATORS = [
     "services",
     "endpoints",
     "regions",
+    "services/none",
+    "endpoints/none",
+    "regions/none",
     f"projects/{OTHER}",
     "projects/none",
     "users/id-ada",
@@ -63,6 +66,10 @@ def test_administrators_list_everything(site: Site) -> None:
     }
     assert {each["service_id"] for each in lists["endpoints"]} == {each["id"] for each in lists["services"]}
     assert [each["id"] for each in lists["regions"]] == ["RegionOne"]
+    for kind in ("service", "endpoint", "region"):
+        for each in lists[f"{kind}s"]:
+            assert site.get(f"{V3}/{kind}s/{each['id']}", token).json() == {kind: each}
+        assert site.get(f"{V3}/{kind}s/none", token).status_code == 404
     assert not any("password_hash" in user for user in lists["users"])
 
 

@@ -97,9 +97,8 @@ class ServerGroupHandlers:
     async def index(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-server-groups:index")
         project_id = request.caller.project_id or ""
-        wants_all = "all_projects" in request.query
-        if wants_all:
-            request.authorize("os_compute_api:os-server-groups:index:all_projects")
+        # As in Nova, others than administrators are shown their own, and get no error.
+        wants_all = "all_projects" in request.query and request.caller.is_admin
         limit = min(whole_number(request, "limit", self._access.max_limit), self._access.max_limit)
         offset = whole_number(request, "offset", 0)
         page = partial(self._groups.page, None if wants_all else project_id, limit=limit, offset=offset)

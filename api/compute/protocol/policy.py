@@ -127,7 +127,6 @@ _ADMIN = (
     "os-quota-class-sets:show",
     "os-quota-class-sets:update",
     "os-simple-tenant-usage:list",
-    "os-server-groups:index:all_projects",
     "os-services:list",
     "os-services:update",
     "os-services:delete",

@@ -36,6 +36,7 @@ TEXT = Type("string")
 INTEGER = Type("integer")
 NUMBER = Type("number")
 BOOL = Type("boolean")
+OBJECT = Type("object")
 NOTHING = Type("null")
 
 

@@ -100,13 +100,28 @@ class Lookups:
         request.require_admin("identity:list_services")
         return _list(request, "services", map(_service, SERVICES))
 
+    async def service(self, request: IdentityRequest) -> Response:
+        request.require_admin("identity:get_service")
+        return _show("service", request.http.path_params["service_id"], map(_service, SERVICES))
+
     async def endpoints(self, request: IdentityRequest) -> Response:
         request.require_admin("identity:list_endpoints")
         return _list(request, "endpoints", endpoints(request.root, self._region))
 
+    async def endpoint(self, request: IdentityRequest) -> Response:
+        request.require_admin("identity:get_endpoint")
+        return _show("endpoint", request.http.path_params["endpoint_id"], endpoints(request.root, self._region))
+
     async def regions(self, request: IdentityRequest) -> Response:
         request.require_admin("identity:list_regions")
-        return _list(request, "regions", [{"id": self._region, "description": "", "parent_region_id": None}])
+        return _list(request, "regions", [self._only_region()])
+
+    async def region(self, request: IdentityRequest) -> Response:
+        request.require_admin("identity:get_region")
+        return _show("region", request.http.path_params["region_id"], [self._only_region()])
+
+    def _only_region(self) -> dict[str, Any]:
+        return {"id": self._region, "description": "", "parent_region_id": None}
 
 
 def _service(service: Any) -> dict[str, Any]:

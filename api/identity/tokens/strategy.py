@@ -117,11 +117,14 @@ class TokenIdentity:
                 lookups.role_assignments,
             ),
             (_get("/services", many("services", shapes.SERVICE), query=("type", "name")), lookups.services),
+            (_get("/services/{service_id}", one("service", shapes.SERVICE)), lookups.service),
             (
                 _get("/endpoints", many("endpoints", shapes.ENDPOINT), query=("service_id", "interface", "region_id")),
                 lookups.endpoints,
             ),
+            (_get("/endpoints/{endpoint_id}", one("endpoint", shapes.ENDPOINT)), lookups.endpoint),
             (_get("/regions", many("regions", shapes.REGION)), lookups.regions),
+            (_get("/regions/{region_id}", one("region", shapes.REGION)), lookups.region),
         ]
 
 
