@@ -5,19 +5,19 @@ the view: each piece a value of its own, so that it can be cut out of an answer 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, FoundPage, FoundRow, Rejection
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, Rejection
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
+from indexer.backends.elasticsearch.rows import SOURCE, decoded
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
-from indexer.items.view import PIECE_NAMES, ItemTemplate
+from indexer.items.view import PIECE_NAMES
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
@@ -35,13 +35,8 @@ _CREATED_OR_UPDATED = (200, 201)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _BAD_REQUEST = 400
-_BULK_LINE = (
-    b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%%b,"view":{%b}}\n'
-    % ",".join(f'"{name}":%b' for name in PIECE_NAMES).encode()
-)
-_KEYS_BEGIN = 2
+_BULK_LINE = b'{"index":{"_id":"%%b","version":%%d,"version_type":"external"}}\n%b\n' % SOURCE
 _encode = msgspec.json.Encoder().encode
-_values = msgspec.structs.astuple
 
 
 class Bulk(msgspec.Struct):
@@ -147,7 +142,7 @@ _Source = msgspec.defstruct(
 
 def _values_of(names: Sequence[str]) -> tuple[Callable[[Record], tuple[Any, ...]], Callable[..., msgspec.Struct]]:
     """What takes these values out of a record, and what writes them, before those that are no field, without nulls."""
-    others = ("cell_uuid", *UUID_PARTS, VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
+    others = (*UUID_PARTS, VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
     fields = [(name, Any, None) for name in (*names, *others)]
     return itemgetter(*names), msgspec.defstruct("_Values", fields, omit_defaults=True, gc=False)
 
@@ -203,7 +198,7 @@ def to_bulks(documents: Iterable[Document], rejected: list[Rejection]) -> Iterat
 def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
     result = BulkOutcome()
-    for document, item in zip(bulk.documents, _decoded(_BULK_ANSWER, answer).items, strict=True):
+    for document, item in zip(bulk.documents, decoded(_BULK_ANSWER, answer).items, strict=True):
         status, cause = item.index.status, item.index.error or Cause()
         if status in _CREATED_OR_UPDATED:
             result.applied += 1
@@ -231,7 +226,7 @@ def to_progress_bulk(progress: Iterable[CellProgress]) -> bytes:
 
 def check_progress_saved(answer: bytes) -> None:
     """Raises IndexUnavailableError or IndexRequestError when the server did not save what `to_progress_bulk` says."""
-    for item in _decoded(_BULK_ANSWER, answer).items:
+    for item in decoded(_BULK_ANSWER, answer).items:
         status, cause = item.index.status, item.index.error or Cause()
         if status not in _CREATED_OR_UPDATED:
             failure = IndexUnavailableError if is_passing(status) else IndexRequestError
@@ -242,7 +237,7 @@ def from_progress_hits(answer: bytes) -> dict[str, CellProgress]:
     """Progress by cell uuid out of the answer of a search."""
     return {
         hit.id: CellProgress(hit.id, hit.source.watermark, hit.source.fresh_as_of, hit.source.is_complete)
-        for hit in _decoded(_PROGRESS_ANSWER, answer).hits.hits
+        for hit in decoded(_PROGRESS_ANSWER, answer).hits.hits
     }
 
 
@@ -261,7 +256,7 @@ def to_state_bulk(kind: str, values: Mapping[str, object | None]) -> bytes:
 
 def check_state_saved(answer: bytes) -> None:
     """Raises IndexUnavailableError or IndexRequestError when the server did not do what `to_state_bulk` says."""
-    for item in _decoded(_STATE_BULK_ANSWER, answer).items:
+    for item in decoded(_STATE_BULK_ANSWER, answer).items:
         for action, written in item.items():
             is_gone = action == "delete" and written.status == _NOT_FOUND
             if written.status not in _CREATED_OR_UPDATED and not is_gone:
@@ -271,76 +266,28 @@ def check_state_saved(answer: bytes) -> None:
 
 def from_state_hits(answer: bytes) -> dict[str, Any]:
     """Facts by name out of the answer of a search."""
-    return {hit.source.name: hit.source.value["json"] for hit in _decoded(_FACT_ANSWER, answer).hits.hits}
+    return {hit.source.name: hit.source.value["json"] for hit in decoded(_FACT_ANSWER, answer).hits.hits}
 
 
 def from_field_counts(answer: bytes) -> dict[str, int]:
     """How many documents have each extra field, out of the answer of a search."""
-    buckets = _decoded(_FIELDS_ANSWER, answer).aggregations["fields"].buckets
+    buckets = decoded(_FIELDS_ANSWER, answer).aggregations["fields"].buckets
     return {bucket.key: bucket.doc_count for bucket in buckets}
 
 
 def from_removal(answer: bytes) -> Removed:
     """What a removal by query did."""
-    removed: Removed = _decoded(_REMOVED_ANSWER, answer)
+    removed: Removed = decoded(_REMOVED_ANSWER, answer)
     return removed
 
 
 def from_found(answer: bytes) -> Iterator[Document]:
     """The documents that a multi-get found; raises IndexUnavailableError when it could not look for one."""
-    for found in _decoded(_FOUND_ANSWER, answer).docs:
+    for found in decoded(_FOUND_ANSWER, answer).docs:
         if found.error is not None:
             raise IndexUnavailableError(f"a document could not be read: {found.error}")
         if found.source is not None:
             yield _document(found.source, found.version)
-
-
-class RowDecoder:
-    """Cuts the rows out of the answer of a search, parsing nothing but what it needs.
-
-    keys: names of the sort keys. pieces: names of the pieces of the view, those of the templates it is used with.
-    """
-
-    def __init__(self, keys: tuple[str, ...], pieces: tuple[str, ...]) -> None:
-        # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
-        define = partial(msgspec.defstruct, gc=False)
-        view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
-        # What comes before the keys: _KEYS_BEGIN.
-        source_type = define(
-            "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
-        )
-        hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
-        hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
-        self._answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
-
-    def rows(self, body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
-        """Raises IndexRequestError, as `page` does."""
-        hits = _decoded(self._answer, body).hits.hits
-        return [FoundRow(_position(hit), _item(hit, template)) for hit in hits]
-
-    def page(self, body: bytes, template: ItemTemplate) -> FoundPage:
-        hits = _decoded(self._answer, body).hits.hits
-        items = b",".join([_item(hit, template) for hit in hits])
-        return FoundPage(items, len(hits), _position(hits[-1]) if hits else None)
-
-
-row_decoder = lru_cache(maxsize=64)(RowDecoder)
-
-
-def _position(hit: Any) -> tuple[Any, ...]:
-    return _values(hit.source)[_KEYS_BEGIN:]
-
-
-def _item(hit: Any, template: ItemTemplate) -> bytes:
-    return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)
-
-
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
 def _bulk_line(document: Document) -> bytes:
@@ -348,13 +295,13 @@ def _bulk_line(document: Document) -> bytes:
     kept_of, values_type = _ALL if document.keeps_all else _KEPT
     values = values_type(
         *kept_of(document.record),
-        document.cell_uuid,
         *uuid_parts(document.id),
         document.version,
         *row_digest(document.id, document.version),
         *((document.extra, document.extra.terms, document.extra.fields) if document.extra is not None else ()),
     )
-    return _BULK_LINE % (document.id.encode(), document.version, _encode(values)[:-1], *document.view)
+    members = _encode(values)[1:-1]
+    return _BULK_LINE % (document.id.encode(), document.version, members, _encode(document.cell_uuid), *document.view)
 
 
 def _document(source: Any, version: int) -> Document:

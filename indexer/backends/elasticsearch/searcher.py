@@ -6,18 +6,17 @@ from typing import Any, TypeVar
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import HORIZONS, CellProgress, FoundPage, FoundRow
-from indexer.backends.elasticsearch.client import open_client, send
+from indexer.backends.elasticsearch.client import open_client, read, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
-    RowDecoder,
     from_found,
     from_progress_hits,
     from_state_hits,
-    row_decoder,
     state_of,
 )
 from indexer.backends.elasticsearch.names import Names
+from indexer.backends.elasticsearch.rows import RowDecoder, row_decoder
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.items.view import ItemTemplate
@@ -47,21 +46,26 @@ class ElasticsearchSearcher:
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        decoder = _decoder_of(request, template)
-        ask = self._question(request, cells)
-        return await self._run(lambda: decoder.rows(ask(), template))
+        decoder, path, body = self._question(request, cells, template)
+        return await self._run(lambda: decoder.rows(send(self._client, "POST", path, body), template))
 
     async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        decoder = _decoder_of(request, template)
-        ask = self._question(request, cells)
-        return await self._run(lambda: decoder.page(ask(), template))
+        decoder, path, body = self._question(request, cells, template)
+        return await self._run(
+            lambda: read(self._client, "POST", path, body, lambda parts: decoder.page(parts, template))
+        )
 
-    def _question(self, request: PageRequest, cells: Collection[str]) -> Callable[[], bytes]:
-        """One request. The whole source is fetched and cut here, which is faster than letting the server do it."""
-        body = _search_body(request, cells)
+    def _question(
+        self, request: PageRequest, cells: Collection[str], template: ItemTemplate
+    ) -> tuple[RowDecoder, str, object]:
+        """What reads the answer, and the path and the body of the search.
+
+        The whole source is fetched and cut here, which is faster than letting the server do it.
+        """
+        decoder = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
         # An answer that lacks the rows of a shard must not pass for the whole.
         path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        return lambda: send(self._client, "POST", path, body)
+        return decoder, path, _search_body(request, cells)
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""
@@ -92,10 +96,6 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
-
-
-def _decoder_of(request: PageRequest, template: ItemTemplate) -> RowDecoder:
-    return row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
 
 
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from indexer.backends.elasticsearch.documents import (
     Bulk,
     from_found,
     from_progress_hits,
-    row_decoder,
     to_bulks,
     to_outcome,
 )
+from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from tests.support.documents import TEMPLATE, make_document
 
@@ -58,7 +58,7 @@ def decode_rows(answer: bytes) -> object:
 
 
 def decode_page(answer: bytes) -> object:
-    return row_decoder(("created_at",), TEMPLATE.pieces).page(answer, TEMPLATE)
+    return row_decoder(("created_at",), TEMPLATE.pieces).page(iter([answer]), TEMPLATE)
 
 
 @pytest.mark.parametrize("decode", [decode_rows, decode_page, from_progress_hits])

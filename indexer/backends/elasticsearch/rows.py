@@ -1,0 +1,124 @@
+"""The rows of a search: what a document looks like as text, and how its pieces are cut out of an answer; pure.
+
+Elasticsearch gives the text of a document back as it was written, white space included. So before and after each piece
+there is a tab. JSON allows none inside a text, and our encoder puts none between two, so no content can hold one: the
+tabs of an answer are ours, and to split it at them is to have its pieces. Parsing it takes three times as long.
+
+Documents that were written without tabs, by older versions, are found out and parsed.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+
+from indexer.backends.base import FoundPage, FoundRow
+from indexer.errors import IndexRequestError
+from indexer.items.view import PIECE_NAMES, ItemTemplate
+
+_PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()
+SOURCE = b'{\t%%b,"cell_uuid":\t%%b\t,"view":{%b}}' % _PIECES
+"""A document, to be formatted with its other members, the cell and the pieces of its view."""
+
+_TAB = b"\t"
+# Between two tabs there is: the end of the document before and the head of this one, its other members, the cell
+# (_CELL), a name, the first piece (_FIRST_PIECE), a name, the second piece, and so on.
+_TABS = SOURCE.count(_TAB)
+_CELL, _FIRST_PIECE = 2, 4
+_BEFORE_SOURCE = b'"_source":{'
+_BEFORE_HIT = b'{"_index":'
+_KEYS_BEGIN = 2
+_TEXT = msgspec.json.Decoder(str)
+_values = msgspec.structs.astuple
+
+
+class RowDecoder:
+    """Cuts the rows out of the answer of a search, parsing nothing but what it needs.
+
+    keys: names of the sort keys. pieces: names of the pieces of the view, those of the templates it is used with.
+    """
+
+    def __init__(self, keys: tuple[str, ...], pieces: tuple[str, ...]) -> None:
+        # Without garbage collection, which would look at thousands of new objects that cannot form a cycle.
+        define = partial(msgspec.defstruct, gc=False)
+        view_type = define("_View", [(name, msgspec.Raw) for name in pieces])
+        # What comes before the keys: _KEYS_BEGIN.
+        source_type = define(
+            "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
+        )
+        hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
+        hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
+        self._answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
+        self._columns = [_FIRST_PIECE + 2 * PIECE_NAMES.index(name) for name in pieces]
+
+    def rows(self, body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
+        """Raises IndexRequestError, as `page` does."""
+        return [FoundRow(_position(hit), _item(hit, template)) for hit in self._hits(body)]
+
+    def page(self, parts: Iterator[bytes], template: ItemTemplate) -> FoundPage:
+        """parts: the answer as it arrives; one is cut while the server writes the next one."""
+        items: list[bytes] = []
+        begin, last, rest = b"", list[bytes](), b""  # of the answer; the last row; what is behind it
+        for part in parts:
+            text = rest + part
+            cut = text.split(_TAB)
+            end = (len(cut) - 1) // _TABS * _TABS
+            if not _begin_as_ours(cut[: end + 1 : _TABS]):
+                rest = b"".join([text, *parts])
+                break
+            if end:
+                begin = begin or cut[0].partition(_BEFORE_HIT)[0]
+                pieces = zip(*(cut[column:end:_TABS] for column in self._columns), strict=True)
+                items += map(template.render, pieces, map(_cell_uuid, cut[_CELL:end:_TABS]))
+                last = cut[end - _TABS : end]
+            rest = _TAB.join(cut[end:])
+        # The last row is parsed with what is around all rows, which shows that the answer is what it must be.
+        text = _TAB.join([*last, rest])
+        hits = self._hits(b"".join([begin, *text.partition(_BEFORE_HIT)[1:]]) if last else text)
+        items += [_item(hit, template) for hit in (hits[1:] if last else hits)]
+        return FoundPage(b",".join(items), len(items), _position(hits[-1]) if hits else None)
+
+    def _hits(self, body: bytes) -> Sequence[Any]:
+        hits: Sequence[Any] = decoded(self._answer, body).hits.hits
+        return hits
+
+
+row_decoder = lru_cache(maxsize=64)(RowDecoder)
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
+    """Raises IndexRequestError when the index holds what we do not write, or not all that we read."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
+
+
+def _begin_as_ours(heads: Sequence[bytes]) -> bool:
+    """Whether each of these texts, from the last tab of a document on, leads to the first tab of the next one.
+
+    A document without tabs is inside one, or behind the last one. (Of the last one, the end may not have arrived.)
+    """
+    *whole, last = heads
+    return all(_source_begins(head) == 0 for head in whole) and _source_begins(last) in (0, None)
+
+
+def _source_begins(head: bytes) -> int | None:
+    """How far before its end a head has the beginning of a source; None if it has none."""
+    at = head.find(_BEFORE_SOURCE)
+    return None if at < 0 else len(head) - at - len(_BEFORE_SOURCE)
+
+
+@lru_cache(maxsize=65_536)
+def _cell_uuid(text: bytes) -> str:
+    uuid: str = decoded(_TEXT, text)
+    return uuid
+
+
+def _position(hit: Any) -> tuple[Any, ...]:
+    return _values(hit.source)[_KEYS_BEGIN:]
+
+
+def _item(hit: Any, template: ItemTemplate) -> bytes:
+    return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)

@@ -1,0 +1,95 @@
+"""A page is cut out of an answer of Elasticsearch; the plain way to its items is to render each view."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.backends.base import Document
+from indexer.backends.elasticsearch.documents import to_bulks
+from indexer.backends.elasticsearch.rows import row_decoder
+from indexer.errors import IndexRequestError
+from indexer.items.view import ItemTemplate
+from tests.support.documents import TEMPLATE, make_document
+
+OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
+BRIEF_TEMPLATE = ItemTemplate.brief(versioned_base="http://api/v2.1", plain_base="http://api")
+
+# What a caller may name a server, so as to look like the end of a document.
+HOSTILE = [
+    "\t",
+    '"_source":{',
+    '{"_index":',
+    '}},"sort":[1]},{"_index":"i","_id":"x","_score":null,"_source":{\t',
+    "\\t",
+]
+texts = st.text(max_size=20) | st.sampled_from(HOSTILE)
+# Members of hints are any JSON.
+hints = st.sampled_from([{}, {"_source": {"a": [1, {"_index": "i"}]}}, {"view": {"public": {"id": "x"}}}])
+documents = st.builds(
+    make_document,
+    st.integers(0, 10_000),
+    cell_uuid=st.sampled_from(["c0", 'c"1']),
+    display_name=texts,
+    metadata=st.dictionaries(texts, texts, max_size=2),
+    scheduler_hints=hints,
+)
+templates = st.sampled_from([TEMPLATE, OLD_TEMPLATE, BRIEF_TEMPLATE])
+
+
+def source_of(document: Document, *, is_old: bool) -> bytes:
+    """What is written for a document, and what older versions wrote: the same without tabs."""
+    [bulk] = to_bulks([document], [])
+    source = bulk.body.splitlines()[1]
+    return source.replace(b"\t", b"") if is_old else source
+
+
+def answer_of(sources: Sequence[bytes]) -> bytes:
+    """An answer as Elasticsearch writes it, sorted by a text too."""
+    hits = [
+        b'{"_index":"instances-v4","_id":"%d","_score":null,"_source":%b,"sort":[%b,-3]}'
+        % (number, source, json.dumps(HOSTILE[number % len(HOSTILE)]).encode())
+        for number, source in enumerate(sources)
+    ]
+    return b'{"took":3,"timed_out":false,"_shards":{"failed":0},"hits":{"max_score":null,"hits":[%b]}}' % b",".join(
+        hits
+    )
+
+
+def parts_of(answer: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
+    places = sorted({0, len(answer), *(cut % len(answer) for cut in cuts)})
+    return (answer[begin:end] for begin, end in pairwise(places))
+
+
+@given(
+    rows=st.lists(st.tuples(documents, st.booleans() | st.just(False)), max_size=6),
+    cuts=st.lists(st.integers(0, 100_000), max_size=6),
+    template=templates,
+)
+def test_page_has_the_item_of_each_document_however_its_answer_arrives(
+    rows: Sequence[tuple[Document, bool]], cuts: Sequence[int], template: ItemTemplate
+) -> None:
+    answer = answer_of([source_of(document, is_old=is_old) for document, is_old in rows])
+    page = row_decoder(("created_at", "uuid"), template.pieces).page(parts_of(answer, cuts), template)
+    items = [template.render(template.pick(document.view), document.cell_uuid) for document, _ in rows]
+    assert page.items == b",".join(items)
+    assert page.rows == len(rows)
+    last = rows[-1][0].record if rows else None
+    assert page.last == (None if last is None else (last["created_at"], last["uuid"]))
+
+
+def test_every_tab_of_a_document_is_between_its_members() -> None:
+    source = source_of(make_document(display_name="\t", metadata={"\t": "\t"}), is_old=False)
+    assert json.loads(source) == json.loads(source.replace(b"\t", b""))
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_answer_that_ends_early_is_refused_wherever_it_ends(is_old: bool) -> None:
+    answer = answer_of([source_of(make_document(number), is_old=is_old) for number in range(2)])
+    decoder = row_decoder(("created_at", "uuid"), TEMPLATE.pieces)
+    for length in range(len(answer)):
+        with pytest.raises(IndexRequestError):
+            decoder.page(iter([answer[:length]]), TEMPLATE)
