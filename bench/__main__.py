@@ -21,6 +21,7 @@ BENCHES = {
     "sync": sync.run,
     "verify": verify.run,
 }
+_PARTS = listing.PARTS
 _FAULTS = "faults"
 
 
@@ -35,19 +36,25 @@ def main() -> int:
         "Example: scripts/bench list --quick --json figures.json. "
         f"scripts/bench {_FAULTS} --help tells of another kind, which breaks things and counts what was lost.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones ({', '.join(BENCHES)}; default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which ones ({', '.join(BENCHES)}; default: all), or parts of one ({', '.join(_PARTS)})",
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, fewer runs: does it work at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there, as a list of objects")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in BENCHES]
+    known = {**BENCHES, **_PARTS}
+    unknown = [name for name in arguments.names if name not in known]
     if unknown:
-        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+        parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(known)}")
 
     console = Console()
     figures: list[Figure] = []
     for name in arguments.names or BENCHES:
         with tempfile.TemporaryDirectory(prefix="fleetlight-bench-") as directory:
-            for figure in BENCHES[name](Path(directory), arguments.quick):
+            for figure in known[name](Path(directory), arguments.quick):
                 figures.append(figure)
                 console.print(f"{figure.name}: {figure.what}", style="dim", soft_wrap=True, highlight=False)
     console.print(_table(figures))

@@ -5,7 +5,7 @@ request specs then, and renders nothing. What is compared with it is the whole p
 """
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
 from tests.support.requirements import NOVA, POSTGRESQL
 
-_CELLS = (1, 16, 64)
+CELLS = (1, 16, 64)
 _PAGES = (1000, 50)
 _DELAY_S = 0.005
 _TIMEOUT_S = 60
@@ -41,10 +41,13 @@ _LIVE = all_of(Eq("deleted", False), Eq("hidden", False), any_of(Ne("vm_state", 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def run(loop_run: Run, directory: Path, template: ItemTemplate, quick: bool) -> Iterator[Figure]:
+def run(
+    loop_run: Run, directory: Path, template: ItemTemplate, quick: bool, cells_of: Sequence[int] = CELLS
+) -> Iterator[Figure]:
     """Nothing without the URL of a PostgreSQL server and the environment that Nova is in (scripts/nova-environment).
 
-    loop_run: runs a coroutine in one event loop. quick: 6,400 instances instead of 64,000.
+    loop_run: runs a coroutine in one event loop. quick: 6,400 instances instead of 64,000. cells_of: how many cells
+    they are in, one deployment after the other.
     """
     url, ready = POSTGRESQL.locate(), NOVA.locate()
     if not url or not ready:
@@ -52,12 +55,12 @@ def run(loop_run: Run, directory: Path, template: ItemTemplate, quick: bool) -> 
     count = 6_400 if quick else 64_000
     with closing(NovaServer(url, Path(ready).parent / "bin" / "python", directory, count)) as server:
         server.prepare()
-        for cells in _CELLS:
+        for cells in cells_of:
             with server.deployment(cells) as databases, server.peer() as nova, _ours(loop_run, databases) as lister:
                 compared = _Compared(loop_run, lister, template, nova, f"{count} instances in {cells} cells of Nova")
                 for limit in _PAGES:
                     yield compared.page(f"list.nova.{limit}.{cells}_cells", limit, at_least(5), 3 if quick else 9)
-                if cells == max(_CELLS):
+                if cells == max(CELLS):
                     name = f"list.nova.{_PAGES[0]}.{cells}_cells.slow"
                     yield compared.page(name, _PAGES[0], at_least(15), 3 if quick else 5, delay_s=_DELAY_S)
 

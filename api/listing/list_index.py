@@ -71,8 +71,8 @@ class ListIndex:
             self.failed(error)
             return {}
 
-    async def followed(self, max_age_s: float) -> Mapping[str, int]:
-        """By uuid, the watermarks of cells whose rows come from the index (`bounded`); no older than `max_age_s`."""
+    async def followed(self, max_age_s: float) -> ProgressByCell:
+        """The progress of cells whose rows come from the index (`bounded`), by uuid; no older than `max_age_s`."""
         if self._progress is None or self.safe_connect.is_tripped:
             return {}
         try:
@@ -80,7 +80,7 @@ class ListIndex:
         except IndexerError as error:
             self.failed(error)
             return {}
-        return {uuid: cell.watermark for uuid, cell in progress.items() if self.answers(cell, Consistency.BOUNDED)}
+        return {uuid: cell for uuid, cell in progress.items() if self.answers(cell, Consistency.BOUNDED)}
 
     def read_progress_again(self) -> None:
         """Read the progress beside what is done next, unless it was just read."""

@@ -13,7 +13,7 @@ from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.explanation import DescribesPages, Observer, Query, Reasons
 from api.listing.list_index import ListIndex, ProgressByCell
 from api.listing.merge_sort import Row, Source, merge_sorted
-from api.listing.sources import CellFailure, CellReader, CellSource, live_batch_size
+from api.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
 from api.settings import SearchSettings
 from cells.model import Cell
 from indexer.backends.base import CellProgress, FoundPage
@@ -113,7 +113,43 @@ class InstanceLister:
         ask_live: Collection[str],
         observer: Observer | None,
     ) -> Page:
-        """Merge one page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
+        """One page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
+        merge = partial(
+            self._merge,
+            request,
+            template,
+            consistency,
+            cells=cells,
+            progress=progress,
+            down=down,
+            cell_timeout_s=cell_timeout_s,
+            ask_live=ask_live,
+            observer=observer,
+        )
+        try:
+            return await merge(in_batches=True)
+        except RowsMovedError:
+            # A row may have been in none of two batches. Now no cell is read twice.
+            if observer is not None:
+                observer.give_up("rows moved while they were read in batches: read again, all at once")
+            return await merge(in_batches=False)
+
+    async def _merge(
+        self,
+        request: PageRequest,
+        template: ItemTemplate,
+        consistency: Consistency,
+        *,
+        cells: Sequence[Cell],
+        progress: ProgressByCell,
+        down: dict[str, CellFailure],
+        cell_timeout_s: float,
+        ask_live: Collection[str],
+        observer: Observer | None,
+        in_batches: bool,
+    ) -> Page:
+        """in_batches: no more is read of a cell at once than the page will most likely need of it."""
+        size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
         too_short = [
             horizon
@@ -133,9 +169,10 @@ class InstanceLister:
                 self._reader,
                 request,
                 template,
-                batch_size=request.limit if cell.is_before_cells else live_batch_size(request.limit, len(cells)),
+                batch_size=request.limit if cell.is_before_cells else size,
                 patience_s=cell_timeout_s,
                 stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
+                may_start_over=in_batches,
             )
             for cell in cells
             if cell.uuid not in indexed

@@ -19,12 +19,16 @@ from indexer.backends.base import IndexSearcher
 from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from query.page import PageRequest
+from query.sort import SortOrder
 
 T = TypeVar("T")
 CellFailure = CellUnreachableError | UnknownCellError
 """Why a cell could not answer."""
 
 _log = structlog.get_logger(__name__)
+
+# No change of an instance changes these.
+_KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
 
 
 class CellReader(Protocol):
@@ -61,19 +65,32 @@ class LiveRow:
         return self._template.render(self._template.pick(document.view), document.cell_uuid)
 
 
+class RowsMovedError(Exception):
+    """Rows of a cell were put in another place between two batches, so that one may be in neither of them."""
+
+
 class BatchedSource:
     """Reads batch after batch, each from behind the last row of the one before.
 
     read: answers a request; fewer rows than its limit mean that there are no more.
     request: the page; no batch asks for more than what the page still lacks.
+    is_checked: rows may move while they are read, so the rows before a further batch are read again with it. Raises
+        RowsMovedError when they are not the same any more.
     """
 
     def __init__(
-        self, read: Callable[[PageRequest], Awaitable[Sequence[Row]]], request: PageRequest, batch_size: int
+        self,
+        read: Callable[[PageRequest], Awaitable[Sequence[Row]]],
+        request: PageRequest,
+        batch_size: int,
+        *,
+        is_checked: bool = False,
     ) -> None:
         self._read = read
-        self._request = request
+        self._request = self._whole = request
         self._batch_size = batch_size
+        self._is_checked = is_checked
+        self._delivered: list[str] = []
         self._lacking = request.limit
         self._is_exhausted = False
 
@@ -87,12 +104,27 @@ class BatchedSource:
             return ()
         # Nothing is lacking any more and the merge still asks: some rows were duplicates.
         wanted = min(self._batch_size, self._lacking) if self._lacking > 0 else self._batch_size
-        rows = await self._read(replace(self._request, limit=wanted))
-        self._is_exhausted = len(rows) < wanted
+        rows = await (self._read_checked(wanted) if self._is_checked else self._read_next(wanted))
         self._lacking -= len(rows)
         if rows:
             self._request = replace(self._request, after=rows[-1].position)
         return rows
+
+    async def _read_next(self, wanted: int) -> Sequence[Row]:
+        rows = await self._read(replace(self._request, limit=wanted))
+        self._is_exhausted = len(rows) < wanted
+        return rows
+
+    async def _read_checked(self, wanted: int) -> Sequence[Row]:
+        known = len(self._delivered)
+        # One statement, so all of its rows are of one moment.
+        rows = await self._read(replace(self._whole, limit=known + wanted))
+        uuids = [row.position[-1] for row in rows]
+        if uuids[:known] != self._delivered:
+            raise RowsMovedError
+        self._is_exhausted = len(rows) < known + wanted
+        self._delivered = uuids
+        return rows[known:]
 
 
 def index_source(
@@ -112,6 +144,8 @@ class CellSource:
     patience_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     failure: why the cell could not deliver everything itself; None while it could.
+    may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as told by
+        RowsMovedError. Otherwise such a cell counts as one that could not deliver everything.
     """
 
     def __init__(
@@ -124,13 +158,15 @@ class CellSource:
         batch_size: int,
         patience_s: float,
         stand_in: Callable[[PageRequest], Source] | None,
+        may_start_over: bool = True,
     ) -> None:
         self.cell_uuid = cell_uuid
         self.failure: CellFailure | None = None
         self._reader = reader
         self._template = template
         self._left_s = patience_s
-        self._live = BatchedSource(self._read, request, batch_size)
+        self._live = BatchedSource(self._read, request, batch_size, is_checked=_may_move(request.order))
+        self._may_start_over = may_start_over
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None
         self._ahead: Sequence[Row] | None = None
@@ -152,6 +188,10 @@ class CellSource:
                 return await self._live.next_batch()
             except (CellUnreachableError, UnknownCellError) as error:
                 self.fail(error)
+            except RowsMovedError:
+                if self._may_start_over:
+                    raise
+                self.fail(CellUnreachableError(self.cell_uuid, "its rows move faster than they can be read"))
         return () if self._stand_in is None else await self._stand_in.next_batch()
 
     def fail(self, error: CellFailure) -> None:
@@ -177,6 +217,11 @@ async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
         return await asyncio.wait_for(asyncio.to_thread(question), timeout_s)
     except TimeoutError:
         raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
+
+
+def _may_move(order: SortOrder) -> bool:
+    """Whether a row may get another place in this order."""
+    return any(key.field not in _KEPT_FOR_LIFE for key in order.keys)
 
 
 def live_batch_size(limit: int, cells: int) -> int:

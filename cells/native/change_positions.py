@@ -1,16 +1,37 @@
 """Where a change of an instance is in the changelog of its cell."""
 
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Engine, func, select
 
 from cells.database import translated_failures
 from cells.errors import CellUnreachableError, ChangeNotFoundError
+from cells.lineage import Lineage
 from cells.model import Cell
+from cells.native.incarnations import read_lineage
 from cells.tables import cell_state, changes, instances
 
 
-def sequence_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -> int | None:
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The sequence of a change, and the history of the cell that it is part of."""
+
+    sequence: int
+    lineage: Lineage
+
+    def is_covered_by(self, incarnation: str | None, watermark: int) -> bool:
+        """Whether who follows the cell up to `watermark`, as `incarnation` calls it, knows the change.
+
+        Not who has followed it into a future that it lost when it was restored from a backup: there the same number was
+        another change.
+        """
+        if self.sequence > watermark:
+            return False
+        return incarnation is not None and self.lineage.contains(incarnation, watermark)
+
+
+def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -> Numbered | None:
     """The sequence up to which the changelog has to be followed to know `revision` of an instance, or a newer one.
 
     None while the relay has not numbered it yet. It is not lower than that of the change itself, and higher only when
@@ -27,11 +48,13 @@ def sequence_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -
         cell_state.c.last_sequence,
     ).select_from(cell_state)
     with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+        # First: a lineage that is too old covers less.
+        lineage = read_lineage(connection)
         row = connection.execute(statement).one()
     if row.newest is None or row.newest < revision:
         raise ChangeNotFoundError(instance_uuid, revision)
     if row.sequence is not None:
-        return int(row.sequence)
+        return Numbered(int(row.sequence), lineage)
     if row.unnumbered:
         return None
-    return int(row.last_sequence if row.oldest is None else row.oldest - 1)
+    return Numbered(int(row.last_sequence if row.oldest is None else row.oldest - 1), lineage)

@@ -106,6 +106,7 @@ class CellProgress:
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         indexer.upkeep.retention; only searchers tell it.
+    incarnation: of the cell, that calls the watermark so, or an earlier one (indexer.writing.history). As horizon.
     """
 
     cell_uuid: str
@@ -113,6 +114,7 @@ class CellProgress:
     fresh_as_of: int
     is_complete: bool
     horizon: int = field(default=0, compare=False)
+    incarnation: str | None = field(default=None, compare=False)
 
 
 class FoundRow(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +141,9 @@ class FoundPage(msgspec.Struct, frozen=True, gc=False):
 
 HORIZONS = "horizon"
 """The kind of state that tells the horizon of each cell, by its uuid."""
+
+INCARNATIONS = "incarnations"
+"""The kind of state that tells which incarnation of each cell the index follows (cells.lineage), by the cell's uuid."""
 
 
 def ignore_removed(_rows: int) -> None:

@@ -1,15 +1,16 @@
 """The end of a cell: no row of it stays in the index, and none comes back."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cells.errors import CellInUseError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from indexer.backends.base import HORIZONS, IndexWriter
+from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, IndexWriter
 from indexer.errors import LeaseHeldError
+from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import forget_checkpoints
-from indexer.writing.history import INCARNATIONS
 from indexer.writing.journaling import JOURNALS
 from indexer.writing.leases import CellLeases
 
@@ -32,13 +33,16 @@ def remove_cell(
     patience_s: float,
     on_wait: Callable[[LeaseHeldError], None],
     on_batch: Callable[[int], None],
+    pause: Callable[[float], None] = time.sleep,
 ) -> Removed:
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
     leases, waiting at most `patience_s` for those who follow it: whoever comes later finds the lease taken, and then
-    the cell gone. The index before the registry: cut off in between, the cell is still there and can be removed again,
-    while rows of a cell that nobody knows would stay for ever.
+    the cell gone. Then the index says that it does not have the cell whole, and there is a `pause`: a list that has
+    begun before, or remembers what the index said, must not find some of the rows gone and call the others all. The
+    index before the registry: cut off in between, the cell is still there and can be removed again, while rows of a
+    cell that nobody knows would stay for ever.
 
     Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
     raises.
@@ -55,6 +59,10 @@ def remove_cell(
             on_batch(rows)
 
         forget_checkpoints(writer, cell_uuid=cell.uuid)
+        if cell.uuid in writer.load_progress():
+            writer.save_progress([CellProgress(cell.uuid, 0, 0, is_complete=False)])
+            pause(LISTS_GRACE_S)
+            confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
         for kind in (INCARNATIONS, JOURNALS):

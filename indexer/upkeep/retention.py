@@ -23,13 +23,13 @@ _log = structlog.get_logger(__name__)
 _MICROSECONDS = 1_000_000
 _INTERVAL_S = 3600.0
 _RETRY_INTERVAL_S = 60.0
-# A list may have begun just before, and is allowed some seconds.
-_LISTS_GRACE_S = 10.0
+LISTS_GRACE_S = 10.0
+"""Before something leaves the index that lists may rely on: one may have begun just before."""
 
 
 def grace_s(refresh_interval_s: float) -> float:
     """Seconds between an announcement and the removal, when indexers look at horizons that often."""
-    return refresh_interval_s + _LISTS_GRACE_S
+    return refresh_interval_s + LISTS_GRACE_S
 
 
 def load_horizons(writer: IndexWriter) -> Mapping[str, int]:

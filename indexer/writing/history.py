@@ -8,13 +8,10 @@ from collections.abc import Callable
 
 from cells.lineage import Lineage
 from cells.model import ChangelogAdapter
-from indexer.backends.base import IndexWriter
+from indexer.backends.base import INCARNATIONS, IndexWriter
 from indexer.errors import CellRestoredError
 from notifications.bus import Headers
 from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
-
-INCARNATIONS = "incarnations"
-"""What is kept in the index (IndexWriter.save_state), by cell uuid."""
 
 # No incarnation has this name: whoever finds it knows that mending had begun, and not ended.
 _BEING_MENDED = "being mended"

@@ -26,7 +26,7 @@ from api.settings import ApiSettings, SearchSettings
 from cells.actions.native_cells import NativeCells
 from cells.actions.operations import InstanceOperations
 from cells.actions.worker import Worker
-from cells.adapters import open_adapter
+from cells.adapters import open_adapter, open_changelog_adapter
 from cells.adapters.native import NativeAdapter
 from cells.clock import Clock, system_clock
 from cells.database import create_database_engine, writing
@@ -41,7 +41,7 @@ from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import CellProgress, FoundPage, FoundRow
+from indexer.backends.base import INCARNATIONS, CellProgress, FoundPage, FoundRow
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import Probes
@@ -289,9 +289,12 @@ class ComputeFleet:
         """Bring cells (all unless named) into the index as they are now."""
         everything = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10_000)
         for name in cells or CELLS:
-            adapter = open_adapter(self.cells[name])
+            adapter = open_changelog_adapter(self.cells[name])
             rows: Sequence[InstanceRow] = adapter.read_page(everything)
+            incarnation = adapter.lineage().current
             adapter.close()
+            if incarnation is not None:
+                self._writer.save_state(INCARNATIONS, {self.cells[name].uuid: incarnation})
             self._writer.write([to_document(row.cell_uuid, row.revision, row.record) for row in rows])
             moment = system_clock() - round(age_s * 1e6) if fresh_as_of is None else fresh_as_of
             reached = len(rows) if watermark is None else watermark

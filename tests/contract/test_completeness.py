@@ -5,7 +5,7 @@ Time is a clock of the test: each step takes a second, and the index may be up t
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,12 @@ from cells.adapters.native import NativeAdapter
 from cells.clock import system_clock
 from cells.errors import FleetUnreachableError
 from cells.fan_out.cell_pool import CellPool
-from cells.model import Cell
+from cells.model import Cell, InstanceRow
+from indexer.backends import open_writer
+from indexer.upkeep.cell_removal import remove_cell
+from indexer.upkeep.retention import LISTS_GRACE_S
+from indexer.writing.leases import CellLeases
+from query.page import PageRequest
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through
@@ -199,3 +204,62 @@ def test_nothing_is_complete_while_nobody_can_say_which_cells_there_are(tmp_path
             explained = api.get("/fleetlight/explain?request=GET+/v2.1/servers").json()
             assert (explained["complete"], len(explained["remarks"])) == ((False, 1) if is_away else (True, 0))
         fleet.close_pool(pool)
+
+
+def test_row_that_moves_between_two_batches_of_its_cell_is_not_missed(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        uuids = [fleet.create("north", display_name=f"name-{number:02}") for number in range(12)]
+        moved: list[str] = []
+
+        class Moving(NativeAdapter):
+            def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+                rows = super().read_page(request)
+                if rows and not moved:
+                    # From behind what was read to before it.
+                    assert len(rows) < 10, "the page needs another batch"
+                    moved.append(uuids[-1])
+                    fleet.operations("north").update(moved[0], {"display_name": "name-00-and-a-half"})
+                return rows
+
+        pool = CellPool(fleet.fleet.cells, Moving)
+        response = fleet.api(pool=pool).get(
+            "/v2.1/servers?sort_key=display_name&sort_dir=asc&limit=10", {"Fleetlight-Consistency": "strong"}
+        )
+        assert response.headers["Fleetlight-Complete"] == "true"
+        shown = [server["id"] for server in response.json()["servers"]]
+        assert shown == [uuids[0], *moved, *uuids[1:9]]
+        fleet.close_pool(pool)
+
+
+def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet, closing(open_writer(fleet.index_settings)) as writer:
+        uuids = fleet.fill(6)
+        api = fleet.api()
+        # It remembers for a moment that the index has everything.
+        assert "south=index" in api.get("/v2.1/servers").headers["Fleetlight-Route"]
+        paused: list[float] = []
+
+        def pause(wait_s: float) -> None:
+            paused.append(wait_s)
+            assert writer.read(uuids).keys() == set(uuids), "nothing has left it yet"
+            wait_until(lambda: "south=live" in api.get("/v2.1/servers").headers["Fleetlight-Route"])
+            response = api.get("/v2.1/servers")
+            assert response.headers["Fleetlight-Complete"] == "true"
+            assert len(response.json()["servers"]) == 6
+
+        south = fleet.cells["south"]
+        fleet.fleet.set_disabled(south.uuid, True)
+        with closing(CellLeases(fleet.fleet.open_leases("removal"))) as leases:
+            remove_cell(
+                fleet.fleet,
+                south.uuid,
+                writer,
+                leases,
+                is_relayed=lambda _: False,
+                patience_s=0,
+                on_wait=lambda _: None,
+                on_batch=lambda _: None,
+                pause=pause,
+            )
+        assert paused == [LISTS_GRACE_S]
+        assert len(writer.read(uuids)) == 4

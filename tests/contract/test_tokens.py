@@ -19,6 +19,7 @@ from tests.contract.compute_fleet import (
     hanging_pool,
     microversion,
 )
+from tests.support.backups import Backup
 from tests.support.waiting import wait_until
 
 BODY: dict[str, Any] = {"server": {"name": "new", "flavorRef": "1", "imageRef": str(uuid4()), "networks": "none"}}
@@ -231,3 +232,26 @@ def test_token_counts_without_an_index_too(fleet: ComputeFleet) -> None:
     uuid = fleet.create("south")
     api = fleet.api(enabled=False, pool=BrokenCells(fleet))
     assert api.ids("/v2.1/servers", at_least(f"{uuid}:1")) == [uuid]
+
+
+def test_number_of_a_restored_cell_is_not_taken_for_the_one_that_the_index_has_reached(
+    any_fleet: ComputeFleet, tmp_path: Path
+) -> None:
+    any_fleet.fill(3)
+    any_fleet.number_changes()
+    backup = Backup(any_fleet.engine("south"), tmp_path)
+    lost = {any_fleet.create("south") for _ in range(3)}
+    any_fleet.number_changes()
+    any_fleet.index(watermark=published(any_fleet, "south"))
+    api = any_fleet.api()
+    assert lost <= set(api.ids("/v2.1/servers"))
+    backup.restore()
+    # Before an indexer has noticed, the cell has given out the same numbers again, and more.
+    later = [any_fleet.create("south") for _ in range(6)]
+    any_fleet.number_changes()
+    for uuid in later:
+        response = api.get("/v2.1/servers", at_least(f"{uuid}:1"))
+        shown = {server["id"] for server in response.json()["servers"]}
+        assert set(later) <= shown
+        assert not lost & shown
+        assert "south=live" in response.headers["Fleetlight-Route"]

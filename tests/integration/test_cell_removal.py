@@ -56,6 +56,7 @@ def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = N
             patience_s=patience_s,
             on_wait=on_wait,
             on_batch=lambda _: None,
+            pause=lambda _: None,
         )
 
 

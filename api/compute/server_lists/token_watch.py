@@ -13,10 +13,10 @@ from api.listing.list_index import ListIndex
 from api.listing.sources import CellReader
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from cells.model import Cell, CellKind
-from cells.native.change_positions import sequence_of
+from cells.native.change_positions import Numbered, position_of
+from indexer.backends.base import CellProgress
 
 _POLL_INTERVAL_S = 0.05
-_NOT_NUMBERED = float("inf")
 
 
 class TokenWatch:
@@ -41,16 +41,16 @@ class TokenWatch:
         # Cells of other kinds number no changes.
         to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE}
         waiting = {token: cell for token, cell in found.items() if cell.kind is CellKind.NATIVE}
-        sequences: dict[Token, int] = {}
+        positions: dict[Token, Numbered] = {}
         deadline = time.monotonic() + self._wait_s
         while True:
-            to_ask |= await self._look_up(waiting, sequences)
-            watermarks = await self._index.followed(_POLL_INTERVAL_S)
-            to_ask |= {cell.uuid for cell in waiting.values() if cell.uuid not in watermarks}
+            to_ask |= await self._look_up(waiting, positions)
+            followed = await self._index.followed(_POLL_INTERVAL_S)
+            to_ask |= {cell.uuid for cell in waiting.values() if cell.uuid not in followed}
             waiting = {
                 token: cell
                 for token, cell in waiting.items()
-                if cell.uuid not in to_ask and sequences.get(token, _NOT_NUMBERED) > watermarks[cell.uuid]
+                if cell.uuid not in to_ask and not _is_known(positions.get(token), followed[cell.uuid])
             }
             if not waiting:
                 return to_ask
@@ -72,18 +72,18 @@ class TokenWatch:
             found[token] = cells[mapping.cell_uuid]
         return found
 
-    async def _look_up(self, waiting: Mapping[Token, Cell], sequences: dict[Token, int]) -> set[str]:
-        """Add the `sequences` that have been given out since; returns the uuids of cells that do not answer."""
-        missing = [token for token in waiting if token not in sequences]
-        answers = await asyncio.gather(*(self._sequence_of(token, waiting[token]) for token in missing))
-        sequences.update(
-            {token: answer for token, answer in zip(missing, answers, strict=True) if isinstance(answer, int)}
+    async def _look_up(self, waiting: Mapping[Token, Cell], positions: dict[Token, Numbered]) -> set[str]:
+        """Add the `positions` that have been given out since; returns the uuids of cells that do not answer."""
+        missing = [token for token in waiting if token not in positions]
+        answers = await asyncio.gather(*(self._position_of(token, waiting[token]) for token in missing))
+        positions.update(
+            {token: answer for token, answer in zip(missing, answers, strict=True) if isinstance(answer, Numbered)}
         )
         return {answer.cell.uuid for answer in answers if isinstance(answer, _Down)}
 
-    async def _sequence_of(self, token: Token, cell: Cell) -> "int | _Down | None":
-        def ask() -> int | None:
-            return sequence_of(self._access.native.engine(cell), cell, token.instance_uuid, token.revision)
+    async def _position_of(self, token: Token, cell: Cell) -> "Numbered | _Down | None":
+        def ask() -> Numbered | None:
+            return position_of(self._access.native.engine(cell), cell, token.instance_uuid, token.revision)
 
         try:
             return await self._access.ask_cell(cell, ask)
@@ -91,6 +91,11 @@ class TokenWatch:
             raise unknown_token(str(token)) from None
         except CellUnreachableError:
             return _Down(cell)
+
+
+def _is_known(position: Numbered | None, progress: CellProgress) -> bool:
+    """Whether the index has a change; None for one that has no number yet."""
+    return position is not None and position.is_covered_by(progress.incarnation, progress.watermark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ class _FieldsAnswer(msgspec.Struct):
 
 
 class _Fact(msgspec.Struct):
+    kind: str
     name: str
     value: Any
 
@@ -265,8 +266,16 @@ def check_state_saved(answer: bytes) -> None:
 
 
 def from_state_hits(answer: bytes) -> dict[str, Any]:
-    """Facts by name out of the answer of a search."""
-    return {hit.source.name: hit.source.value["json"] for hit in decoded(_FACT_ANSWER, answer).hits.hits}
+    """Facts of one kind by name, out of the answer of a search."""
+    return {name: value for (_, name), value in from_states_hits(answer).items()}
+
+
+def from_states_hits(answer: bytes) -> dict[tuple[str, str], Any]:
+    """Facts by kind and name, out of the answer of a search; raises IndexRequestError when there are too many."""
+    facts = [hit.source for hit in decoded(_FACT_ANSWER, answer).hits.hits]
+    if len(facts) == MAX_CELLS:
+        raise IndexRequestError(f"{MAX_CELLS} facts or more are kept, and some may be missing here")
+    return {(fact.kind, fact.name): fact.value["json"] for fact in facts}
 
 
 def from_field_counts(answer: bytes) -> dict[str, int]:
@@ -310,6 +319,6 @@ def _document(source: Any, version: int) -> Document:
     return Document(source.cell_uuid, version, record, view, source.extra)
 
 
-def state_of(kind: str) -> dict[str, Any]:
-    """The search for all that is kept of a kind of state."""
-    return {"size": MAX_CELLS, "query": {"term": {"kind": kind}}}
+def state_of(*kinds: str) -> dict[str, Any]:
+    """The search for all that is kept of some kinds of state."""
+    return {"size": MAX_CELLS, "query": {"terms": {"kind": kinds}}}

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
-from indexer.backends.base import HORIZONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import open_client, read, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
     from_found,
     from_progress_hits,
-    from_state_hits,
+    from_states_hits,
     state_of,
 )
 from indexer.backends.elasticsearch.names import Names
@@ -80,11 +80,17 @@ class ElasticsearchSearcher:
         return await self._run(self._read_progress)
 
     def _read_progress(self) -> Mapping[str, CellProgress]:
-        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
         # There is no such index where an older program has prepared everything, and then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
-        horizons = from_state_hits(send(self._client, "POST", path, state_of(HORIZONS)))
-        return {uuid: replace(cell, horizon=int(horizons.get(uuid, 0))) for uuid, cell in progress.items()}
+        # First, since a watermark that was read before may be of an earlier incarnation.
+        facts = from_states_hits(send(self._client, "POST", path, state_of(HORIZONS, INCARNATIONS)))
+        progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
+        return {
+            uuid: replace(
+                cell, horizon=int(facts.get((HORIZONS, uuid), 0)), incarnation=facts.get((INCARNATIONS, uuid))
+            )
+            for uuid, cell in progress.items()
+        }
 
     async def close(self) -> None:
         self._threads.close(self._client.close)

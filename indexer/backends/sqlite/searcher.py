@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from indexer.backends.base import HORIZONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, FoundPage, FoundRow
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     read_progress,
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _SEARCH_THREADS = 4
 CACHE_KIB = 16 * 1024
-_READ_HORIZONS = "SELECT name, value FROM state WHERE kind = ?"
+_READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?)"
 
 
 class SqliteSearcher:
@@ -60,7 +60,7 @@ class SqliteSearcher:
         return await self._call(run)
 
     async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._call(_read_progress_and_horizons)
+        return await self._call(_read_progress)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
@@ -104,7 +104,11 @@ class SqliteSearcher:
         return connection
 
 
-def _read_progress_and_horizons(connection: sqlite3.Connection) -> dict[str, CellProgress]:
-    found = connection.execute(_READ_HORIZONS, (HORIZONS,))
-    horizons = {cell_uuid: int(msgspec.json.decode(value)) for cell_uuid, value in found}
-    return {uuid: replace(cell, horizon=horizons.get(uuid, 0)) for uuid, cell in read_progress(connection).items()}
+def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
+    # First, since a watermark that was read before may be of an earlier incarnation.
+    found = connection.execute(_READ_FACTS, (HORIZONS, INCARNATIONS))
+    facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
+    return {
+        uuid: replace(cell, horizon=int(facts.get((HORIZONS, uuid), 0)), incarnation=facts.get((INCARNATIONS, uuid)))
+        for uuid, cell in read_progress(connection).items()
+    }

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from api.listing.merge_sort import Row, merge_sorted
-from api.listing.sources import BatchedSource, CellSource, LiveRow, live_batch_size
+from api.listing.sources import BatchedSource, CellSource, LiveRow, RowsMovedError, live_batch_size
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter, InstanceRow
 from query.filters import EVERYTHING
@@ -163,3 +163,37 @@ def test_time_that_the_page_waits_for_a_hung_cell_is_not_taken_from_the_others()
 @pytest.mark.parametrize(("limit", "cells", "size"), [(1000, 1, 1000), (1000, 16, 79), (50, 16, 7), (1, 64, 1)])
 def test_batches_spare_nearly_every_cell_a_second_one(limit: int, cells: int, size: int) -> None:
     assert live_batch_size(limit, cells) == size
+
+
+class MovingRows(NumberedCells):
+    """Whose rows are others each time they are read, though as many."""
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        rows = await super().read_page(cell_uuid, request, timeout_s)
+        reading = len(self.requests[cell_uuid])
+        return [InstanceRow(cell_uuid, 1, {**row.record, "uuid": f"{row.uuid[:-6]}{reading:06}"}) for row in rows]
+
+
+@pytest.mark.parametrize("may_start_over", [True, False])
+def test_cell_whose_rows_move_between_two_batches_did_not_deliver_everything(may_start_over: bool) -> None:
+    by_name = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name")])
+    source = CellSource(
+        "0",
+        MovingRows(rows=50),
+        PageRequest(EVERYTHING, by_name, 20),
+        TEMPLATE,
+        batch_size=10,
+        patience_s=60,
+        stand_in=None,
+        may_start_over=may_start_over,
+    )
+
+    async def read() -> list[int]:
+        return [len(await source.next_batch()) for _ in range(2)]
+
+    if may_start_over:
+        with pytest.raises(RowsMovedError):
+            asyncio.run(read())
+    else:
+        assert asyncio.run(read()) == [10, 0]
+        assert "move" in str(source.failure)

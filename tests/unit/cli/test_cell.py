@@ -141,6 +141,12 @@ def test_disabled_cell_is_listed_as_such_until_it_is_enabled(run: Run, cell: Cel
     assert listed_cells(run)[0]["disabled"] is False
 
 
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No list is under way."""
+    monkeypatch.setattr("indexer.upkeep.cell_removal.LISTS_GRACE_S", 0)
+
+
 def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell) -> None:
     uuids = create_instances(cell, 3)
     assert run(*SYNC).exit_code == 0
