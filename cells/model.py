@@ -132,6 +132,15 @@ class DescribingAdapter(Protocol):
 
 
 @runtime_checkable
+class ProbedAdapter(Protocol):
+    """A cell that needs more than its own database to answer."""
+
+    def probe(self) -> None:
+        """Ask everything that a page needs, for next to nothing. Raises CellUnreachableError."""
+        ...
+
+
+@runtime_checkable
 class HostReportingAdapter(Protocol):
     """A cell of somebody else that knows what its hosts are like."""
 

@@ -5,6 +5,7 @@ is newer (DESIGN, "The write path", 7).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, Row
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures
 from cells.errors import CellUnreachableError
-from cells.model import Cell, InstanceRow
+from cells.model import NOBODY, Cell, InstanceRow
 from cells.nova.api_database import API_DATABASES
 from cells.nova.databases import dialect_of, open_nova_database, read
 from cells.nova.details import CellDetails, Details
@@ -51,6 +52,7 @@ class NovaDbAdapter:
     def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> None:
         self._cell = cell
         self._clock = clock
+        self._patience_s = statement_timeout_s
         self._engine = open_nova_database(cell.database_url, statement_timeout_s=statement_timeout_s)
         self._dialect = dialect_of(self._engine.url)
         self._details = CellDetails(self._dialect)
@@ -77,6 +79,13 @@ class NovaDbAdapter:
     def find(self, uuid: str) -> InstanceRow | None:
         rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
         return rows[0] if rows else None
+
+    def probe(self) -> None:
+        """A page needs the API database too, and one row would be enough to wait for it."""
+        self.find(NOBODY)
+        if self._api is not None:
+            with translated_failures(partial(CellUnreachableError, self._cell.name)):
+                self._wait_for(self._api.probe())
 
     def host_statuses(self) -> Mapping[str, str]:
         with translated_failures(partial(CellUnreachableError, self._cell.name)):
@@ -128,8 +137,15 @@ class NovaDbAdapter:
                 failed=[uuid for uuid in uuids if _shows_fault(rows[uuid])],
             )
             if of_api is not None:
-                of_api.result()
+                self._wait_for(of_api)
         return [InstanceRow(self._cell.uuid, started, to_record(row, details[uuid])) for uuid, row in rows.items()]
+
+    def _wait_for(self, of_api: Future[None]) -> None:
+        try:
+            of_api.result(self._patience_s)
+        except TimeoutError:
+            of_api.cancel()
+            raise CellUnreachableError(self._cell.name, "the API database of its deployment does not answer") from None
 
 
 def _shows_fault(row: Row[Any]) -> bool:

@@ -15,7 +15,7 @@ import structlog
 
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fan_out.guarded_cell import GuardedCell
-from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow
+from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
 from query.page import PageRequest
 
 T = TypeVar("T")
@@ -160,6 +160,13 @@ class CellPool:
             line.close()
 
 
+def _probe(adapter: CellAdapter) -> None:
+    if isinstance(adapter, ProbedAdapter):
+        adapter.probe()
+    else:
+        adapter.find(NOBODY)
+
+
 class _Line:
     """The connection to one cell: its adapter, opened at the first question, and what guards it."""
 
@@ -168,7 +175,7 @@ class _Line:
     ) -> None:
         self.cell = cell
         self._open = open_adapter
-        self._guarded = open_guarded(cell.name, lambda: self._opened().find(NOBODY))
+        self._guarded = open_guarded(cell.name, lambda: _probe(self._opened()))
         self._adapter: CellAdapter | None = None
         self._opening = threading.Lock()
 

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Protocol
 
 import structlog
-from sqlalchemy import Engine, Row, delete, func, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, select, update
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
@@ -183,8 +183,7 @@ class Relay:
         place = select(first.c.id, func.row_number().over(order_by=first.c.id).label("place")).subquery()
         with writing(self._engine) as connection:
             last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
-            if last < self._last_sequence or current_incarnation(connection) != self._incarnation:
-                # Somebody has put an older copy of the database in its place, under our eyes.
+            if self._is_older(connection, last):
                 self._incarnation = begin_incarnation(connection)
             numbered = connection.execute(
                 update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
@@ -205,7 +204,18 @@ class Relay:
         """Promise that whatever was committed before `at` has a number up to the highest given out."""
         with self._engine.connect() as connection:
             sequence = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
+            is_restored = self._is_older(connection, sequence)
+        if is_restored:
+            with writing(self._engine) as connection:
+                self._incarnation = begin_incarnation(connection)
+            # There may be changes in the older copy that have no number yet.
+            self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
+            return
         self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._incarnation)])
+
+    def _is_older(self, connection: Connection, last: int) -> bool:
+        """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""
+        return last < self._last_sequence or current_incarnation(connection) != self._incarnation
 
     def _prune(self) -> int:
         """Forget the oldest changes, at most a batch, once they are older than the retention; returns how many.

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from sqlalchemy import Connection, select
+
 from cells.nova.databases import dialect_of, open_nova_database, read
 from cells.nova.details import ApiDetails, Details
 
@@ -27,9 +29,17 @@ class ApiDatabase:
         """Begin to fill in `details`, which are by uuid; whoever asks for the result gets what went wrong."""
         return self._threads.submit(read, self._engine, partial(self._details.read, details=details))
 
+    def probe(self) -> Future[None]:
+        """As `begin`, for next to nothing."""
+        return self._threads.submit(read, self._engine, _ask_nothing)
+
     def close(self) -> None:
         self._threads.shutdown()
         self._engine.dispose()
+
+
+def _ask_nothing(connection: Connection) -> None:
+    connection.execute(select(1))
 
 
 class SharedApiDatabases:

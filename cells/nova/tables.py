@@ -129,7 +129,9 @@ services = _table(
     Column("created_at", NaiveTime),
 )
 
-# Of the API database.
+CELL_TABLES = tuple(metadata.tables.values())
+"""Those of a cell."""
+
 cell_mappings = _table(
     "cell_mappings",
     Column("id", Integer),
@@ -160,6 +162,10 @@ build_requests = _table(
 request_specs = _table("request_specs", Column("instance_uuid", String), Column("spec", Text))
 instance_groups = _table("instance_groups", Column("id", Integer), Column("uuid", String))
 instance_group_member = _table("instance_group_member", Column("instance_uuid", String), Column("group_id", Integer))
+
+
+API_TABLES = tuple(table for table in metadata.tables.values() if table not in CELL_TABLES)
+"""Those of the API database."""
 
 
 def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnElement[Any]]:

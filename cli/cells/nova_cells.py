@@ -10,6 +10,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.nova.databases import parse_nova_url
 from cells.nova.deployment import Deployment, NovaCell, filled_in, with_account_of
+from cells.nova.schema import check_schema
 from cli.cells.new_cell import checked_name
 from cli.errors import CommandError, ConfigurationError
 
@@ -98,6 +99,7 @@ def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, no
     )
     problem = None
     try:
+        check_schema(cell)
         with closing(open_adapter(cell)) as adapter:
             adapter.find(cell.uuid)
     except CellUnreachableError as error:

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from indexer.backends import open_writer
+from indexer.backends.base import INCARNATIONS
 from indexer.backends.settings import IndexSettings
-from indexer.writing.history import INCARNATIONS
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
@@ -83,7 +83,8 @@ def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, c
     assert world.documents([story.deleted])[story.deleted].record["deleted"] is False
 
 
-def test_restore_under_a_running_relay_is_noticed_with_the_next_change(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [0, 1], ids=["nothing new", "a change"])
+def test_restore_under_a_running_relay_is_noticed(world: World, tmp_path: Path, changes: int) -> None:
     story = Story(world, tmp_path)
     with world.indexing(), world.relaying():
         wait_until_index_equals_cell(world)
@@ -91,9 +92,9 @@ def test_restore_under_a_running_relay_is_noticed_with_the_next_change(world: Wo
         story.go_on()
         wait_until_index_equals_cell(world)
         story.restore()
-        story.go_on_differently(1)
-        wait_until_index_equals_cell(world)
+        story.go_on_differently(changes)
         wait_until(lambda: story.lost_future_in_the_index() == [], timeout_s=60)
+        wait_until_index_equals_cell(world)
 
 
 def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(world: World, tmp_path: Path) -> None:

@@ -54,9 +54,11 @@ class SmallNova:
         engine.dispose()
 
 
-def small_nova(folder: Path) -> SmallNova:
-    """cell0 and cell1, without an instance."""
+def small_nova(folder: Path, api_url: str | None = None) -> SmallNova:
+    """cell0 and cell1, without an instance. api_url: of an empty database for what is of the whole deployment."""
     urls = {name: f"sqlite:///{folder / name}.db" for name in ("api", "cell0", "cell1")}
+    if api_url is not None:
+        urls["api"] = api_url
     for url in urls.values():
         engine = create_engine(url)
         tables.metadata.create_all(engine)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 from typer.testing import Result
 
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
@@ -95,3 +96,17 @@ def test_list_is_explained_with_what_the_databases_are_asked(run: Run, joined: R
     assert found.exit_code == 0, found.output
     assert "2 rows, complete" in found.stdout
     assert "FROM instances AS o" in found.stdout
+
+
+def test_schema_that_is_not_known_is_told_when_the_cell_is_added(run: Run, nova: SmallNova) -> None:
+    engine = create_engine(nova.urls["cell1"])
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE instance_extra DROP COLUMN trusted_certs"))
+        connection.execute(text("DROP TABLE tags"))
+    engine.dispose()
+    added = run("cell", "add-nova", "--api-database-url", nova.urls["api"])
+    assert added.exit_code == 0
+    assert "cell1: it cannot be read yet: its schema is not known here: there is no " in added.stderr
+    assert "column instance_extra.trusted_certs" in added.stderr
+    assert "from Wallaby on" in added.stderr
+    assert "cell0: it cannot be read" not in added.stderr
