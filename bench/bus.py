@@ -66,7 +66,7 @@ def run(quick: bool) -> Iterator[Figure]:
             documents = [to_document(cells[1], number, record) for record in records]
             batch = _SETTINGS.batch_max_messages
             bulks = [
-                next(to_bulks(documents[start : start + batch], [])).body for start in range(0, len(documents), batch)
+                next(to_bulks(documents[start : start + batch], {})).body for start in range(0, len(documents), batch)
             ]
             ours_s = seconds(lambda last=number * count: ours.consume_to(last))  # type: ignore[misc]
             bare_s = seconds(lambda bulks=bulks: bare.consume(bulks))  # type: ignore[misc]
@@ -180,7 +180,7 @@ class _Bare:
                 id=document.id,
                 version=document.version,
                 version_type="external",
-                document=json.loads(next(to_bulks([document], [])).body.splitlines()[1]),
+                document=json.loads(next(to_bulks([document], {})).body.splitlines()[1]),
             )
             message.ack()
 

@@ -97,7 +97,7 @@ def _elasticsearch(url: str, documents: Sequence[Document], rounds: int) -> Figu
             documents,
             rounds,
             ours,
-            prepare=lambda batch: next(to_bulks(batch, [])).body,
+            prepare=lambda batch: next(to_bulks(batch, {})).body,
             bare=lambda bodies: list(threads.map(send, bodies)),
             apply=threads.map,
         )

@@ -35,7 +35,6 @@ from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.settings import IndexerSettings
-from indexer.transform.documents import to_document
 from indexer.upkeep.bulk_sync import CellSource, no_limit, sync
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.writing.leases import CellLeases
@@ -192,7 +191,7 @@ def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:
         with closing(open_changelog_adapter(cell)) as adapter:
             for page in CellSource(adapter, batch_size=_BATCH).pages(None):
                 for row in page.documents:
-                    [bulk] = to_bulks([to_document(row.cell_uuid, row.version, row.record)], [])
+                    [bulk] = to_bulks([row], {})
                     dicts.append((row.id, msgspec.json.decode(bulk.body.splitlines()[1])))
     return dicts
 

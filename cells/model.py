@@ -153,6 +153,10 @@ class HostReportingAdapter(Protocol):
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
 
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
+        """What `read_page` returns, for who goes through many rows: each is made anew when it is asked for."""
+        ...
+
     def position(self) -> Position:
         """The highest sequence that has been given out, and the newest incarnation."""
         ...

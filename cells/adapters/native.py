@@ -1,10 +1,10 @@
 """Reading a native cell: its own database, SQLite or PostgreSQL."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, cast, func, select
@@ -74,6 +74,12 @@ class NativeAdapter:
                 if len(found) >= request.limit or len(rows) < batch.limit:
                     return found[: request.limit]
                 batch = replace(batch, after=request.order.values(rows[-1].record))
+
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
+        if not can_express(request.filter, self._dialect):
+            return self.read_page(request)
+        with self._reading() as connection:
+            return _ScannedRows(connection.execute(self._statement(request)).all(), self._row)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
@@ -179,3 +185,28 @@ class NativeAdapter:
     def _reading(self) -> Iterator[Connection]:
         with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
             yield connection
+
+
+class _ScannedRows(Sequence[InstanceRow]):
+    """Rows as the database gave them; a page of records would be larger than what a processor keeps near."""
+
+    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow]) -> None:
+        self._rows = rows
+        self._to_instance = to_instance
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[InstanceRow]:
+        return map(self._to_instance, self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> InstanceRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[InstanceRow]: ...
+
+    def __getitem__(self, index: int | slice) -> InstanceRow | Sequence[InstanceRow]:
+        if isinstance(index, slice):
+            return _ScannedRows(self._rows[index], self._to_instance)
+        return self._to_instance(self._rows[index])

@@ -5,7 +5,7 @@ the API, whose account cannot write. Both raise IndexUnavailableError when the s
 when it refuses, and nothing else.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -166,9 +166,10 @@ class IndexWriter(Protocol):
         """
         ...
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, each only if it is newer than what is there. Retries nothing.
 
+        documents: gone through once more when some of them are refused, so it must give the same ones again.
         Raises PartlyWrittenError when only some of them could be written now.
         """
         ...

@@ -1,6 +1,6 @@
 """What all backends do with fields that this program does not know."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,16 +9,16 @@ from indexer.backends.base import Document
 from indexer.extra_fields import described
 
 
-def described_documents(documents: Sequence[Document], folder: Path | None) -> Sequence[Document]:
+def described_documents(documents: Iterable[Document], folder: Path | None) -> Iterable[Document]:
     """The same documents, whose extra fields have the kinds that the schemas in `folder` give them."""
-    if folder is None or all(document.extra is None for document in documents):
+    if folder is None:
         return documents
-    return [
+    return (
         document if document.extra is None else replace(document, extra=described(document.extra, folder))
         for document in documents
-    ]
+    )
 
 
-def count_misfits(documents: Sequence[Document]) -> int:
+def count_misfits(documents: Iterable[Document]) -> int:
     """How many extra fields of these contradict their schemas."""
     return sum(len(document.extra.misfits) for document in documents if document.extra is not None)

@@ -43,7 +43,8 @@ _PUBLIC: tuple[tuple[Callable[[Record], Members], int], ...] = (
 # Segments that only admins see; they see `hostname` from 2.3 on.
 _ADMIN: tuple[tuple[Callable[[Record], Members], int], ...] = ((members.placement, 1), (members.guest, 3))
 _PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
-_ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
+_ADMIN_BEGINS = len(_PUBLIC)
+_SEGMENTS = [segment for segment, _ in (*_PUBLIC, *_ADMIN)]
 _VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
 _HOSTNAME = _PUBLIC_SEGMENTS.index(members.hostname)
 _VOLUME_FLAGS_SINCE = 3
@@ -80,21 +81,19 @@ def render_view(record: Record) -> View:
 
     record: every field of INSTANCE_FIELDS (a stored value each).
     """
-    public, public_ends = _joined([segment(record) for segment in _PUBLIC_SEGMENTS])
-    admin, admin_ends = _joined([segment(record) for segment in _ADMIN_SEGMENTS])
-    # Several in one call, which costs half as much as one for each.
-    others = (members.image(record), record["flavor_id"] or None, members.fault(record))
-    image, flavor_id, fault, _ = _encode_lines(others).split(_LINE_BREAK)
-    return public, admin, _encode(public_ends + admin_ends), image, flavor_id, fault
+    segments = [segment(record) for segment in _SEGMENTS]
+    # All in one call, and a line for each: no text of JSON has a line break inside.
+    lines = _encode_lines((*segments, members.image(record), record["flavor_id"] or None, members.fault(record)))
+    *objects, image, flavor_id, fault, _ = lines.split(_LINE_BREAK)
+    inner = [text[1:-1] for text in objects]
+    lengths = [len(text) + 1 for text in inner]  # with the comma behind it, or the brace
+    ends = _encode([*accumulate(lengths[:_ADMIN_BEGINS]), *accumulate(lengths[_ADMIN_BEGINS:])])
+    return _joined(inner[:_ADMIN_BEGINS]), _joined(inner[_ADMIN_BEGINS:]), ends, image, flavor_id, fault
 
 
-def _joined(segments: Sequence[Members]) -> tuple[bytes, list[int]]:
-    """One object of all segments, and for each the position of what ends it: a comma or the last brace."""
-    # No text of JSON has a line break inside, so what is between two lines is a brace, a break and a brace.
-    lines = _encode_lines(segments)[:-1]
-    # Each but the first has lost a brace and the break before it, and what ends it is one byte before its end.
-    ends = [end - number for number, end in enumerate(accumulate(map(len, lines.split(_LINE_BREAK))), start=1)]
-    return lines.replace(b"}\n{", b","), ends
+def _joined(segments: Sequence[bytes]) -> bytes:
+    """One object of all segments, which come without their braces."""
+    return b"{%b}" % b",".join(segments)
 
 
 class ItemTemplate(ABC):

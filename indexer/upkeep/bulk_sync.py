@@ -1,7 +1,7 @@
 """All rows of a cell into the index, also while changes arrive: the revision of a row decides, not who comes last."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +13,7 @@ from indexer.writing.checkpoints import Checkpoint, Checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.page_writing import write_pages
 from indexer.writing.patient_writing import WritesDocuments
-from indexer.writing.rereading import render_rows
+from indexer.writing.rereading import RenderedRows
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -44,13 +44,14 @@ class SyncResult:
 class SourcePage:
     """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
 
-    rejected: rows that could not even become documents.
+    documents: can be gone through again and again. rejected: rows that could not even become documents, known when all
+    have been gone through.
     """
 
-    documents: Sequence[Document]
+    documents: Iterable[Document]
     position: list[str]
     rows: int
-    rejected: Sequence[Rejection] = ()
+    rejected: Collection[Rejection] = ()
 
 
 class Source(Protocol):
@@ -110,11 +111,11 @@ class CellSource:
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         after = None if position is None else tuple(position)
         while True:
-            rows = self._adapter.read_page(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
+            rows = self._adapter.scan(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
             if rows:
                 last = rows[-1].uuid
-                documents, rejected = render_rows(rows)
-                yield SourcePage(documents, [last], len(rows), rejected)
+                documents = RenderedRows(rows)
+                yield SourcePage(documents, [last], len(rows), documents.rejected.values())
                 after = (last,)
             if len(rows) < self._batch_size:
                 return

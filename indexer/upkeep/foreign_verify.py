@@ -5,7 +5,7 @@ What differs at first sight may be on its way, so it is looked at again, and onl
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -79,7 +79,8 @@ class _WatchedIndex:
         self._repair = repair
         self.found: dict[str, Difference] = {}
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        documents = list(documents)
         existing = self._writer.read([document.id for document in documents])
         for document in documents:
             self.found[document.id] = difference_of(document, existing.get(document.id))

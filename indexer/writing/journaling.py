@@ -6,7 +6,7 @@ that can be. Watches are told so (docs/decisions/0066).
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -119,7 +119,8 @@ class JournalingWriter:
         self._writer = writer
         self._journal = journal
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        documents = list(documents)
         self._journal.tell([Finding(each.id, each.version, each.record) for each in documents])
         return self._writer.write(documents)
 

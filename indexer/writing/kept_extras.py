@@ -4,7 +4,7 @@ A row read by this program lacks them: they came with a message of a newer produ
 they say may be one change old until the next message of the instance.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -26,7 +26,8 @@ class KeepsExtras:
         self._writer = writer
         self._known = known
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        documents = list(documents)
         known = self._known.read([document.id for document in documents if document.extra is None])
         return self._writer.write([_with_extra(document, known.get(document.id)) for document in documents])
 

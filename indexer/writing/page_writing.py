@@ -4,7 +4,7 @@ Who writes one page after the other leaves the index idle while it reads, and it
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ class Page(Protocol):
     """Documents that were read together."""
 
     @property
-    def documents(self) -> Sequence[Document]: ...
+    def documents(self) -> Iterable[Document]: ...
 
 
 P = TypeVar("P", bound=Page)

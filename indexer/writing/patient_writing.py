@@ -1,7 +1,7 @@
 """Writing that waits while the index is away, longer and longer; who feeds it waits as well, so nothing piles up."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Event
 from typing import Protocol, TypeVar
 
@@ -22,7 +22,7 @@ _FIRST_WAIT_S = 0.1
 class WritesDocuments(Protocol):
     """The part of an IndexWriter that takes documents."""
 
-    def write(self, documents: Sequence[Document]) -> WriteResult: ...
+    def write(self, documents: Iterable[Document]) -> WriteResult: ...
 
 
 class WritesAndReads(WritesDocuments, Protocol):
@@ -59,7 +59,7 @@ class PatientWriter:
         self._on_wait = on_wait
         self._on_answer = on_answer
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
         started = time.perf_counter()
         done: list[WriteResult] = []
         remaining = documents

@@ -3,7 +3,7 @@
 Until that has worked the cell does not count as complete, so lists ask the cell itself: no answer lacks the instance.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 import structlog
@@ -39,17 +39,31 @@ def rows_of(adapter: CellAdapter, uuids: Collection[str]) -> dict[str, InstanceR
     return {row.uuid: row for row in adapter.read_page(request)}
 
 
+class RenderedRows:
+    """The documents of rows, each made when it is asked for: what is written at once is still near the processor.
+
+    rejected: by uuid, the rows that this program failed on so far; the others go on.
+    """
+
+    def __init__(self, rows: Iterable[InstanceRow]) -> None:
+        self._rows = rows
+        self.rejected: dict[str, Rejection] = {}
+
+    def __iter__(self) -> Iterator[Document]:
+        for row in self._rows:
+            try:
+                document = to_document(row.cell_uuid, row.revision, row.record)
+            except Exception as error:  # noqa: BLE001  # it is about this row
+                without_view = Document(row.cell_uuid, row.revision, row.record, ())
+                self.rejected[row.uuid] = Rejection(without_view, f"{type(error).__name__}: {error}")
+            else:
+                yield document
+
+
 def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
-    """The documents of rows; a row that this program fails on is a rejection, and the others go on."""
-    documents: list[Document] = []
-    rejected: list[Rejection] = []
-    for row in rows:
-        try:
-            documents.append(to_document(row.cell_uuid, row.revision, row.record))
-        except Exception as error:  # noqa: BLE001  # it is about this row
-            without_view = Document(row.cell_uuid, row.revision, row.record, ())
-            rejected.append(Rejection(without_view, f"{type(error).__name__}: {error}"))
-    return documents, rejected
+    """The documents of all these rows, and the rows that this program failed on."""
+    rendered = RenderedRows(rows)
+    return list(rendered), list(rendered.rejected.values())
 
 
 class Rereader:

@@ -1,7 +1,7 @@
 """Fakes with behaviour for the indexer: an index, a bus and a cell that live in memory and can be made to fail."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -74,7 +74,8 @@ class MemoryIndex:
             self.documents, self.searchable, self.saved, self.state = {}, {}, {}, {}
             self.is_replaced = True
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        documents = list(documents)
         if self.before_write is not None:
             self.before_write()
         with self._lock:
@@ -441,6 +442,9 @@ class MemoryCell:
             after = request.order.comparable(request.after)
             rows = [row for row in rows if after < position(row)]
         return rows[: request.limit]
+
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
+        return self.read_page(request)
 
     def find(self, uuid: str) -> InstanceRow | None:
         self._require_cell()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import KEPT_FIELDS, CellProgress, Document, Rejection
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded
@@ -40,20 +40,30 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Bulk(msgspec.Struct):
-    """One bulk request: its documents, and its body, which is newline-delimited JSON."""
+    """One bulk request, without its documents, which would take several times its memory.
 
-    documents: Sequence[Document]
+    numbers: of its documents, among all that `to_bulks` was given. ids: of the same. misfits: as in WriteResult.
+    body: newline-delimited JSON.
+    """
+
+    numbers: list[int]
+    ids: list[str]
+    misfits: int
     body: bytes
 
 
 class BulkOutcome(msgspec.Struct):
-    """What came of one bulk request. failure: of `unwritten`, which the server could not take now, the first."""
+    """What came of one bulk request; documents by their numbers, as in `Bulk`.
+
+    rejected: why. failure: of `unwritten`, which the server could not take now, the first. misfits: of all.
+    """
 
     applied: int = 0
     stale: int = 0
-    rejected: list[Rejection] = msgspec.field(default_factory=list)
-    unwritten: list[Document] = msgspec.field(default_factory=list)
+    rejected: dict[int, str] = msgspec.field(default_factory=dict)
+    unwritten: list[int] = msgspec.field(default_factory=list)
     failure: IndexUnavailableError | IndexRequestError | None = None
+    misfits: int = 0
 
 
 class Removed(msgspec.Struct):
@@ -172,47 +182,51 @@ _REMOVED_ANSWER = msgspec.json.Decoder(Removed)
 _FOUND_ANSWER = msgspec.json.Decoder(_FoundAnswer)
 
 
-def to_bulks(documents: Iterable[Document], rejected: list[Rejection]) -> Iterator[Bulk]:
+def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterator[Bulk]:
     """Requests of at most BULK_MAX_DOCUMENTS and about BULK_MAX_BYTES; one is made while those before it are under way.
 
-    rejected: gets the documents that cannot be sent at all.
+    rejected: gets the numbers of the documents that cannot be sent at all, and why.
     """
-    kept: list[Document] = []
+    numbers: list[int] = []
+    ids: list[str] = []
     lines: list[bytes] = []
-    size = 0
-    for document in documents:
+    size = misfits = 0
+    for number, document in enumerate(documents):
         try:
             line = _bulk_line(document)
         except (ValueError, OverflowError) as error:
-            rejected.append(Rejection(document, str(error)))
+            rejected[number] = str(error)
             continue
-        if kept and (len(kept) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
-            yield Bulk(kept, b"".join(lines))
-            kept, lines, size = [], [], 0
-        kept.append(document)
+        if numbers and (len(numbers) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
+            yield Bulk(numbers, ids, misfits, b"".join(lines))
+            numbers, ids, lines, size, misfits = [], [], [], 0, 0
+        numbers.append(number)
+        ids.append(document.id)
         lines.append(line)
         size += len(line)
-    if kept:
-        yield Bulk(kept, b"".join(lines))
+        if document.extra is not None:
+            misfits += len(document.extra.misfits)
+    if numbers:
+        yield Bulk(numbers, ids, misfits, b"".join(lines))
 
 
 def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
-    result = BulkOutcome()
-    for document, item in zip(bulk.documents, decoded(_BULK_ANSWER, answer).items, strict=True):
+    result = BulkOutcome(misfits=bulk.misfits)
+    for number, uuid, item in zip(bulk.numbers, bulk.ids, decoded(_BULK_ANSWER, answer).items, strict=True):
         status, cause = item.index.status, item.index.error or Cause()
         if status in _CREATED_OR_UPDATED:
             result.applied += 1
         elif status == _CONFLICT:
             result.stale += 1
         elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
-            result.unwritten.append(document)
-            result.failure = result.failure or IndexUnavailableError(f"document {document.id}: {cause}")
+            result.unwritten.append(number)
+            result.failure = result.failure or IndexUnavailableError(f"document {uuid}: {cause}")
         elif status == _BAD_REQUEST:
-            result.rejected.append(Rejection(document, str(cause)))
+            result.rejected[number] = str(cause)
         else:
             # It outweighs what would pass by itself.
-            result.failure = IndexRequestError(f"document {document.id}: status {status}, {cause}")
+            result.failure = IndexRequestError(f"document {uuid}: status {status}, {cause}")
     return result
 
 

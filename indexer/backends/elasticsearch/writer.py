@@ -4,10 +4,11 @@ Nothing is searchable before the indexer says so (`make_searchable`), and no req
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 from cells.digests import RangeDigest
@@ -16,7 +17,6 @@ from indexer.backends.elasticsearch import digests as compared
 from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, open_client, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
-    BULK_MAX_DOCUMENTS,
     MAX_ROWS,
     Bulk,
     BulkOutcome,
@@ -97,29 +97,31 @@ class ElasticsearchWriter:
             )
         self._target.take()
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
         """Write documents, two bulks in flight.
 
         When the server cannot take some of them now, the rest is written all the same.
         """
-        rejected: list[Rejection] = []
-        documents = described_documents(documents, self._settings.schemas_dir)
-        bulks = to_bulks(documents, rejected)
+        refused: dict[int, str] = {}
+        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), refused)
+        first = list(islice(bulks, 2))
         # What is one bulk anyway needs no other thread: who calls has two of its own.
-        is_small = len(documents) <= BULK_MAX_DOCUMENTS
-        outcomes = list(map(self._send_bulk, bulks) if is_small else self._threads.map(self._send_bulk, bulks))
+        send_all = map if len(first) < 2 else self._threads.map
+        outcomes = list(send_all(self._send_bulk, chain(first, bulks)))
         passing: IndexUnavailableError | None = None
         for outcome in outcomes:
             if isinstance(outcome.failure, IndexUnavailableError):
                 passing = passing or outcome.failure
             elif outcome.failure is not None:
                 raise outcome.failure
-            rejected.extend(outcome.rejected)
+            refused |= outcome.rejected
         applied = sum(outcome.applied for outcome in outcomes)
         stale = sum(outcome.stale for outcome in outcomes)
-        remaining = [document for outcome in outcomes for document in outcome.unwritten]
-        misfits = count_misfits(documents) - count_misfits(remaining)
-        result = WriteResult(applied, stale, tuple(rejected), misfits)
+        rejected = tuple(Rejection(document, refused[number]) for number, document in self._among(documents, refused))
+        unwritten = {number for outcome in outcomes for number in outcome.unwritten}
+        remaining = [document for _, document in self._among(documents, unwritten)]
+        misfits = sum(outcome.misfits for outcome in outcomes) - count_misfits(remaining)
+        result = WriteResult(applied, stale, rejected, misfits)
         if passing is not None:
             passing = self._keep_up_after(passing)
             raise PartlyWrittenError(passing, result, remaining) from passing
@@ -244,13 +246,20 @@ class ElasticsearchWriter:
         finally:
             self._set_gc_deletes(None)
 
+    def _among(self, documents: Iterable[Document], numbers: Collection[int]) -> Iterator[tuple[int, Document]]:
+        """Those documents that have one of these numbers, with it."""
+        if numbers:
+            for number, document in enumerate(described_documents(documents, self._settings.schemas_dir)):
+                if number in numbers:
+                    yield number, document
+
     def _send_bulk(self, bulk: Bulk) -> BulkOutcome:
         # Without the alias the server would make an index of that name, with a mapping that it guesses.
         path = f"/{self._target.alias}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
         try:
             return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
         except (IndexUnavailableError, IndexRequestError) as failure:
-            return BulkOutcome(unwritten=list(bulk.documents), failure=failure)
+            return BulkOutcome(unwritten=bulk.numbers, failure=failure, misfits=bulk.misfits)
 
     def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
         """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""

@@ -4,7 +4,7 @@ The file and its tables are made here; a searcher opens the file read-only.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -81,16 +81,19 @@ class SqliteWriter:
         with self._turn, translated(self._path):
             require_known_schema(schema_version(self._connection), self._path)
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
-        documents = described_documents(documents, self._schemas_dir)
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        misfits = 0
         try:
-            rows = [row_of(document) for document in documents]
+            rows = []
+            for document in described_documents(documents, self._schemas_dir):
+                rows.append(row_of(document))
+                misfits += 0 if document.extra is None else len(document.extra.misfits)
             with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
         except UNSTORABLE:
-            return self._write_one_by_one(documents)
-        return WriteResult(applied, len(documents) - applied, misfits=count_misfits(documents))
+            return self._write_one_by_one(list(described_documents(documents, self._schemas_dir)))
+        return WriteResult(applied, len(rows) - applied, misfits=misfits)
 
     def make_searchable(self) -> None:
         """Nothing to do: what is committed can be found."""

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, insert, text, update
+from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
 from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter, open_changelog_adapter
@@ -15,7 +15,13 @@ from cells.digests import digests_of
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind
 from cells.native.new_instance import new_record
+from cells.simulation.simulated_instances import new_instance
 from cells.tables import changes, instances
+from indexer.backends.elasticsearch.documents import to_bulks
+from indexer.backends.sqlite.schema import row_of
+from indexer.transform.documents import to_document
+from indexer.transform.native_messages import read_record
+from indexer.writing.rereading import RenderedRows
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds
 from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
@@ -148,6 +154,40 @@ def test_default_list_reads_an_index_in_order_and_sorts_nothing(
             assert f" {index}" in plan
             assert "TEMP B-TREE" not in plan
             assert "Sort" not in plan
+
+
+def test_scan_gives_the_rows_of_a_page_again_and_again(adapter: NativeAdapter, records: list[Record]) -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
+    for wanted in (EVERYTHING, Eq("project_id", "demo"), Matches("display_name", "^[wW]")):
+        request = PageRequest(wanted, order, limit=40)
+        scanned, page = adapter.scan(request), adapter.read_page(request)
+        assert list(scanned) == list(scanned) == page
+        assert len(scanned) == len(page)
+        assert (scanned[-1], list(scanned[2:5])) == (page[-1], page[2:5])
+
+
+def test_scanned_rows_become_the_documents_that_their_notifications_become(
+    adapter: NativeAdapter, operations: InstanceOperations, engine: Engine
+) -> None:
+    created = operations.create_many([new_instance(Random(seed), "one", created_at=NOW) for seed in range(40)])
+    for number, changed in enumerate(created):
+        operations.update(
+            changed.uuid,
+            {"metadata": {"é": '"\n\\', "number": str(number)}, "tags": ["blue", "ünï", "red"][: number % 4]},
+        )
+        if not number % 5:
+            operations.delete(changed.uuid)
+    statement = select(changes.c.instance_uuid, changes.c.revision, changes.c.message).order_by(changes.c.id)
+    with engine.connect() as connection:
+        announced = {uuid: (revision, message) for uuid, revision, message in connection.execute(statement)}
+    documents = []
+    for _, (revision, message) in sorted(announced.items()):
+        record = read_record(message)
+        assert record is not None
+        documents.append(to_document(adapter.cell.uuid, revision, record))
+    scanned = RenderedRows(adapter.scan(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=100)))
+    assert [bulk.body for bulk in to_bulks(scanned, {})] == [bulk.body for bulk in to_bulks(documents, {})]
+    assert [row_of(document) for document in scanned] == [row_of(document) for document in documents]
 
 
 def test_find_knows_deleted_instances_and_no_others(

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Event
 
 import pytest
@@ -168,7 +168,8 @@ def test_page_that_was_not_written_is_read_again_although_a_later_one_was() -> N
 
         later_is_written = Event()
 
-        def write(self, documents: Sequence[Document]) -> WriteResult:
+        def write(self, documents: Iterable[Document]) -> WriteResult:
+            documents = list(documents)
             if min(cell.rows) not in {document.id for document in documents}:
                 result = super().write(documents)
                 self.later_is_written.set()

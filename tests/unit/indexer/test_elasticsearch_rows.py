@@ -42,7 +42,7 @@ templates = st.sampled_from([TEMPLATE, OLD_TEMPLATE, BRIEF_TEMPLATE])
 
 def source_of(document: Document, *, is_old: bool) -> bytes:
     """What is written for a document, and what older versions wrote: the same without tabs."""
-    [bulk] = to_bulks([document], [])
+    [bulk] = to_bulks([document], {})
     source = bulk.body.splitlines()[1]
     return source.replace(b"\t", b"") if is_old else source
 

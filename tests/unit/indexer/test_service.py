@@ -498,7 +498,7 @@ class Mortal:
         return call
 
 
-@pytest.mark.parametrize("point", ["write", "make_searchable", "save_progress", "ack", "changes_after", "read_page"])
+@pytest.mark.parametrize("point", ["write", "make_searchable", "save_progress", "ack", "changes_after", "scan"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("occurrence", [1, 2, 3])
 def test_crash_anywhere_leaves_index_and_cell_equal_after_a_restart(

@@ -1,6 +1,6 @@
 """Writing that waits while the index is away, and writes nothing twice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from threading import Event
 
 import pytest
@@ -17,7 +17,8 @@ from tests.support.indexing import MemoryIndex
 class Overloaded(MemoryIndex):
     """Takes the first two documents of each request, rejects the third, and is too busy for the rest."""
 
-    def write(self, documents: Sequence[Document]) -> WriteResult:
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        documents = list(documents)
         super().write(documents[:2])
         self.writes[-1] = len(documents)
         rejected = tuple(Rejection(document, "too long") for document in documents[2:3])
