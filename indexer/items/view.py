@@ -176,8 +176,10 @@ class _FullTemplate(ItemTemplate):
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
         super().__init__(pieces, versioned_base, plain_base)
-        self._without_image = self._links + b',"image":"",%b%b'
-        self._with_image = self._links + b',"image":' + self._image + b"%b,%b%b"
+        # Last come the members of everybody, those that not every item has, and what ends the item.
+        rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
+        self._without_image = self._links + b',"image":""' + rest
+        self._with_image = self._links + b',"image":' + self._image + b"%b" + rest
 
     def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
         public: bytes = pieces[0]
@@ -185,23 +187,22 @@ class _FullTemplate(ItemTemplate):
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
         if self._is_newest:
             members = public[1:-1]
-            end = b"," + pieces[_ADMIN_PIECE][1:] if self._is_admin else b"}"
+            end = pieces[_ADMIN_PIECE][1:] if self._is_admin else b"}"
         else:
             members, end = self._older_members(pieces), b"}"
-        if self.host_statuses is not None:
-            status = _host_status(pieces[_ADMIN_PIECE], self.host_statuses.get(cell_uuid))
-            end = b',"host_status":' + status + end
+        others = b""
         if pieces[_FAULT_PIECE] != _NULL:
-            fault = pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE])
-            end = b',"fault":' + fault + end
+            others = b',"fault":' + (pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE]))
+        if self.host_statuses is not None:
+            others += b',"host_status":' + _host_status(pieces[_ADMIN_PIECE], self.host_statuses.get(cell_uuid))
         # In one go: what costs is to copy the members.
         if image == _EMPTY_TEXT:
-            return self._without_image % (uuid, uuid, members, end)
+            return self._without_image % (uuid, uuid, members, others, end)
         after_id = image.index(_AFTER_IMAGE_ID)
         identifier = image[_BEFORE_ID:after_id]
         # Behind the id there are a comma, the properties, and the brace.
         rest = image[after_id + 1 :] if self._has_image_properties else b"}"
-        return self._with_image % (uuid, uuid, identifier, identifier, rest, members, end)
+        return self._with_image % (uuid, uuid, identifier, identifier, rest, members, others, end)
 
     def _older_members(self, pieces: Sequence[Any]) -> bytes:
         """The members of a microversion that does not know all segments."""
