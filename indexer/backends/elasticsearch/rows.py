@@ -26,6 +26,7 @@ _TAB = b"\t"
 # (_CELL), a name, the first piece (_FIRST_PIECE), a name, the second piece, and so on.
 _TABS = SOURCE.count(_TAB)
 _CELL, _FIRST_PIECE = 2, 4
+_NAMES = list(enumerate(SOURCE.split(_TAB)))[_FIRST_PIECE - 1 : _TABS : 2]
 _BEFORE_SOURCE = b'"_source":{'
 _BEFORE_HIT = b'{"_index":'
 _KEYS_BEGIN = 2
@@ -64,7 +65,7 @@ class RowDecoder:
             text = rest + part
             cut = text.split(_TAB)
             end = (len(cut) - 1) // _TABS * _TABS
-            if not _begin_as_ours(cut[: end + 1 : _TABS]):
+            if not _is_ours(cut, end):
                 rest = b"".join([text, *parts])
                 break
             if end:
@@ -95,13 +96,17 @@ def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
         raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
 
 
-def _begin_as_ours(heads: Sequence[bytes]) -> bool:
-    """Whether each of these texts, from the last tab of a document on, leads to the first tab of the next one.
+def _is_ours(cut: Sequence[bytes], end: int) -> bool:
+    """Whether what has been cut at tabs, up to `end`, is documents with the tabs that they are written with here.
 
-    A document without tabs is inside one, or behind the last one. (Of the last one, the end may not have arrived.)
+    One without tabs is inside the head of the next one, or of what has not arrived yet. Others than we may write tabs.
     """
-    *whole, last = heads
-    return all(_source_begins(head) == 0 for head in whole) and _source_begins(last) in (0, None)
+    *heads, last = cut[: end + 1 : _TABS]
+    return (
+        all(_source_begins(head) == 0 for head in heads)
+        and _source_begins(last) in (0, None)
+        and all(cut[position:end:_TABS].count(name) == len(heads) for position, name in _NAMES)
+    )
 
 
 def _source_begins(head: bytes) -> int | None:

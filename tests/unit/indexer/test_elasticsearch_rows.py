@@ -1,7 +1,7 @@
 """A page is cut out of an answer of Elasticsearch; the plain way to its items is to render each view."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -40,11 +40,27 @@ documents = st.builds(
 templates = st.sampled_from([TEMPLATE, OLD_TEMPLATE, BRIEF_TEMPLATE])
 
 
-def source_of(document: Document, *, is_old: bool) -> bytes:
-    """What is written for a document, and what older versions wrote: the same without tabs."""
+def as_written(document: Document) -> bytes:
     [bulk] = to_bulks([document], {})
-    source = bulk.body.splitlines()[1]
-    return source.replace(b"\t", b"") if is_old else source
+    source: bytes = bulk.body.splitlines()[1]
+    return source
+
+
+def as_before(document: Document) -> bytes:
+    """As older versions wrote it: without tabs."""
+    return as_written(document).replace(b"\t", b"")
+
+
+def with_another_tab(document: Document) -> bytes:
+    """As somebody else may write it."""
+    return as_written(document).replace(b"{", b"{\t", 1)
+
+
+def with_another_tab_at_the_end(document: Document) -> bytes:
+    return as_written(document)[:-1] + b"\t}"
+
+
+writers = st.sampled_from([as_written, as_before, with_another_tab, with_another_tab_at_the_end])
 
 
 def answer_of(sources: Sequence[bytes]) -> bytes:
@@ -65,14 +81,14 @@ def parts_of(answer: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
 
 
 @given(
-    rows=st.lists(st.tuples(documents, st.booleans() | st.just(False)), max_size=6),
+    rows=st.lists(st.tuples(documents, writers), max_size=6),
     cuts=st.lists(st.integers(0, 100_000), max_size=6),
     template=templates,
 )
 def test_page_has_the_item_of_each_document_however_its_answer_arrives(
-    rows: Sequence[tuple[Document, bool]], cuts: Sequence[int], template: ItemTemplate
+    rows: Sequence[tuple[Document, Callable[[Document], bytes]]], cuts: Sequence[int], template: ItemTemplate
 ) -> None:
-    answer = answer_of([source_of(document, is_old=is_old) for document, is_old in rows])
+    answer = answer_of([write(document) for document, write in rows])
     page = row_decoder(("created_at", "uuid"), template.pieces).page(parts_of(answer, cuts), template)
     items = [template.render(template.pick(document.view), document.cell_uuid) for document, _ in rows]
     assert page.items == b",".join(items)
@@ -81,14 +97,15 @@ def test_page_has_the_item_of_each_document_however_its_answer_arrives(
     assert page.last == (None if last is None else (last["created_at"], last["uuid"]))
 
 
-def test_every_tab_of_a_document_is_between_its_members() -> None:
-    source = source_of(make_document(display_name="\t", metadata={"\t": "\t"}), is_old=False)
+def test_documents_are_written_with_tabs_and_none_is_inside_a_text() -> None:
+    source = as_written(make_document(display_name="\t", metadata={"\t": "\t"}))
+    assert b'"public":\t{' in source
     assert json.loads(source) == json.loads(source.replace(b"\t", b""))
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_answer_that_ends_early_is_refused_wherever_it_ends(is_old: bool) -> None:
-    answer = answer_of([source_of(make_document(number), is_old=is_old) for number in range(2)])
+@pytest.mark.parametrize("write", [as_written, as_before])
+def test_answer_that_ends_early_is_refused_wherever_it_ends(write: Callable[[Document], bytes]) -> None:
+    answer = answer_of([write(make_document(number)) for number in range(2)])
     decoder = row_decoder(("created_at", "uuid"), TEMPLATE.pieces)
     for length in range(len(answer)):
         with pytest.raises(IndexRequestError):
