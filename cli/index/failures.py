@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure, FailureSummary
 from cells.fleet.fleet import Fleet
@@ -168,7 +168,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
             for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
                 failures = list(of_cell)
                 try:
-                    with closing(open_changelog_adapter(cells[cell_uuid])) as adapter:
+                    with closing(open_adapter(cells[cell_uuid])) as adapter:
                         yield retry(failures, adapter, writer, fleet.failures)
                 except CellUnreachableError as error:
                     print_error(str(error))

@@ -7,16 +7,20 @@ message that waited for long cannot bring back what has been deleted and forgott
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from cells.clock import Clock, system_clock
+from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure
-from cells.model import ChangelogAdapter, InstanceRow
+from cells.model import CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import IndexWriter
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.batches import Batch
+from indexer.transform.batches import Batch, RowReading
 from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.foreign_rows import kept_fields
 from indexer.transform.messages import Meaning, interpret, read_headers
+from indexer.upkeep.foreign_comparison import ForeignRows
 from indexer.upkeep.retention import load_horizons
 from indexer.writing.dead_letters import KeepsFailures
 from indexer.writing.kept_extras import KeepsExtras
@@ -53,7 +57,7 @@ class _Attempt:
 
 def retry(
     failures: Sequence[Failure],
-    adapter: ChangelogAdapter,
+    adapter: CellAdapter,
     writer: IndexWriter,
     store: ChangesFailures,
     *,
@@ -63,14 +67,22 @@ def retry(
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
-    cell_uuid = adapter.cell.uuid
-    batch = Batch(cell_uuid, load_horizons(writer).get(cell_uuid, 0))
-    attempt = _interpret(failures, cell_uuid, batch)
+    cell = adapter.cell
+    is_native = cell.kind is CellKind.NATIVE
+    read_rows = partial(rows_of, adapter)
+    reading = None if is_native else RowReading(read_rows, kept_fields(cell.kind))
+    batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading)
+    attempt = _interpret(failures, cell.uuid, batch)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
-    attempt.rows = rows_of(adapter, uuids)
-    documents, rejected = render_rows(attempt.rows.values())
-    documents += [document for document in batch.documents(writer.read) if document.id not in attempt.rows]
-    rejected += KeepsExtras(writer, writer).write(documents).rejected
+    attempt.rows = read_rows(uuids)
+    # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
+    by_row = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
+    render = render_rows if is_native else ForeignRows(adapter, writer).documents
+    documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
+    documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
+    if batch.unread:
+        raise CellUnreachableError(cell.name, "it went away while its rows were read")
+    rejected += (KeepsExtras(writer, writer) if is_native else writer).write(documents).rejected
     writer.make_searchable()
     refused = {
         **batch.failed,
@@ -111,8 +123,8 @@ def _conclude(
     uuid = attempt.instance_of(failure)
     if uuid is not None and uuid in refused:
         return refused[uuid]
-    if uuid is not None and (row := attempt.rows.get(uuid)) is not None:
-        return f"instance {uuid} is in the index as its cell has it, at revision {row.revision}"
+    if uuid is not None and uuid in attempt.rows:
+        return f"instance {uuid} is in the index as its cell has it"
     match attempt.meanings.get(failure.id):
         case None:
             return attempt.problems[failure.id]
