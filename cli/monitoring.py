@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from pydantic import BaseModel, ConfigDict, Field
 
 from cli.errors import CommandError
-from indexer.followers.liveness import ALIVE, Probe, Probes
+from indexer.followers.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 
 
 class MonitoringSettings(BaseModel):
-    """Section `monitoring`: where `fleetlight indexer` and `fleetlight relay` serve `/metrics` and probes.
+    """Section `monitoring`: where `fleetlight indexer`, `relay` and `worker` serve `/metrics` and probes.
 
     port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
     environment of each.
@@ -31,20 +31,8 @@ class MonitoringSettings(BaseModel):
     port: int | None = Field(default=None, ge=0, le=65535)
 
 
-class AlwaysWell:
-    """For processes that end by themselves when they cannot go on."""
-
-    def healthz(self) -> Probe:
-        return ALIVE
-
-    def readyz(self) -> Probe:
-        return ALIVE
-
-
 @contextmanager
-def monitored(
-    settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes | None = None
-) -> Iterator[None]:
+def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes: Probes) -> Iterator[None]:
     """Serve the metrics in `registry`, those of the process, and probes, from a thread of its own.
 
     Raises CommandError when the address cannot be had.
@@ -54,9 +42,7 @@ def monitored(
         return
     ProcessCollector(registry=registry)
     try:
-        server = make_server(
-            settings.host, settings.port, _application(registry, probes or AlwaysWell()), _Server, _SilentHandler
-        )
+        server = make_server(settings.host, settings.port, _application(registry, probes), _Server, _SilentHandler)
     except OSError as error:
         raise CommandError(
             f"cannot serve metrics on {settings.host}:{settings.port}: {(error.strerror or str(error)).lower()}; "

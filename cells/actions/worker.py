@@ -50,6 +50,7 @@ class Worker:
 
     poll_interval_s: time between two looks at a queue without jobs.
     reclaim: called between jobs; deletes what can no longer be restored (cells.actions.reclaiming).
+    beat: called by `run` after each step, and before each wait for what is away.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Worker:
         poll_interval_s: float = 0.1,
         clock: Clock = system_clock,
         reclaim: Callable[[], object] | None = None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._fleet = fleet
@@ -68,6 +70,7 @@ class Worker:
         self._poll_interval_s = poll_interval_s
         self._clock = clock
         self._reclaim = reclaim
+        self._beat = beat
 
     def run(self, stop: Event) -> None:
         """Work until `stop` is set; waits, longer and longer, while a database is away."""
@@ -76,13 +79,15 @@ class Worker:
             wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_S),
             sleep=sleep_using_event(stop),
             stop=stop_when_event_set(stop),
-            before_sleep=self._log_retry,
+            before_sleep=self._before_retry,
             retry_error_callback=lambda _: False,
         )
         while not stop.is_set():
             if self._reclaim is not None:
                 retrying(self._reclaim)
-            if not retrying(self.run_once):
+            has_worked = retrying(self.run_once)
+            self._beat()
+            if not has_worked:
                 stop.wait(self._poll_interval_s)
 
     def run_once(self) -> bool:
@@ -208,7 +213,8 @@ class Worker:
         if action.migration is not None and job.migration_id is not None:
             update_migration(connection, job.migration_id, task.now, status="error")
 
-    def _log_retry(self, state: RetryCallState) -> None:
+    def _before_retry(self, state: RetryCallState) -> None:
+        self._beat()
         error = state.outcome.exception() if state.outcome else None
         _log.warning("worker.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))
 

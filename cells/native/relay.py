@@ -6,7 +6,7 @@ same numbers: a change may be published twice, never under two numbers, and ther
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from typing import Protocol
@@ -66,6 +66,7 @@ class Relay:
     """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone.
+    beat: called by `run` after each step, and before each wait for what is away.
     """
 
     def __init__(
@@ -75,9 +76,12 @@ class Relay:
         publisher: Publishes,
         settings: RelaySettings,
         clock: Clock = system_clock,
+        *,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._cell = cell
+        self._beat = beat
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
@@ -105,12 +109,14 @@ class Relay:
             wait=wait_random_exponential(multiplier=0.2, max=self._settings.retry_wait_max_s),
             sleep=sleep_using_event(stop),
             stop=stop_when_event_set(stop),
-            before_sleep=self._log_retry,
+            before_sleep=self._before_retry,
             retry_error_callback=lambda _: 0,
         )
         try:
             while not stop.is_set():
-                if retrying(self.run_once) < self._settings.batch_size:
+                published = retrying(self.run_once)
+                self._beat()
+                if published < self._settings.batch_size:
                     stop.wait(self._settings.poll_interval_s)
         finally:
             self.close()
@@ -242,6 +248,7 @@ class Relay:
                 connection.execute(delete(changes).where(changes.c.sequence <= last_expired))
         return expired
 
-    def _log_retry(self, state: RetryCallState) -> None:
+    def _before_retry(self, state: RetryCallState) -> None:
+        self._beat()
         error = state.outcome.exception() if state.outcome else None
         _log.warning("relay.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))

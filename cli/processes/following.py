@@ -38,33 +38,41 @@ _log = structlog.get_logger(__name__)
 _PREPARED_INTERVAL_S = 0.2
 
 
-def run_relay(settings: Settings, cell: Cell, stop: Event) -> None:
+Beat = Callable[[], None]
+"""Called when work gets done, when there is none, and when somebody is waited for who is away."""
+
+
+def _unheard() -> None:
+    """For callers who do not listen."""
+
+
+def run_relay(settings: Settings, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
     """Relay the changes of one native cell until `stop` is set; connections of its own."""
     engine = create_database_engine(cell.database_url)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
-        Relay(engine, cell, publisher, settings.relay).run(stop)
+        Relay(engine, cell, publisher, settings.relay, beat=beat).run(stop)
     finally:
         publisher.close()
         engine.dispose()
 
 
-def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event) -> None:
+def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
     """Carry out the jobs of one native cell until `stop` is set; connections of its own."""
     engine = create_database_engine(cell.database_url, must_exist=True)
     try:
-        worker_of(settings, engine, fleet, cell).run(stop)
+        worker_of(settings, engine, fleet, cell, beat).run(stop)
     finally:
         engine.dispose()
 
 
-def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell) -> Worker:
+def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell, beat: Beat = _unheard) -> Worker:
     """A worker of one native cell."""
     interval_s = settings.fleet.reclaim_instance_interval_s
     if not interval_s:
-        return Worker(engine, fleet, cell)
+        return Worker(engine, fleet, cell, beat=beat)
     reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
-    return Worker(engine, fleet, cell, reclaim=reclaimer.reclaim_if_due)
+    return Worker(engine, fleet, cell, reclaim=reclaimer.reclaim_if_due, beat=beat)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

@@ -28,6 +28,7 @@ from cli.options import (
     PortOption,
     examples,
 )
+from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import run_indexer
 from cli.processes.parts import Part, Run, stop_all
 from cli.processes.relaying import run_relays, run_workers
@@ -112,8 +113,9 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
                 + (f": '{cell}' is not one" if cell else "; `fleetlight cell add` adds one")
             )
         _refuse_in_process_buses(native)
-        with monitored(settings.monitoring, CollectorRegistry()):
-            _run_until_signal({"relays": partial(run_relays, settings, relayed_cells)})
+        pulses = CellPulses()
+        with monitored(settings.monitoring, CollectorRegistry(), pulses):
+            _run_until_signal({"relays": partial(run_relays, settings, relayed_cells, pulses)})
 
 
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
@@ -135,8 +137,9 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
 
         if cell is not None and not worked_cells():
             raise ConfigurationError(f"there is no native cell '{cell}'")
-        with monitored(settings.monitoring, CollectorRegistry()):
-            _run_until_signal({"workers": partial(run_workers, settings, fleet, worked_cells)})
+        pulses = CellPulses()
+        with monitored(settings.monitoring, CollectorRegistry(), pulses):
+            _run_until_signal({"workers": partial(run_workers, settings, fleet, worked_cells, pulses)})
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

@@ -10,27 +10,36 @@ from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cli.errors import CommandError
-from cli.processes.following import run_relay, run_worker
+from cli.processes.cell_pulses import CellPulses
+from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, stop_all
 from cli.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
 
-def run_relays(settings: Settings, choose_cells: Callable[[], Sequence[Cell]], stop: Event) -> None:
+def run_relays(settings: Settings, choose_cells: Callable[[], Sequence[Cell]], pulses: CellPulses, stop: Event) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`.
+    choose_cells, errors: as for `run_for_cells`. pulses: those of the threads are among them while they run.
     """
-    run_for_cells("relay", partial(run_relay, settings), settings, choose_cells, stop)
+    run_for_cells("relay", partial(_beating, partial(run_relay, settings), pulses), settings, choose_cells, stop)
 
 
-def run_workers(settings: Settings, fleet: Fleet, choose_cells: Callable[[], Sequence[Cell]], stop: Event) -> None:
+def run_workers(
+    settings: Settings, fleet: Fleet, choose_cells: Callable[[], Sequence[Cell]], pulses: CellPulses, stop: Event
+) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`.
+    choose_cells, errors: as for `run_for_cells`. pulses: as for `run_relays`.
     """
-    run_for_cells("worker", partial(run_worker, settings, fleet), settings, choose_cells, stop)
+    run = partial(_beating, partial(run_worker, settings, fleet), pulses)
+    run_for_cells("worker", run, settings, choose_cells, stop)
+
+
+def _beating(run: Callable[[Cell, Event, Beat], None], pulses: CellPulses, cell: Cell, stop: Event) -> None:
+    with pulses.of(cell) as pulse:
+        run(cell, stop, pulse.beat)
 
 
 def run_for_cells(

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
 from cli.monitoring import MonitoringSettings, monitored
+from cli.processes.cell_pulses import CellPulses
 from indexer.followers.liveness import Probe
 from tests.integration.test_up import free_port
 
@@ -16,7 +17,10 @@ def test_metrics_and_health_are_served_while_it_runs() -> None:
     registry = CollectorRegistry()
     Gauge("fleetlight_example", "An example", registry=registry).set(7)
     port = free_port()
-    with monitored(MonitoringSettings(port=port), registry), httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+    with (
+        monitored(MonitoringSettings(port=port), registry, CellPulses()),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+    ):
         assert "\nfleetlight_example 7.0\n" in http.get("/metrics").text
         assert http.get("/healthz").json() == {"status": "ok"}
         assert http.get("/readyz").json() == {"status": "ok"}
@@ -36,7 +40,7 @@ def test_probes_that_fail_answer_503_and_say_why() -> None:
     port = free_port()
     with (
         monitored(MonitoringSettings(port=port), CollectorRegistry(), Probes()),
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
     ):
         answer = http.get("/healthz")
         assert (answer.status_code, answer.json()) == (503, {"status": "stuck", "cells": ["one"]})
@@ -48,12 +52,12 @@ def test_taken_port_is_a_clear_error() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(CommandError, match=rf"cannot serve metrics on 127.0.0.1:{port}: address already in use"),
-            monitored(MonitoringSettings(port=port), CollectorRegistry()),
+            monitored(MonitoringSettings(port=port), CollectorRegistry(), CellPulses()),
         ):
             pass
 
 
 def test_nothing_is_served_unless_a_port_is_set() -> None:
     registry = CollectorRegistry()
-    with monitored(MonitoringSettings(), registry):
+    with monitored(MonitoringSettings(), registry, CellPulses()):
         assert list(registry.collect()) == []

@@ -16,10 +16,14 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
+from cli.processes.cell_pulses import CellPulses
+from cli.processes.following import Beat, run_relay
 from cli.processes.parts import Part
 from cli.processes.relaying import run_relays
 from cli.settings import Settings
+from indexer.followers.liveness import Probe
 from notifications.bus import Receiver
+from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
 SETTINGS = Settings(
@@ -35,6 +39,7 @@ class World:
         self.chosen: list[Cell] = []
         self.fleet_is_away = False
         self.looks = 0
+        self.pulses = CellPulses()
 
     def new_cell(self, name: str) -> Cell:
         cell = Cell(str(uuid4()), name, CellKind.NATIVE, f"sqlite:///{self._folder}/{name}.db", "memory://")
@@ -88,7 +93,7 @@ def world(tmp_path: Path) -> World:
 
 @contextmanager
 def relays_running(world: World) -> Iterator[Part]:
-    part = Part("relays", partial(run_relays, SETTINGS, world.choose), lambda: None)
+    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses), lambda: None)
     yield part
     part.stop()
 
@@ -130,10 +135,38 @@ def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
 
 
 def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_settings: Settings, _cell: Cell, _stop: Event) -> None:
+    def fail(_settings: Settings, _cell: Cell, _stop: Event, _beat: Beat) -> None:
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(relaying, "run_relay", fail)
     world.chosen = [world.new_cell("one")]
     with relays_running(world) as relays:
         wait_until(lambda: relays.has_failed)
+
+
+def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(_settings: Settings, _cell: Cell, stop: Event, _beat: Beat) -> None:
+        stop.wait()
+
+    monkeypatch.setattr(relaying, "run_relay", hang)
+    world.pulses = CellPulses(timeout_s=0.1)
+    world.chosen = [world.new_cell("hangs")]
+    with relays_running(world):
+        wait_until(lambda: world.pulses.healthz() == Probe(False, {"status": "stuck", "cells": ["hangs"]}))
+        world.chosen = []
+        wait_until(lambda: world.pulses.healthz().is_well)
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_relay_that_waits_for_its_database_or_for_work_is_alive(world: World, is_away: bool) -> None:
+    """Starting it again would not help."""
+    cell = world.new_cell("one")
+    if is_away:
+        cell = replace(cell, database_url="sqlite:////nowhere/at/all.db")
+    beats: list[None] = []
+
+    def run(stop: Event) -> None:
+        run_relay(SETTINGS, cell, stop, lambda: beats.append(None))
+
+    with in_thread(run):
+        wait_until(lambda: len(beats) > 5)
