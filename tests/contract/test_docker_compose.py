@@ -7,26 +7,20 @@ from typing import Any
 
 import pytest
 import typer
-import yaml  # type: ignore[import-untyped]
 
 from cli.app import app
 from cli.settings import load_settings
+from tests.support.composition import CHECKOUT, SERVERS, services, substituted
 
-_CHECKOUT = Path(__file__).resolve().parents[2]
-_SERVICES: dict[str, Any] = yaml.safe_load((_CHECKOUT / "docker-compose.yml").read_text())["services"]
+_SERVICES = services()
 _OURS = [name for name, service in _SERVICES.items() if "build" in service]
 _PROCESSES = {"api", "indexer", "relay", "worker"}
 _ONCE = {"database", "cell1", "cell2"}
 
 
-def substituted(text: str) -> str:
-    """As docker compose reads it when no variable is set: `${NAME:-default}` is the default."""
-    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(text))
-
-
 def test_every_process_of_production_is_there() -> None:
     assert set(_OURS) == _PROCESSES | _ONCE
-    assert set(_SERVICES) - set(_OURS) == {"elasticsearch", "rabbitmq", "postgresql"}
+    assert set(_SERVICES) - set(_OURS) == SERVERS
 
 
 @pytest.mark.parametrize("name", _OURS)
@@ -76,17 +70,17 @@ def test_ports_are_published_on_the_loopback_address_alone() -> None:
 
 
 def test_databases_of_all_addresses_are_made_by_the_first_start() -> None:
-    made = set(re.findall(r"CREATE DATABASE (\w+);", (_CHECKOUT / "docker" / "databases.sql").read_text()))
+    made = set(re.findall(r"CREATE DATABASE (\w+);", (CHECKOUT / "docker" / "databases.sql").read_text()))
     texts = [substituted(value) for name in _OURS for value in _SERVICES[name]["environment"].values()]
     assert made == {found for text in texts for found in re.findall(r"postgresql://[^/]+/(\w+)", text)}
 
 
 def test_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:
-    lines = (_CHECKOUT / "Dockerfile").read_text().splitlines()
+    lines = (CHECKOUT / "Dockerfile").read_text().splitlines()
     words = [line.split() for line in lines if line and not line.startswith(("#", " "))]
     assert [line for line in words if line[0] == "USER"] == [["USER", "fleetlight"]]
     assert words[-2] == ["ENTRYPOINT", '["fleetlight"]']
     copied = [path for line in words if line[0] == "COPY" and "--from=build" not in line for path in line[1:-1]]
-    assert [path for path in copied if not (_CHECKOUT / path).exists()] == []
-    allowed = (_CHECKOUT / ".dockerignore").read_text()
+    assert [path for path in copied if not (CHECKOUT / path).exists()] == []
+    allowed = (CHECKOUT / ".dockerignore").read_text()
     assert [path for path in copied if f"!{path}\n" not in allowed] == []
