@@ -3,46 +3,20 @@
 import json
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from cells.native.instance_payload import to_payload
 from indexer.backends import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.extra_fields import MISFIT, NO_KIND, SCHEMA_KEY, Extra, described, merged, search_terms
+from indexer.extra_fields import MISFIT, NO_KIND, Extra, described, merged, search_terms
 from indexer.transform.batches import Batch
 from indexer.transform.documents import ForeignChange, NativeChange
 from indexer.transform.messages import interpret
-from notifications.envelope import Notification, encode
-from notifications.event_types import INSTANCE_UPDATE
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import json_schema
-from query.fields import from_microseconds
-from tests.support.documents import CREATED_AT, make_uuid
-from tests.support.indexing import CELL_UUID, MemoryCell
-
-
-def newer_message(fields: dict[str, Any], schemas: dict[str, Any] | None = None, *, version: str = "1.9") -> bytes:
-    """What a producer says of an instance whose payload has `fields` more than ours."""
-    cell = MemoryCell()
-    cell.create(uuid=make_uuid(1))
-    payload = to_payload(cell.rows[make_uuid(1)].record).wrap()
-    payload["nova_object.version"] = version
-    payload["nova_object.data"] |= fields
-    if schemas is not None:
-        payload[SCHEMA_KEY] = schemas
-    return encode(
-        Notification(
-            event_type=INSTANCE_UPDATE,
-            payload=payload,
-            publisher_id="test",
-            priority="INFO",
-            timestamp=from_microseconds(CREATED_AT),
-            message_id=str(uuid4()),
-        )
-    )
-
+from tests.support.documents import make_uuid
+from tests.support.indexing import CELL_UUID
+from tests.support.newer_messages import newer_message
 
 SCHEMAS = {"rack": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "weight": {"type": "number"}}
 FIELDS = {"rack": "r7", "weight": 5, "colour": "red"}
