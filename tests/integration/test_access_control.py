@@ -46,7 +46,13 @@ from scripts.servers.service import SECURED
 from tests.support.documents import make_document
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.elasticsearch, pytest.mark.rabbitmq, pytest.mark.postgresql, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.own_servers,
+    pytest.mark.elasticsearch,
+    pytest.mark.rabbitmq,
+    pytest.mark.postgresql,
+    pytest.mark.timeout(400),
+]
 
 _PREFIX = "guarded"
 _IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"

@@ -10,6 +10,7 @@ import pytest
 from tests.support.requirements import ALL_VARIABLE, REQUIREMENTS, missing_requirements
 
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_OWN_SERVERS = "own_servers"
 _WORKER_KEY = "fleetlight_left_out"
 
 
@@ -27,7 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by the fixtures that they ask for, and leave out those whose requirement is missing."""
+    """Mark tests by the fixtures that they ask for, and leave out those whose requirement is missing.
+
+    Those that are marked `own_servers` come first.
+    """
     missing = {requirement.marker for requirement in missing_requirements()}
     counts = config.stash[_LEFT_OUT]
     kept: list[pytest.Item] = []
@@ -40,9 +44,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in absent:
             counts[marker] = counts.get(marker, 0) + 1
         (left_out if absent else kept).append(item)
+    # xdist hands out tests in the order of the list, so those that share costly servers get to one worker.
+    kept.sort(key=lambda item: item.get_closest_marker(_OWN_SERVERS) is None)
+    items[:] = kept
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -64,7 +64,7 @@ def test_changes_arrive_at_the_work_queue_in_order_with_their_headers(engine: En
             received.extend(delivery for delivery in batch if "fleetlight-sequence" in delivery.headers)
     finally:
         stop.set()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         publisher.close()
         receiver.close()
     assert [delivery.headers["fleetlight-sequence"] for delivery in received] == list(range(1, 36))

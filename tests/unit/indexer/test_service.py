@@ -94,7 +94,7 @@ class Stage:
             yield self.service
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
         if failures:
             raise failures[0]
