@@ -5,6 +5,7 @@ take an hour: each statement gives all instances of a cell one revision more, an
 announced them first.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,10 +48,13 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
         followed.world.proxies["elasticsearch"].cut()
         load = change_steadily(followed.world.config, rate=_RATE, seconds=away_s)
         after_mib = _memory_mib(followed.indexer)
-        followed.world.proxies["elasticsearch"].restore()
-        followed.wait_until_current()
         what = f"after {away_s} s with the index away, in which {load.count:,} changes came"
         yield _growth("memory.index_away", before_mib, after_mib, what)
+        followed.world.proxies["elasticsearch"].restore()
+        back_s = time.monotonic()
+        followed.wait_until_current()
+        what = f"when the index had all of them, {time.monotonic() - back_s:.0f} s after it was back"
+        yield _growth("memory.recovered", before_mib, _memory_mib(followed.indexer), what)
 
 
 class _Flood:
