@@ -38,6 +38,12 @@ class IndexerMetrics:
             ["cell"],
             registry=registry,
         )
+        self._is_active = Gauge(
+            "fleetlight_indexer_active",
+            "1: this indexer gets the messages of the cell; 0: another one does, or nobody has sent any",
+            ["cell"],
+            registry=registry,
+        )
         self._dead_letters = Gauge(
             "fleetlight_indexer_dead_letters",
             "Messages that could not be indexed and that nobody has solved or dropped yet",
@@ -87,6 +93,9 @@ class IndexerMetrics:
         for cell_uuid in cell_uuids:
             self._dead_letters.labels(cell_uuid).set(counts.get(cell_uuid, 0))
             self._dropped.labels(cell_uuid).set(dropped.get(cell_uuid, 0))
+
+    def active(self, cell_uuid: str, *, is_active: bool) -> None:
+        self._is_active.labels(cell_uuid).set(is_active)
 
     def batch_received(self, cell_uuid: str, messages: int) -> None:
         self._batch_messages.labels(cell_uuid).observe(messages)

@@ -123,6 +123,12 @@ class Receiver:
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
         self._outstanding: dict[int | str, None] = {}
+        self._is_active = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages come to this receiver, and so to no other one; False until the first one has come."""
+        return self._is_active
 
     @property
     def is_durable(self) -> bool:
@@ -214,7 +220,10 @@ class Receiver:
             raise
 
     def close(self) -> None:
-        """Close; what was not acknowledged goes back to the queue."""
+        """Close; what was not acknowledged goes back to the queue, for a receiver that stands by.
+
+        The next call of `receive` connects anew, and then this one is the last in the line.
+        """
         if self._link is None:
             return
         if self._link.is_memory:  # a broker does this by itself
@@ -254,6 +263,7 @@ class Receiver:
         )
 
         def on_message(message: Any) -> None:
+            self._is_active = True
             self._arrived.append(
                 Delivery(
                     body=body_of(message),
@@ -293,6 +303,7 @@ class Receiver:
 
     def _forget(self) -> None:
         self._link = None
+        self._is_active = False
         self._arrived.clear()
         self._outstanding.clear()
 

@@ -11,6 +11,10 @@ class NoBus:
     """A Receiver (notifications.bus) without a broker."""
 
     @property
+    def is_active(self) -> bool:
+        return False
+
+    @property
     def is_durable(self) -> bool:
         return False
 

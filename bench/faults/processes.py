@@ -3,10 +3,11 @@
 Only what is to be killed has to be a process; starting one costs seconds.
 """
 
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,14 +35,15 @@ class Closes(Publishes, Protocol):
 class Daemon:
     """One process of `fleetlight`, which can be killed and started again."""
 
-    def __init__(self, command: str, config: Path, log: Path) -> None:
+    def __init__(self, command: str, config: Path, log: Path, environment: Mapping[str, str] | None = None) -> None:
         self._command = [sys.executable, "-m", "cli", command, "--config", str(config)]
         self._log = log
+        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
 
     @property
     def pid(self) -> int:
@@ -55,10 +57,21 @@ class Daemon:
         self._process.kill()
         self._process.wait(timeout=60)
 
+    def end(self) -> None:
+        """SIGKILL, unless it has ended."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(timeout=60)
+
+    def terminate(self) -> None:
+        """SIGTERM; returns at once."""
+        assert self._process is not None
+        self._process.terminate()
+
     def stop(self) -> None:
         """SIGTERM, after which it has to finish and to say that all is well."""
         assert self._process is not None
-        self._process.terminate()
+        self.terminate()
         status = self._process.wait(timeout=60)
         assert status == 0, f"exit code {status}: {self._log.read_text()[-3000:]}"
 

@@ -10,7 +10,7 @@ files beside the database, whose text says who holds them.
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Protocol
@@ -39,6 +39,13 @@ class Leases(Protocol):
 
     def holds(self, name: str) -> bool:
         """Whether the lease is held, and was never lost since it was taken."""
+        ...
+
+    def count(self, names: Collection[str]) -> Mapping[str, int]:
+        """How many hold each of some leases; those that nobody holds are left out.
+
+        Of files nobody can count the holders, so SQLite knows of those of this object alone.
+        """
         ...
 
     def release(self, name: str) -> None:
@@ -89,6 +96,9 @@ class _FileLeases:
 
     def holds(self, name: str) -> bool:
         return name in self._held
+
+    def count(self, names: Collection[str]) -> Mapping[str, int]:
+        return {name: 1 for name in names if self.holds(name)}
 
     def release(self, name: str) -> None:
         with self._turn:
@@ -143,6 +153,15 @@ class _SessionLeases:
                 self._forget()
             return name in self._held
 
+    def count(self, names: Collection[str]) -> Mapping[str, int]:
+        statement = text(
+            "SELECT classid, objid, count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY classid, objid"
+        )
+        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+            found = {(int(high), int(low)): int(count) for high, low, count in connection.execute(statement)}
+        return {name: found[_halves(name)] for name in names if _halves(name) in found}
+
     def release(self, name: str) -> None:
         with self._turn:
             mode = self._held.pop(name, None)
@@ -154,8 +173,7 @@ class _SessionLeases:
                 self._forget()
 
     def holder(self, name: str) -> str:
-        # Such a key is shown in two halves, which are unsigned.
-        key = advisory_key(name) & (2**64 - 1)
+        high, low = _halves(name)
         statement = text(
             "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
             " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
@@ -163,7 +181,7 @@ class _SessionLeases:
             " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid) LIMIT 1"
         )
         with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
-            found = connection.execute(statement, {"high": str(key >> 32), "low": str(key & (2**32 - 1))}).scalar()
+            found = connection.execute(statement, {"high": str(high), "low": str(low)}).scalar()
         return str(found) if found else _UNKNOWN_HOLDER
 
     def close(self) -> None:
@@ -197,6 +215,12 @@ class _SessionLeases:
         except FleetUnreachableError:
             self._forget()
             raise
+
+
+def _halves(name: str) -> tuple[int, int]:
+    """The key of a lease as PostgreSQL shows it: in two halves, which are unsigned."""
+    key = advisory_key(name) & (2**64 - 1)
+    return key >> 32, key & (2**32 - 1)
 
 
 @contextmanager

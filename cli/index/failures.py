@@ -169,7 +169,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                 failures = list(of_cell)
                 try:
                     with closing(open_adapter(cells[cell_uuid])) as adapter:
-                        yield retry(failures, adapter, writer, fleet.failures)
+                        yield retry(failures, adapter, writer, fleet.failures, fleet.journals)
                 except CellUnreachableError as error:
                     print_error(str(error))
                     yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]

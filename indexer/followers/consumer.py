@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from cells.model import Change
 from indexer.backends.base import Document, WriteResult
 from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.batches import Batch, RowReading
@@ -37,6 +38,8 @@ _DEAD_LETTERS_INTERVAL_S = 15.0
 class Receives(Buries, Protocol):
     """The part of notifications.bus.Receiver that a consumer needs; `receive` raises BusError."""
 
+    @property
+    def is_active(self) -> bool: ...
     def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]: ...
     def keep_alive(self) -> None: ...
     def ack(self, deliveries: Sequence[Delivery]) -> None: ...
@@ -71,7 +74,7 @@ class Consumer:
     the index works. Batches are finished, and acknowledged, in the order in which they came.
 
     horizon: of the cell (indexer.upkeep.retention), as far as it is known at the moment. on_done: called after each
-        batch.
+        batch. turn: what is known of whether this indexer gets the messages of the cell.
     rows: how the rows are read of a cell whose notifications have no revisions.
     """
 
@@ -88,6 +91,7 @@ class Consumer:
         metrics: IndexerMetrics,
         horizon: Callable[[], int],
         on_done: Callable[[], None] = _nothing,
+        turn: Turn | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
     ) -> None:
@@ -101,6 +105,7 @@ class Consumer:
         self._metrics = metrics
         self._horizon = horizon
         self._on_done = on_done
+        self._turn = turn or Turn()
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._dead_letters_due_s = 0.0
@@ -128,6 +133,7 @@ class Consumer:
         if now_s >= self._dead_letters_due_s:
             self._dead_letters.take_from_bus()
             self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
+        self._take_turns()
         return len(deliveries)
 
     @property
@@ -152,6 +158,16 @@ class Consumer:
         """Let go of the bus; what was not acknowledged goes back. Waits for the writes under way."""
         self._threads.shutdown(cancel_futures=True)
         self._receiver.close()
+        self._turn.is_active = False
+
+    def _take_turns(self) -> None:
+        turn = self._turn
+        if turn.is_to_end:
+            self.drain()
+            # Another one is active from now on, and this one comes last when it connects again.
+            self._receiver.close()
+            turn.end(time.monotonic())
+        turn.is_active = self._receiver.is_active
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
         pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows))

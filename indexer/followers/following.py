@@ -15,6 +15,7 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
 from indexer.followers.consumer import Consumer, Receives
 from indexer.followers.liveness import Pulse
+from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.batches import RowReading
@@ -75,7 +76,7 @@ class Follower(ABC):
     """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
 
     horizon: of the cell (indexer.upkeep.retention), as last read; any thread may set it. pulse: whether its work gets
-        done.
+        done. turn: whether this indexer gets the messages of the cell.
     has_started_over: whether what was promised once is not true any more, so that a lower progress is the right one.
     """
 
@@ -92,6 +93,7 @@ class Follower(ABC):
         self._highest_known = saved.watermark
         self.horizon = 0
         self.pulse = Pulse()
+        self.turn = Turn()
         self.has_started_over = False
         self._activity = Activity.STARTING
         self._problem: str | None = None
@@ -182,6 +184,7 @@ class Follower(ABC):
             metrics=self._metrics,
             horizon=lambda: self.horizon,
             on_done=self.pulse.beat,
+            turn=self.turn,
             accepts=accepts,
             rows=rows,
         )

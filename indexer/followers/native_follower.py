@@ -22,6 +22,8 @@ from indexer.writing.rereading import Rereader, rows_of
 
 _log = structlog.get_logger(__name__)
 
+_ASK_OTHERS_INTERVAL_S = 1.0
+
 
 class CellFollower(Follower):
     """The follower of a cell that numbers its changes."""
@@ -62,17 +64,16 @@ class CellFollower(Follower):
 
         repair()
         tracker = self._tracker
-        has_asked_others = False
+        others_due_s = 0.0
         while not stop.is_set():
             consumer.step()
             if consumer.is_idle:
                 self.pulse.beat()
             self._publish_progress()
             self._recovered()
-            hole_age_s = tracker.hole_age_s(time.monotonic())
-            if not hole_age_s:
-                has_asked_others = False
-            elif hole_age_s >= self._settings.hole_timeout_s:
+            now_s = time.monotonic()
+            hole_age_s = tracker.hole_age_s(now_s)
+            if hole_age_s >= self._settings.hole_timeout_s:
                 _log.warning(
                     "indexer.hole",
                     cell=self.cell.name,
@@ -81,9 +82,9 @@ class CellFollower(Follower):
                 )
                 consumer.drain()
                 repair()
-            elif not has_asked_others and consumer.is_idle:
-                # Most likely the indexer that we have taken over from had it.
-                has_asked_others = True
+            elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
+                # Most likely the indexer that we have taken over from had it, and saves that in a moment.
+                others_due_s = now_s + _ASK_OTHERS_INTERVAL_S
                 self._learn_from_others(adapter)
         consumer.drain()
         self._publish_progress()

@@ -2,6 +2,7 @@
 of them at once, and only then their progress is saved, so that a saved watermark never promises what nobody can find.
 """
 
+import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from indexer.followers.following import CellHealth, Follower, Shared
 from indexer.followers.foreign_follower import ForeignFollower
 from indexer.followers.liveness import Pulse
 from indexer.followers.native_follower import CellFollower
+from indexer.followers.sharing import surplus
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.upkeep.retention import load_horizons
@@ -36,6 +38,8 @@ from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
 
 _log = structlog.get_logger(__name__)
+
+_SHARE_INTERVAL_S = 3.0
 
 
 class CountsFailures(KeepsFailures, Protocol):
@@ -57,9 +61,9 @@ class IndexerService:
     """Follows every enabled cell of a fleet.
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
-    all others, raise CellUnreachableError, open_receiver
-    BusError. writer, leases: shared by all, and closed by whoever opened them. failures: where dead letters are kept;
-    journals: where it is told what changes in cells that number nothing.
+    all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
+    opened them. failures: where dead letters are kept; journals: where it is told what changes in cells that number
+    nothing.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -100,6 +104,7 @@ class IndexerService:
         self._is_prepared = False
         self._index_problem: str | None = None
         self._fleet_problem: str | None = None
+        self._share_due_s = 0.0
 
     def run(self, stop: Event) -> None:
         """Follow the cells until `stop` is set; then finish what was received, save the progress and return.
@@ -121,6 +126,7 @@ class IndexerService:
                 refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
                 stop.wait(refresh_due_s - time.monotonic())
                 self._refresh()
+                self._share()
                 self._pulse.beat()
                 self._raise_mistakes()
         finally:
@@ -290,6 +296,24 @@ class IndexerService:
         for cell in progress:
             self._saved[cell.cell_uuid] = cell
             self._metrics.searchable(cell, highest_known[cell.cell_uuid])
+
+    def _share(self) -> None:
+        """Let another indexer have what this one has more of than is fair."""
+        turns = {uuid: running.follower.turn for uuid, running in self._running.items()}
+        for uuid, turn in turns.items():
+            self._metrics.active(uuid, is_active=turn.is_active)
+        now_s = time.monotonic()
+        if now_s < self._share_due_s:
+            return
+        self._share_due_s = now_s + _SHARE_INTERVAL_S
+        try:
+            counts = self._leases.followers(turns.keys())
+        except FleetUnreachableError:
+            return
+        for uuid, turn in turns.items():
+            turn.indexers = max(1, counts.get(uuid, 0))
+        for turn in surplus(list(turns.values()), now_s, random.sample):
+            turn.is_to_end = True
 
     def _last_saved(self, cell_uuid: str) -> CellProgress | None:
         """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""

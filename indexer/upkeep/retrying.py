@@ -23,6 +23,7 @@ from indexer.transform.messages import Meaning, interpret, read_headers
 from indexer.upkeep.foreign_comparison import ForeignRows
 from indexer.upkeep.retention import load_horizons
 from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.journaling import CellJournal, JournalingWriter, KeepsJournals
 from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.rereading import render_rows, rows_of
 
@@ -60,10 +61,13 @@ def retry(
     adapter: CellAdapter,
     writer: IndexWriter,
     store: ChangesFailures,
+    journals: KeepsJournals,
     *,
     clock: Clock = system_clock,
 ) -> list[Retried]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
+
+    journals: where it is told what changes in cells that number nothing.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -82,7 +86,10 @@ def retry(
     documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
     if batch.unread:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
-    rejected += (KeepsExtras(writer, writer) if is_native else writer).write(documents).rejected
+    if is_native:
+        rejected += KeepsExtras(writer, writer).write(documents).rejected
+    else:
+        rejected += JournalingWriter(writer, CellJournal(cell.uuid, journals, writer)).write(documents).rejected
     writer.make_searchable()
     refused = {
         **batch.failed,

@@ -6,7 +6,7 @@
 `rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -32,6 +32,11 @@ class CellLeases:
     def is_following(self, cell_uuid: str) -> bool:
         """Whether the lease is held; False once it was lost, and the cell may have been removed since."""
         return self._leases.holds(_follow(cell_uuid))
+
+    def followers(self, cell_uuids: Collection[str]) -> Mapping[str, int]:
+        """How many processes follow each of some cells, this one included; see cells.fleet.leases for SQLite."""
+        counts = self._leases.count([_follow(uuid) for uuid in cell_uuids])
+        return {uuid: counts.get(_follow(uuid), 0) for uuid in cell_uuids}
 
     def leave(self, cell_uuid: str) -> None:
         """End following; nothing may be written for the cell any more."""

@@ -269,6 +269,21 @@ def test_second_receiver_stands_by_and_takes_over(amqp_bus: Bus) -> None:
     assert _numbers(_drain(standby, 1)) == [2]
 
 
+def test_receiver_that_stands_back_is_last_in_the_line_and_what_it_had_goes_to_the_next(amqp_bus: Bus) -> None:
+    first, second = amqp_bus.receiver(), amqp_bus.receiver()
+    publisher = amqp_bus.publisher()
+    publisher.publish(_messages(1, 2))
+    _drain(first, 1)
+    second.receive(1, LARGE, 0.01)
+    first.close()
+    assert first.receive(1, LARGE, 0.01) == [], "it stands by, behind the second one"
+    assert (first.is_active, second.is_active) == (False, False), "until the first message has come"
+    assert _numbers(_drain(second, 2)) == [1, 2]
+    second.close()
+    assert _numbers(_drain(first, 2)) == [1, 2]
+    assert first.is_active
+
+
 @pytest.fixture
 def cut(amqp_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A function that breaks every connection opened since, as a network would."""

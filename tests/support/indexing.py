@@ -224,6 +224,9 @@ class MemoryLeases:
     def holds(self, name: str) -> bool:
         return name in self.held
 
+    def count(self, names: Collection[str]) -> Mapping[str, int]:
+        return {name: 1 for name in names if self.holds(name)}
+
     def release(self, name: str) -> None:
         self.held.discard(name)
 
@@ -330,6 +333,10 @@ class MemoryReceiver:
         self._bus = bus
         self._tag = 0
         self._held: dict[int, Message] = {}
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._tag)
 
     @property
     def is_durable(self) -> bool:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from sqlalchemy import Engine, text
@@ -68,6 +69,24 @@ def test_shared_lease_has_many_holders_and_nobody_has_it_alone(one: Leases, two:
     assert one.holder("cell").startswith("indexer (process ")
     two.release("cell")
     assert one.acquire("cell")
+
+
+@pytest.mark.postgresql
+def test_holders_of_shared_leases_are_counted(postgresql_database: str) -> None:
+    engine = create_database_engine(postgresql_database)
+    with closing(open_leases(engine, "one")) as one, closing(open_leases(engine, "two")) as two:
+        for leases in (one, two):
+            leases.acquire("cell", shared=True)
+        two.acquire("other", shared=True)
+        assert one.count(["cell", "other", "nobody's"]) == {"cell": 2, "other": 1}
+    engine.dispose()
+
+
+def test_leases_that_are_not_held_have_no_holders(one: Leases) -> None:
+    one.acquire("cell", shared=True)
+    assert one.count(["cell", "nobody's"]) == {"cell": 1}
+    one.release("cell")
+    assert one.count(["cell"]) == {}
 
 
 def test_lease_is_not_taken_twice_by_the_threads_of_one_process(one: Leases) -> None:

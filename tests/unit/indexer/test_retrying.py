@@ -11,7 +11,16 @@ from indexer.upkeep.retrying import Retried, retry
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER
-from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryFailures, MemoryIndex, versions
+from tests.support.indexing import (
+    CELL_UUID,
+    NOW,
+    ROUTING_KEY,
+    MemoryCell,
+    MemoryFailures,
+    MemoryIndex,
+    MemoryJournals,
+    versions,
+)
 from tests.support.nova_cell import MemoryNovaCell
 
 
@@ -35,7 +44,7 @@ class Stage:
 
     def retry(self) -> dict[str, Retried]:
         failures = list(self.failures.kept.values())
-        results = retry(failures, self.cell, self.index, self.failures, clock=lambda: NOW + 1)
+        results = retry(failures, self.cell, self.index, self.failures, MemoryJournals(), clock=lambda: NOW + 1)
         assert [result.failure_id for result in results] == [failure.id for failure in failures]
         return {result.failure_id: result for result in results}
 
@@ -145,6 +154,7 @@ class NovaStage:
         self.cell = MemoryNovaCell()
         self.index = MemoryIndex()
         self.failures = Droppable()
+        self.journals = MemoryJournals()
 
     def fail(self, body: bytes, instance_uuid: str | None = None) -> None:
         headers: dict[str, int | str] = {} if instance_uuid is None else {RESOURCE_HEADER: instance_uuid}
@@ -153,17 +163,20 @@ class NovaStage:
 
     def retry(self) -> list[bool]:
         failures = list(self.failures.kept.values())
-        return [each.is_solved for each in retry(failures, self.cell, self.index, self.failures, clock=lambda: NOW)]
+        results = retry(failures, self.cell, self.index, self.failures, self.journals, clock=lambda: NOW)
+        return [each.is_solved for each in results]
 
 
 def test_notification_of_nova_is_solved_by_the_row_as_it_is_now() -> None:
     stage = NovaStage()
+    stage.journals.start_over(stage.cell.cell.uuid)
     uuid = stage.cell.create(display_name="as it was announced")
     announced = stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.end")
     stage.cell.save(uuid, display_name="as it is now")
     stage.fail(announced.body)
     assert stage.retry() == [True]
     assert stage.index.documents[uuid].record["display_name"] == "as it is now"
+    assert [finding.instance_uuid for finding in stage.journals.found] == [uuid], "watches are told"
     assert stage.failures.kept == {}
 
 
