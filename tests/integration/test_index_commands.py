@@ -1,18 +1,18 @@
 """`fleetlight index` in a terminal, beside a relay and an indexer that follow eight cells through a real RabbitMQ."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from bench.faults.processes import indexer, relays
+from bench.faults.processes import daemon
 from bench.faults.world import Servers, World, new_world
 from cells.clock import system_clock
+from cli.app import app
 from notifications import topology
 from notifications.bus import Message, Publisher
 from notifications.topology import RESOURCE_HEADER
@@ -27,8 +27,12 @@ _NOT_SOLVED = 1
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, elasticsearch_url: str, amqp_url: str) -> Iterator[World]:
-    servers = Servers(elasticsearch_url, amqp_url)
-    with new_world(tmp_path_factory.mktemp("world"), servers) as world, relays(world), indexer(world):
+    folder = tmp_path_factory.mktemp("world")
+    with (
+        new_world(folder, Servers(elasticsearch_url, amqp_url)) as world,
+        daemon(world, "relay", folder),
+        daemon(world, "indexer", folder),
+    ):
         yield world
 
 
@@ -44,9 +48,8 @@ class Terminal:
         self._config = config
 
     def __call__(self, *words: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "cli", "index", *words, "--config", str(self._config)]
-        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-        assert result.returncode == status, result.stdout + result.stderr
+        result = CliRunner().invoke(app, ["index", *words, "--config", str(self._config)], catch_exceptions=False)
+        assert result.exit_code == status, result.output
         return result.stdout
 
     def failures(self) -> list[dict[str, Any]]:

@@ -62,7 +62,8 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
         assert (answer.status_code, answer.json()) == (200, {"servers": []})
 
         for name in _cells(composition):
-            composition.run("api", "host", "add", name, "compute1", "--vcpus", "64", "--memory-gib", "256")
+            room = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")
+            composition.run("api", "host", "add", name, "compute1", *room)
         wanted = {"server": {"name": "hello", "flavorRef": "1", "imageRef": _IMAGE, "networks": "none"}}
         created = client.post("/v2.1/servers", json=wanted, headers={"OpenStack-API-Version": "compute 2.37"})
         assert created.status_code == 202, created.text
@@ -70,13 +71,12 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
 
         def is_active_in_the_index() -> bool:
             answer = client.get("/v2.1/servers/detail")
-            [server] = answer.json()["servers"]
-            assert (server["id"], server["status"]) == (uuid, "ACTIVE")
+            assert [(each["id"], each["status"]) for each in answer.json()["servers"]] == [(uuid, "ACTIVE")]
             assert answer.headers["Fleetlight-Complete"] == "true"
             return "live" not in answer.headers["Fleetlight-Route"]
 
         # Accepted by the API, built by the worker, announced by the relay, brought into the index by the indexer.
-        wait_until(is_active_in_the_index, 120)
+        wait_until(is_active_in_the_index, 240)
 
     assert {cell["health"] for cell in json.loads(composition.run("api", "index", "status", "--json"))} == {"ok"}
     composition.run("api", "index", "verify")

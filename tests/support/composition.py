@@ -16,7 +16,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from sqlalchemy.engine import make_url
+from typer.testing import CliRunner
 
+from cli.app import app
 from scripts.servers.process import free_port
 from tests.support.waiting import wait_until
 
@@ -96,16 +98,12 @@ class Composition:
             assert process.poll() is None, f"{name} has ended: {self.log(name).read_text()[-3000:]}"
             return subprocess.run(self._health_check(name), check=False, capture_output=True).returncode == 0
 
-        wait_until(is_healthy, 120)
+        wait_until(is_healthy, 240)
 
     def run_once(self, name: str) -> None:
-        """The command of a service that ends by itself."""
-        self.run(name, *services()[name]["command"])
-
-    def run(self, name: str, *words: str) -> str:
-        """`docker compose run NAME WORDS`: what it prints. It has to end well."""
+        """A service that ends by itself, and has to end well."""
         result = subprocess.run(
-            [sys.executable, "-m", "cli", *map(substituted, words)],
+            [sys.executable, "-m", "cli", *map(substituted, services()[name]["command"])],
             check=False,
             env=self._environment(name),
             cwd=self.folder,
@@ -113,7 +111,12 @@ class Composition:
             text=True,
             timeout=_ENDS_WITHIN_S,
         )
-        assert result.returncode == 0, f"{words}: {result.stdout}{result.stderr}"
+        assert result.returncode == 0, f"{name}: {result.stdout}{result.stderr}"
+
+    def run(self, name: str, *words: str) -> str:
+        """`docker compose run NAME WORDS`, in this process: what it prints. It has to end well."""
+        result = CliRunner().invoke(app, words, env=self._environment(name))
+        assert result.exit_code == 0, f"{words}: {result.output}"
         return result.stdout
 
     def stop(self) -> dict[str, int]:
