@@ -25,7 +25,7 @@ from indexer.upkeep.retention import load_horizons
 from indexer.writing.dead_letters import KeepsFailures
 from indexer.writing.journaling import CellJournal, JournalingWriter, KeepsJournals
 from indexer.writing.kept_extras import KeepsExtras
-from indexer.writing.rereading import render_rows, rows_of
+from indexer.writing.rereading import RendersRows, render_rows, rows_of
 
 
 class ChangesFailures(KeepsFailures, Protocol):
@@ -80,8 +80,8 @@ def retry(
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
     attempt.rows = read_rows(uuids)
     # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
-    by_row = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
-    render = render_rows if is_native else ForeignRows(adapter, writer).documents
+    by_row: Collection[str] = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
+    render: RendersRows = render_rows if is_native else ForeignRows(adapter, writer).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
     if batch.unread:
