@@ -18,7 +18,7 @@ from indexer.writing.dead_letters import DeadLetter, to_failure
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.indexer_worlds import in_thread
-from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryIndex, MemoryLeases
+from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryIndex, MemoryJournals, MemoryLeases
 from tests.support.waiting import wait_until
 from tests.unit.indexer.test_retrying import Droppable
 
@@ -124,7 +124,7 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
     failures = Droppable()
     letter = DeadLetter(Message(change.body, ROUTING_KEY, {}), DeadLetterReason.REJECTED, "once too long")
     failures.add([to_failure(CELL_UUID, letter, NOW)])
-    [result] = retry(list(failures.kept.values()), world.cell, world.index, failures)
+    [result] = retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals())
     assert result.is_solved
     assert foreign not in world.index.documents
     assert sent_at > OLDEST_TIME_VERSION
@@ -135,7 +135,7 @@ def test_late_message_about_a_purged_row_does_not_bring_it_back_alive(world: Wor
     world.purge()
     failures = Droppable()
     failures.add([to_failure(CELL_UUID, DeadLetter(created, DeadLetterReason.REJECTED, "once too long"), NOW)])
-    retry(list(failures.kept.values()), world.cell, world.index, failures)
+    retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals())
     found = world.index.documents.get(world.old)
     assert found is None or found.record["deleted"]
     world.purge()
