@@ -60,7 +60,8 @@ def writing(engine: Engine) -> Iterator[Connection]:
     On SQLite it takes the write lock at once: a transaction that reads first and then finds another writer in its way
     could only fail, however long it waited.
     """
-    with engine.execution_options(**{_WRITES: True}).begin() as connection:
+    # Options of a connection, since an engine with others is made anew, and calls its listeners by a detour.
+    with engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
         yield connection
 
 

@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from cells.errors import InstanceNotFoundError
 from cells.model import NO_REQUEST, Cell, InstanceRow, Request
 from cells.native import outbox
 from cells.tables import instances
 from query.fields import Record
+
+# Made once: to make a statement costs as much as to carry it out.
+_WANTED = "wanted"
+_IS_WANTED = instances.c.uuid == bindparam(_WANTED)
+_LOCK = select(instances).where(_IS_WANTED).with_for_update()
+_CHANGE = update(instances).where(_IS_WANTED)
 
 
 class LockedInstance:
@@ -25,7 +31,7 @@ class LockedInstance:
     @classmethod
     def lock(cls, connection: Connection, cell: Cell, uuid: str) -> "LockedInstance":
         """Wait for the row and lock it. Raises InstanceNotFoundError for an unknown or deleted instance."""
-        row = connection.execute(select(instances).where(instances.c.uuid == uuid).with_for_update()).one_or_none()
+        row = connection.execute(_LOCK, {_WANTED: uuid}).one_or_none()
         if row is None or row.deleted:
             raise InstanceNotFoundError(uuid)
         return cls(connection, cell, row)
@@ -50,9 +56,7 @@ class LockedInstance:
         changed = {"updated_at": now, **values}
         self.revision += 1
         self.record = {**self.record, **changed}
-        self.connection.execute(
-            update(instances).where(instances.c.uuid == self.uuid).values({**changed, "revision": self.revision})
-        )
+        self.connection.execute(_CHANGE, {**changed, "revision": self.revision, _WANTED: self.uuid})
         row = InstanceRow(self.cell.uuid, self.revision, self.record)
         announced = outbox.announcements(self.cell, event_type, [row], now, publisher_id=publisher_id, request=request)
         outbox.append(self.connection, announced)

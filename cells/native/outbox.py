@@ -25,6 +25,7 @@ from notifications.payloads.fleetlight import CellHeartbeatPayload
 from notifications.versioned import VersionedPayload
 from query.fields import from_microseconds
 
+_APPEND = insert(changes)
 _INFO = "INFO"
 _ERROR = "ERROR"
 
@@ -86,7 +87,7 @@ def append_event(
 def append(connection: Connection, announced: Sequence[Mapping[str, object]]) -> None:
     """Append `announcements` to the transaction of `connection`, which makes the changes."""
     if announced:
-        connection.execute(insert(changes), announced)
+        connection.execute(_APPEND, announced)
 
 
 def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
