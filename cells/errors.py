@@ -14,7 +14,9 @@ CellError
 ├── InstanceNotFoundError    no such instance, or it is deleted
 ├── ChangeNotFoundError      the instance never had that revision
 ├── HostNotFoundError        no such host, service or node
-├── HostInUseError           instances use the host, so it cannot be removed
+├── HostInUseError           instances use the host, so it cannot be removed, or change its zone
+├── ZoneTakenError           the host is in another zone already
+├── AggregateInUseError      the aggregate has hosts, so it cannot be removed
 ├── ResourceNotFoundError    no such flavor, key pair, server group …
 ├── ResourceExistsError      there is such a flavor, key pair … already
 ├── QuotaExceededError       a project would have more than its quota allows
@@ -141,8 +143,25 @@ class HostInUseError(CellError):
     """Instances use the host `host`."""
 
     def __init__(self, host: str) -> None:
-        super().__init__(f"Unable to delete compute service that is hosting instances: {host}")
+        super().__init__(f"There are instances on host {host}")
         self.host = host
+
+
+class ZoneTakenError(CellError):
+    """The host `host` is in the availability zone `zone` already."""
+
+    def __init__(self, host: str, zone: str) -> None:
+        super().__init__(f"Host {host} is in availability zone {zone} already")
+        self.host = host
+        self.zone = zone
+
+
+class AggregateInUseError(CellError):
+    """The aggregate `number` has hosts."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"Aggregate {number} is not empty")
+        self.number = number
 
 
 class NoValidHostError(CellError):

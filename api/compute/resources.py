@@ -6,7 +6,7 @@ from api.compute.extensions import extension_routes
 from api.compute.flavors.access import FlavorAccessHandlers
 from api.compute.flavors.extra_specs import ExtraSpecHandlers
 from api.compute.flavors.flavors import FlavorHandlers
-from api.compute.hosts.aggregates import aggregate_routes
+from api.compute.hosts.aggregates import AggregateHandlers
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.hosts.hypervisors import HypervisorHandlers
@@ -89,7 +89,7 @@ def compute_routes(
     yield from AvailabilityZoneHandlers(access).routes()
     yield from ServiceHandlers(access, host_statuses).routes()
     yield from HypervisorHandlers(access).routes()
-    yield from aggregate_routes()
+    yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()
     yield from _removed_routes()

@@ -115,9 +115,9 @@ MOVES = (
         record="evacuate",
         steps=(
             *scheduling(),
+            Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
-                Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
                 Step(
                     "instance.rebuild.start",
                     placed("rebuilding"),

@@ -205,9 +205,9 @@ _ALL = (
         record="rebuild",
         steps=(
             *scheduling_in_place(),
+            Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
-                Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
                 exists(),
                 start("rebuild"),
                 progress(task_state="rebuild_block_device_mapping"),
@@ -270,19 +270,21 @@ _ALL = (
         "unshelve",
         word="unshelve",
         record="unshelve",
-        steps=work(
-            "compute_unshelve_instance",
-            *only_if(
-                was_offloaded,
-                *scheduling(),
-                start("unshelve", source=Source.DESTINATION),
-                Step(INSTANCE_UPDATE, placed("spawning")),
-                Step("instance.unshelve.end", launched),
-            ),
-            *only_if(
-                was_only_shelved,
-                start("power_on", task_state="powering-on"),
-                end("power_on", vm_state="active", power_state=RUNNING),
+        steps=(
+            *only_if(was_offloaded, *scheduling()),
+            *work(
+                "compute_unshelve_instance",
+                *only_if(
+                    was_offloaded,
+                    start("unshelve", source=Source.DESTINATION),
+                    Step(INSTANCE_UPDATE, placed("spawning")),
+                    Step("instance.unshelve.end", launched),
+                ),
+                *only_if(
+                    was_only_shelved,
+                    start("power_on", task_state="powering-on"),
+                    end("power_on", vm_state="active", power_state=RUNNING),
+                ),
             ),
         ),
         vm_states=("shelved", "shelved_offloaded"),

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from cells.database import translated_failures, writing
 from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.fleet.aggregates import Aggregates
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
@@ -67,6 +68,7 @@ class Fleet:
         self.keypairs = Keypairs(database)
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
+        self.aggregates = Aggregates(database)
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self._turns = Turns(engine)

@@ -1,4 +1,4 @@
-"""Tables of the fleet database for what belongs to the whole fleet: flavors, key pairs, quotas, server groups."""
+"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, server groups, aggregates."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, String, Table, Text
 
@@ -77,4 +77,24 @@ server_group_members = Table(
     Column("group_uuid", String(36), ForeignKey("server_groups.uuid"), primary_key=True),
     Column("instance_uuid", String(36), primary_key=True),
     Index(None, "instance_uuid"),
+)
+
+# metadata: the zone of the hosts is in it, as `availability_zone`.
+aggregates = Table(
+    "aggregates",
+    fleet_metadata,
+    Column("number", ROW_NUMBER, primary_key=True),
+    Column("uuid", String(36), nullable=False, unique=True),
+    Column("name", BINARY_TEXT, nullable=False, unique=True),
+    Column("metadata", JSON_VALUE, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger),
+)
+
+aggregate_hosts = Table(
+    "aggregate_hosts",
+    fleet_metadata,
+    Column("aggregate_number", BigInteger, ForeignKey("aggregates.number"), primary_key=True),
+    Column("host", BINARY_TEXT, primary_key=True),
+    Index(None, "host"),
 )

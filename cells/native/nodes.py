@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, Select, delete, func, insert, select, update
@@ -182,42 +183,59 @@ class CellNodes:
         """
         now = self._clock()
         with self._failures(), writing(self._engine) as connection:
-            row = connection.execute(select(services).where(services.c.uuid == uuid).with_for_update()).one_or_none()
-            if row is None:
-                raise HostNotFoundError(uuid)
+            row = _locked_service(connection, uuid)
             values = {"disabled": disabled, "disabled_reason": disabled_reason, "forced_down": forced_down}
             if all(row._mapping[name] == value for name, value in values.items()):
                 return _service(row)
-            row = connection.execute(
-                update(services).where(services.c.uuid == uuid).values(**values, updated_at=now).returning(services)
-            ).one()
-            service = _service(row)
-            append_event(
-                connection,
-                "service.update",
-                _status_payload(service),
-                publisher_id=f"{COMPUTE}:{service.host}",
-                at=now,
-            )
-            return service
+            return _change_service(connection, uuid, values, now)
+
+    def set_zone(self, uuid: str, zone: str) -> None:
+        """Bring the host of a service into another zone; announced as `service.update` if that changes anything.
+
+        Raises HostNotFoundError, and HostInUseError while instances use a node: they are in the zone of their host.
+        """
+        now = self._clock()
+        with self._failures(), writing(self._engine) as connection:
+            row = _locked_service(connection, uuid)
+            if row.availability_zone != zone:
+                _require_unused(connection, row)
+                _change_service(connection, uuid, {"availability_zone": zone}, now)
 
     def remove_service(self, uuid: str) -> None:
         """Remove a service and its nodes. Raises HostNotFoundError, and HostInUseError while instances use a node."""
         with self._failures(), writing(self._engine) as connection:
-            row = connection.execute(select(services).where(services.c.uuid == uuid).with_for_update()).one_or_none()
-            if row is None:
-                raise HostNotFoundError(uuid)
-            nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == row.id)
-            # Locked as for a claim, so that nobody claims a node that goes away.
-            connection.execute(nodes.with_for_update()).all()
-            used = select(allocations.c.node_id).where(allocations.c.node_id.in_(nodes)).limit(1)
-            if connection.execute(used).one_or_none() is not None:
-                raise HostInUseError(row.host)
+            row = _locked_service(connection, uuid)
+            _require_unused(connection, row)
             connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
             connection.execute(delete(services).where(services.c.id == row.id))
 
     def _failures(self) -> AbstractContextManager[None]:
         return translated_failures(partial(CellUnreachableError, self._cell.name))
+
+
+def _locked_service(connection: Connection, uuid: str) -> Row[Any]:
+    row = connection.execute(select(services).where(services.c.uuid == uuid).with_for_update()).one_or_none()
+    if row is None:
+        raise HostNotFoundError(uuid)
+    return row
+
+
+def _require_unused(connection: Connection, service: Row[Any]) -> None:
+    """Raise HostInUseError while instances use a node of `service`; until the transaction ends, none can claim one."""
+    nodes = select(compute_nodes.c.id).where(compute_nodes.c.service_id == service.id)
+    # Locked as for a claim.
+    connection.execute(nodes.with_for_update()).all()
+    used = select(allocations.c.node_id).where(allocations.c.node_id.in_(nodes)).limit(1)
+    if connection.execute(used).one_or_none() is not None:
+        raise HostInUseError(service.host)
+
+
+def _change_service(connection: Connection, uuid: str, values: Mapping[str, object], now: int) -> ComputeService:
+    statement = update(services).where(services.c.uuid == uuid).values(**values, updated_at=now)
+    service = _service(connection.execute(statement.returning(services)).one())
+    payload, publisher_id = _status_payload(service), f"{COMPUTE}:{service.host}"
+    append_event(connection, "service.update", payload, publisher_id=publisher_id, at=now)
+    return service
 
 
 def read_nodes(connection: Connection) -> Sequence[ComputeNode]:

@@ -1,52 +1,216 @@
-"""Host aggregates: there are none, and no way to make one (contracts/nova-rest, 4.7).
-
-Zones are those of the services, so an aggregate would group hosts without any effect.
-"""
+"""Aggregates of hosts: `/os-aggregates` (contracts/nova-rest, 4.7)."""
 
 import re
+from functools import partial
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
-from api.compute.protocol.endpoint import ComputeRequest, Handler
+from api.compute.protocol.answers import empty_answer, json_answer
+from api.compute.protocol.body_types import Fqdn, MetadataKey, Name
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import Route
-from api.compute.protocol.shapes import NOTHING, page
-from api.errors import BadRequestError, NotFoundError, NotSupportedError
+from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
+from api.compute.protocol.times import without_zone
+from api.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
+from cells.actions.host_zones import HostZones
+from cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
+from cells.fleet.aggregates import ZONE_KEY, Aggregate
 
-_NUMBER = re.compile(r"[0-9]+")
+_UUIDS_SINCE = 41
+_IMAGES_SINCE = 81
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RULE = "os_compute_api:os-aggregates:"
+
+_NEW = Shape(
+    {
+        "id": INTEGER,
+        "uuid": Key(TEXT, since=_UUIDS_SINCE),
+        "name": TEXT,
+        "availability_zone": or_null(TEXT),
+        "created_at": TEXT,
+        "updated_at": or_null(TEXT),
+        "deleted": BOOL,
+        "deleted_at": NOTHING,
+    }
+)
+_AGGREGATE = _NEW.with_keys({"hosts": ListOf(TEXT), "metadata": MapOf(TEXT)})
+_ONE = Shape({"aggregate": _AGGREGATE})
+
+_Zone = Annotated[Name, Field(pattern="^[^:]*$")]
 
 
-def aggregate_routes() -> list[Route]:
-    one = "/os-aggregates/{aggregate_id}"
-    missing = (400, 403, 404)
-    return [
-        Route("GET", "/os-aggregates", _index, errors=(403,), answer=page("aggregates", NOTHING)),
-        Route("POST", "/os-aggregates", _create, success=(), errors=(403, 501)),
-        Route("GET", one, _refuses("show"), success=(), errors=missing),
-        Route("PUT", one, _refuses("update"), success=(), errors=missing),
-        Route("DELETE", one, _refuses("delete"), success=(), errors=missing),
-        Route("POST", one + "/action", _refuses("set_metadata"), success=(), errors=missing),
-    ]
+class _NewAggregate(RequestModel):
+    name: Name
+    availability_zone: _Zone | None = None
 
 
-async def _index(request: ComputeRequest) -> Response:
-    request.authorize("os_compute_api:os-aggregates:index")
-    return json_answer({"aggregates": []})
+class _Create(RequestModel):
+    aggregate: _NewAggregate
 
 
-async def _create(request: ComputeRequest) -> Response:
-    request.authorize("os_compute_api:os-aggregates:create")
-    raise NotSupportedError(
-        "Hosts of this fleet are grouped by cell and by availability zone; there are no aggregates."
-    )
+class _Changes(RequestModel):
+    name: Name = ""
+    availability_zone: _Zone | None = None
 
 
-def _refuses(action: str) -> Handler:
-    async def refuse(request: ComputeRequest) -> Response:
-        request.authorize(f"os_compute_api:os-aggregates:{action}")
-        aggregate_id = request.http.path_params["aggregate_id"]
-        if not _NUMBER.fullmatch(aggregate_id):
-            raise BadRequestError(f"Invalid aggregate id {aggregate_id}: it must be a number")
-        raise NotFoundError(f"Aggregate {aggregate_id} could not be found.")
+class _Update(RequestModel):
+    aggregate: _Changes
 
-    return refuse
+
+class _Host(RequestModel):
+    host: Fqdn
+
+
+class _Metadata(RequestModel):
+    metadata: dict[MetadataKey, Annotated[str, Field(max_length=255)] | None]
+
+
+class _Action(RequestModel):
+    """Exactly one of them."""
+
+    add_host: _Host | None = None
+    remove_host: _Host | None = None
+    set_metadata: _Metadata | None = None
+
+
+class _Image(RequestModel):
+    id: str
+
+
+class _Images(RequestModel):
+    cache: Annotated[list[_Image], Field(min_length=1)]
+
+
+_CREATE = Body({1: _Create})
+_UPDATE = Body({1: _Update})
+_ACTION = Body({1: _Action})
+_IMAGES = Body({_IMAGES_SINCE: _Images})
+
+
+class AggregateHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._aggregates = access.fleet.aggregates
+        self._zones = HostZones(access.fleet, access.native)
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-aggregates", "/os-aggregates/{aggregate_id}"
+        missing = (400, 403, 404)
+        return [
+            Route("GET", many, self.index, errors=(403,), answer=page("aggregates", _AGGREGATE)),
+            Route("POST", many, self.create, body=_CREATE, errors=(403, 409), answer=Shape({"aggregate": _NEW})),
+            Route("GET", one, self.show, errors=missing, answer=_ONE),
+            Route("PUT", one, self.update, body=_UPDATE, errors=(*missing, 409), answer=_ONE),
+            Route("DELETE", one, self.delete, errors=missing),
+            Route("POST", one + "/action", self.act, body=_ACTION, errors=(*missing, 409), answer=_ONE),
+            Route(
+                "POST",
+                one + "/images",
+                self.cache_images,
+                since=_IMAGES_SINCE,
+                body=_IMAGES,
+                success=(),
+                errors=(*missing, 501),
+            ),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize(_RULE + "index")
+        found = await self._access.ask(self._aggregates.all)
+        return json_answer({"aggregates": [_item(request, aggregate) for aggregate in found]})
+
+    async def show(self, request: ComputeRequest) -> Response:
+        request.authorize(_RULE + "show")
+        return _answer(request, await self._access.ask(partial(self._aggregates.find, _number_of(request))))
+
+    async def create(self, request: ComputeRequest) -> Response:
+        wanted = (await _CREATE.read(request)).aggregate
+        request.authorize(_RULE + "create")
+        metadata = {} if wanted.availability_zone is None else {ZONE_KEY: wanted.availability_zone}
+        created = await self._access.ask(partial(self._aggregates.create, wanted.name, metadata))
+        return json_answer({"aggregate": _NEW.of(request.minor, _values(created))})
+
+    async def update(self, request: ComputeRequest) -> Response:
+        wanted = (await _UPDATE.read(request)).aggregate
+        request.authorize(_RULE + "update")
+        if not wanted.model_fields_set:
+            raise BadRequestError("Give a name or an availability_zone")
+        metadata = {ZONE_KEY: wanted.availability_zone} if ZONE_KEY in wanted.model_fields_set else None
+        return await self._change(request, name=wanted.name or None, metadata=metadata)
+
+    async def delete(self, request: ComputeRequest) -> Response:
+        request.authorize(_RULE + "delete")
+        try:
+            await self._access.ask(partial(self._aggregates.remove, _number_of(request)))
+        except AggregateInUseError as error:
+            raise BadRequestError(str(error)) from error
+        return empty_answer(200)
+
+    async def act(self, request: ComputeRequest) -> Response:
+        match await _ACTION.read(request):
+            case _Action(add_host=_Host(host=host), remove_host=None, set_metadata=None):
+                request.authorize(_RULE + "add_host")
+                change = partial(self._zones.add_host, _number_of(request), host)
+            case _Action(add_host=None, remove_host=_Host(host=host), set_metadata=None):
+                request.authorize(_RULE + "remove_host")
+                change = partial(self._zones.remove_host, _number_of(request), host)
+            case _Action(add_host=None, remove_host=None, set_metadata=_Metadata(metadata=metadata)):
+                request.authorize(_RULE + "set_metadata")
+                if metadata.get(ZONE_KEY) == "":
+                    raise BadRequestError("The name of an availability zone cannot be empty")
+                return await self._change(request, metadata=metadata)
+            case _:
+                raise BadRequestError("Exactly one of add_host, remove_host and set_metadata must be given")
+        try:
+            return _answer(request, await self._access.act_anywhere(change))
+        except HostNotFoundError as error:
+            raise NotFoundError(str(error)) from error
+        except (HostInUseError, ZoneTakenError) as error:
+            raise ConflictError(f"Cannot add or remove host {host}: {error}") from error
+
+    async def cache_images(self, request: ComputeRequest) -> Response:
+        await _IMAGES.read(request)
+        request.authorize("compute:aggregates:images")
+        await self._access.ask(partial(self._aggregates.find, _number_of(request)))
+        raise NotSupportedError("The hosts of this fleet keep no images.")
+
+    async def _change(self, request: ComputeRequest, **changes: Any) -> Response:
+        change = partial(self._zones.change, _number_of(request), **changes)
+        try:
+            return _answer(request, await self._access.act_anywhere(change))
+        except (HostInUseError, ZoneTakenError) as error:
+            raise BadRequestError(f"Cannot change the zone of the aggregate: {error}") from error
+
+
+def _number_of(request: ComputeRequest) -> int:
+    aggregate_id = request.http.path_params["aggregate_id"]
+    if not _NUMBER.fullmatch(aggregate_id):
+        raise BadRequestError(f"Invalid aggregate id {aggregate_id}: it must be a number")
+    return int(aggregate_id)
+
+
+def _answer(request: ComputeRequest, aggregate: Aggregate) -> Response:
+    return json_answer({"aggregate": _item(request, aggregate)})
+
+
+def _item(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
+    return _AGGREGATE.of(request.minor, _values(aggregate))
+
+
+def _values(aggregate: Aggregate) -> dict[str, Any]:
+    return {
+        "id": aggregate.number,
+        "uuid": aggregate.uuid,
+        "name": aggregate.name,
+        "availability_zone": aggregate.zone,
+        "hosts": list(aggregate.hosts),
+        "metadata": dict(aggregate.metadata),
+        "created_at": without_zone(aggregate.created_at),
+        "updated_at": None if aggregate.updated_at is None else without_zone(aggregate.updated_at),
+        "deleted": False,
+        "deleted_at": None,
+    }

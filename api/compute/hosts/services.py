@@ -162,6 +162,7 @@ class ServiceHandlers:
             raise _no_service(found.service.uuid) from error
         except HostInUseError as error:
             raise ConflictError("Unable to delete compute service that is hosting instances.") from error
+        await self._access.ask(partial(self._access.fleet.aggregates.forget_host, found.service.host))
         self._host_statuses.forget()
         return empty_answer(204)
 

@@ -1,8 +1,8 @@
-"""Flavors, key pairs, quotas and server groups in the fleet database."""
+"""Flavors, key pairs, quotas, server groups and aggregates in the fleet database."""
 
 import pytest
 
-from cells.errors import QuotaExceededError, ResourceExistsError, ResourceNotFoundError
+from cells.errors import AggregateInUseError, QuotaExceededError, ResourceExistsError, ResourceNotFoundError
 from cells.fleet.default_flavors import DEFAULT_FLAVORS
 from cells.fleet.flavors import Flavor, FlavorQuery
 from cells.fleet.fleet import Fleet, InstanceMapping
@@ -146,3 +146,37 @@ def test_server_groups_of_other_projects_are_not_found(fleet: Fleet) -> None:
     fleet.server_groups.delete(blue.uuid, project_id=None)
     with pytest.raises(ResourceNotFoundError):
         fleet.server_groups.find(blue.uuid, project_id=None)
+
+
+def test_aggregate_keeps_its_hosts_and_metadata_until_it_is_empty(fleet: Fleet) -> None:
+    made = fleet.aggregates.create("racks", {"availability_zone": "east"})
+    for host in ("host2", "host1"):
+        fleet.aggregates.add_host(made.number, host)
+    with pytest.raises(ResourceExistsError):
+        fleet.aggregates.add_host(made.number, "host1")
+    changed = fleet.aggregates.change(made.number, "rows", {"ssd": "true"})
+    assert (changed.name, changed.zone, changed.metadata, changed.hosts) == (
+        "rows",
+        None,
+        {"ssd": "true"},
+        ("host1", "host2"),
+    )
+    assert fleet.aggregates.all() == [changed]
+    with pytest.raises(AggregateInUseError):
+        fleet.aggregates.remove(made.number)
+    fleet.aggregates.remove_host(made.number, "host1")
+    fleet.aggregates.forget_host("host2")
+    fleet.aggregates.remove(made.number)
+    with pytest.raises(ResourceNotFoundError):
+        fleet.aggregates.find(made.number)
+
+
+def test_name_of_an_aggregate_is_taken_once(fleet: Fleet) -> None:
+    fleet.aggregates.create("racks", {})
+    other = fleet.aggregates.create("rows", {})
+    with pytest.raises(ResourceExistsError):
+        fleet.aggregates.create("racks", {})
+    with pytest.raises(ResourceExistsError):
+        fleet.aggregates.change(other.number, "racks", {})
+    with pytest.raises(ResourceNotFoundError):
+        fleet.aggregates.change(2**70, "third", {})

@@ -54,6 +54,25 @@ def test_node_shows_what_instances_use_of_it(nodes: CellNodes, engine: Engine) -
     assert (second.used, second.instance_count, second.free) == (Capacity(0, 0, 0), 0, SIZE)
 
 
+def test_zone_of_a_host_without_instances_is_changed_and_announced_once(nodes: CellNodes, engine: Engine) -> None:
+    service = nodes.services()[0]
+    for _ in range(2):
+        nodes.set_zone(service.uuid, "zone-c")
+    assert nodes.services()[0].availability_zone == "zone-c"
+    [(event_type, data)] = announced(engine)
+    assert (event_type, data["host"], data["availability_zone"]) == ("service.update", "host1", "zone-c")
+    claim = insert(allocations).values(
+        instance_uuid=INSTANCE, node_id=nodes.nodes()[0].id, vcpus=1, memory_mib=1, disk_gib=1
+    )
+    with engine.begin() as connection:
+        connection.execute(claim)
+    nodes.set_zone(service.uuid, "zone-c")
+    with pytest.raises(HostInUseError):
+        nodes.set_zone(service.uuid, "zone-a")
+    with pytest.raises(HostNotFoundError):
+        nodes.set_zone(INSTANCE, "zone-a")
+
+
 def test_disabling_and_forcing_down_is_announced_once(nodes: CellNodes, engine: Engine) -> None:
     service = nodes.services()[0]
     for _ in range(2):

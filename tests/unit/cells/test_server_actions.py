@@ -3,15 +3,17 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
+from cells.tables import instance_action_events
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 
 BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "vcpus": 4}
 SELECT = ["scheduler.select_destinations.start", "scheduler.select_destinations.end"]
+HOSTS = {"host1", "host2"}
 STOPPED = {"vm_state": "stopped", "power_state": 4}
 
 
@@ -133,6 +135,12 @@ def test_action_announces_its_events_in_order_and_ends_idle(acting: ActingCell, 
     # Each change of the row has the next revision; what changes no row has none.
     revisions = [event.revision for event in announced if event.event_type.startswith("instance.")]
     assert revisions == list(range(2, 2 + len(revisions)))
+    if acting.record(uuid)["deleted"]:
+        return
+    # What a host did is said to be of that host, and not of the cell, which has the services beside the hosts.
+    with acting.engine.connect() as connection:
+        work = connection.execute(select(instance_action_events.c.event, instance_action_events.c.host)).all()
+    assert {event.host for event in work if event.event.startswith("compute_")} <= HOSTS
 
 
 @pytest.mark.parametrize(
