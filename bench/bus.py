@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -68,8 +69,8 @@ def run(quick: bool) -> Iterator[Figure]:
             bulks = [
                 next(to_bulks(documents[start : start + batch], {})).body for start in range(0, len(documents), batch)
             ]
-            ours_s = seconds(lambda last=number * count: ours.consume_to(last))  # type: ignore[misc]
-            bare_s = seconds(lambda bulks=bulks: bare.consume(bulks))  # type: ignore[misc]
+            ours_s = seconds(partial(ours.consume_to, number * count))
+            bare_s = seconds(partial(bare.consume, bulks))
             if number > 1:
                 rates.append((count / ours_s, count / bare_s))
         few = records[: count // 10]

@@ -1,12 +1,13 @@
 """The `openstack` command, unmodified, with the clouds.yaml that `fleetlight up` writes.
 
-Each call of it costs seconds, so there are few.
+Each start of it costs seconds, so most commands share one.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,93 @@ def openstack(live: LiveApi, *arguments: str, cloud: str = "fleetlight") -> Any:
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout) if result.stdout.strip() else None
+
+
+def run_all(live: LiveApi, commands: Sequence[str]) -> None:
+    """Runs commands one after the other; all of them must succeed."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
+    environment = others | {"OS_CLIENT_CONFIG_FILE": str(live.clouds_file), "OS_COMPUTE_API_VERSION": "2.104"}
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("many_commands.py")), "fleetlight"],
+        input=json.dumps(commands),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    results = json.loads(process.stdout)
+    assert [(command, printed) for command, code, printed in results if code != 0] == []
+    assert len(results) == len(commands)
+
+
+# For administrators, about everything but servers.
+USUAL_COMMANDS = (
+    *("versions show", "catalog list", "token issue", "service list", "endpoint list", "region list", "domain list"),
+    *("project list", "user list", "role list", "role assignment list --names", "image list", "extension list"),
+    *("flavor list --all --long", "flavor create --ram 512 --vcpus 1 --disk 1 --private --project demo usual"),
+    *("flavor set --property a=b --description text --project research usual", "flavor unset --property a usual"),
+    *("flavor show usual", "flavor delete usual"),
+    *("keypair create usual", "keypair list", "keypair show usual", "keypair delete usual"),
+    *("quota show", "quota show --usage demo", "quota list --compute", "quota set --instances -1 demo"),
+    *("limits show --absolute", "limits show --rate", "usage list", "usage show"),
+    *("hypervisor list --long", "hypervisor show cell1-compute-01.example.org", "hypervisor list --matching cell1"),
+    *(
+        "compute service list --long",
+        "compute service set --disable --disable-reason care cell1-compute-01 nova-compute",
+    ),
+    *("compute service set --enable cell1-compute-01 nova-compute", "availability zone list --long"),
+    *("aggregate create --property ssd=true usual", "aggregate list --long", "aggregate set --name usual2 usual"),
+    *("aggregate add host usual2 cell1-compute-01", "aggregate show usual2", "aggregate unset --property ssd usual2"),
+    *("aggregate remove host usual2 cell1-compute-01", "aggregate delete usual2"),
+    "server group create --policy anti-affinity --rule max_server_per_host=2 usual",
+    *("server group list --all-projects --long", "server group show usual", "server group delete usual"),
+    *("server list --long --all-projects", "server list --status ACTIVE --limit 2", "server list --deleted"),
+    *("server list --name api --ip 10 --flavor m1.tiny --image debian-12", "server list --host cell1-compute-01"),
+    *("server list --changes-since 2026-01-01T00:00:00 --locked", "server list --project demo --user admin"),
+    *("server migration list", "server migration list --project demo --limit 1"),
+)
+
+
+def test_usual_commands_succeed(live: LiveApi) -> None:
+    run_all(live, USUAL_COMMANDS)
+
+
+def test_usual_commands_about_a_server_succeed(live: LiveApi, admin: Connection) -> None:
+    flavor, image = admin.compute.find_flavor("m1.tiny"), admin.image.find_image("debian-12")
+    assert flavor is not None
+    assert image is not None
+    made = admin.compute.create_server(name="usual", flavor_id=flavor.id, image_id=image.id, networks="none")
+    server = admin.compute.wait_for_server(made, wait=120)
+    run_all(
+        live,
+        [
+            f"server show {server.id}",
+            f"server show --topology {server.id}",
+            f"server set --name usual2 --property k=v --description text --tag t {server.id}",
+            f"server unset --property k --description --tag t {server.id}",
+            f"server lock --reason care {server.id}",
+            f"server unlock {server.id}",
+            f"server reboot --hard --wait {server.id}",
+            f"server resize --flavor m1.small --wait {server.id}",
+            f"server resize confirm {server.id}",
+        ],
+    )
+    admin.compute.wait_for_server(server, wait=120)
+    run_all(
+        live,
+        [
+            f"server migrate --live-migration --wait {server.id}",
+            f"server migration list --server {server.id}",
+            f"server shelve --offload --wait {server.id}",
+            f"server unshelve --wait {server.id}",
+            f"server rebuild --image debian-12 --wait {server.id}",
+            f"server event list --long {server.id}",
+            f"server volume list {server.id}",
+            f"server delete --wait {server.id}",
+        ],
+    )
 
 
 def test_the_line_of_the_banner_lists_every_server_of_every_project(live: LiveApi, admin: Connection) -> None:

@@ -3,6 +3,9 @@
 Whatever is wrong with a login, the answer is the same and takes as long; the log says what it was.
 """
 
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 import structlog
 
 from api.errors import BadRequestError, UnauthorizedError
@@ -24,6 +27,7 @@ from cells.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 _SECOND = 1_000_000
+Found = TypeVar("Found")
 
 
 class Logins:
@@ -180,19 +184,25 @@ def _name_of(reference: UserReference | CredentialMethod) -> str:
 
 
 def _user(directory: Directory, reference: UserReference) -> User | None:
-    if reference.id is not None:
-        return directory.users.get(reference.id)
-    if reference.name is None or reference.domain is None:
-        raise BadRequestError("Expecting to find the id of a user, or a name and a domain.")
-    return directory.user(reference.name) if reference.domain.is_ours else None
+    return _referred_to("user", reference, directory.users, directory.user)
 
 
 def _project(directory: Directory, reference: ProjectReference) -> Project | None:
+    return _referred_to("project", reference, directory.projects, directory.project)
+
+
+def _referred_to(
+    kind: str,
+    reference: UserReference | ProjectReference,
+    by_id: Mapping[str, Found],
+    by_name: Callable[[str], Found | None],
+) -> Found | None:
+    """What a reference names, by id or by name and domain. Raises BadRequestError for one that names nothing."""
     if reference.id is not None:
-        return directory.projects.get(reference.id)
+        return by_id.get(reference.id)
     if reference.name is None or reference.domain is None:
-        raise BadRequestError("Expecting to find the id of a project, or a name and a domain.")
-    return directory.project(reference.name) if reference.domain.is_ours else None
+        raise BadRequestError(f"Expecting to find the id of a {kind}, or a name and a domain.")
+    return by_name(reference.name) if reference.domain.is_ours else None
 
 
 def _credential(directory: Directory, method: CredentialMethod) -> Credential | None:
