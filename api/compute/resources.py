@@ -96,6 +96,8 @@ def compute_routes(
 
 
 def _removed_routes() -> Iterator[Route]:
+    yield from gone("/os-agents", "GET", "POST")
+    yield from gone("/os-agents/{agent_id}", "PUT", "DELETE")
     yield from gone("/os-cells", "GET", "POST")
     yield from gone("/os-cells/{cell_id}", "GET", "PUT", "DELETE")
     yield from gone("/os-cells/{cell_id}/capacities", "GET")
@@ -110,7 +112,10 @@ def _removed_routes() -> Iterator[Route]:
     yield from gone("/os-fixed-ips/{fixed_ip}", "GET")
     yield from gone("/os-fixed-ips/{fixed_ip}/action", "POST")
     yield from gone("/os-floating-ip-dns", "GET")
+    yield from gone("/os-floating-ip-dns/{domain}", "PUT", "DELETE")
+    yield from gone("/os-floating-ip-dns/{domain}/entries/{entry}", "GET", "PUT", "DELETE")
     yield from gone("/os-floating-ips-bulk", "GET", "POST")
+    yield from gone("/os-floating-ips-bulk/{host}", "GET", "PUT")
     yield from gone("/os-fping", "GET")
     yield from gone("/os-fping/{server_id}", "GET")
     yield from gone("/os-security-group-default-rules", "GET", "POST")

@@ -19,6 +19,7 @@ def main() -> None:
     for command in json.load(sys.stdin):
         printed = StringIO()
         with redirect_stdout(printed), redirect_stderr(printed):
+            code: str | int | None
             try:
                 code = OpenStackShell().run(["--os-cloud", sys.argv[1], *shlex.split(command)])
             except SystemExit as wrong_usage:

@@ -62,6 +62,15 @@ ROWS: Mapping[str, list[Row]] = {
     ],
     "2.3 what was removed for good is gone before anything is looked up": [
         ("2.1", "POST", f"/servers/{UNKNOWN}/action", {"resetNetwork": None}, 410),
+        ("2.1", "GET", f"/servers/{UNKNOWN}/os-virtual-interfaces", None, 410),
+        ("2.104", "GET", f"/servers/{UNKNOWN}/consoles", None, 410),
+        ("2.1", "GET", "/os-agents", None, 410),
+        ("2.1", "DELETE", "/os-agents/1", None, 410),
+        ("2.1", "GET", "/os-cells/detail", None, 410),
+        ("2.1", "GET", "/os-fixed-ips/10.0.0.1", None, 410),
+        ("2.1", "GET", "/os-fping", None, 410),
+        ("2.1", "PUT", "/os-floating-ips-bulk/delete", {}, 410),
+        ("2.1", "GET", "/os-floating-ip-dns/a/entries/b", None, 410),
     ],
     "2.3 unshelve says where, if it says something": [
         ("2.91", "POST", "/servers/{server}/action", {"unshelve": {}}, 400),
