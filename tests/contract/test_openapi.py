@@ -56,10 +56,12 @@ def api(fleet: ComputeFleet) -> Api:
 def known(api: Api, fleet: ComputeFleet) -> Mapping[str, list[str]]:
     """What there is to be named in addresses, so that calls get further than to a 404."""
     group = fleet.fleet.server_groups.create("group", "affinity", project_id="demo", user_id="admin")
+    aggregate = fleet.fleet.aggregates.create("racks", {"availability_zone": "east"})
     hypervisors = api.get("/v2.1/os-hypervisors").json()["hypervisors"]
     services = api.get("/v2.1/os-services", microversion("2.53")).json()["services"]
     return {
         "server_id": api.ids("/v2.1/servers"),
+        "aggregate_id": [str(aggregate.number)],
         "flavor_id": ["1", "2", "3", "4"],
         "group_id": [group.uuid],
         "hypervisor_id": [str(hypervisor["id"]) for hypervisor in hypervisors] + ["north"],
