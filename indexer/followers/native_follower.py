@@ -12,6 +12,7 @@ from indexer.backends.base import CellProgress
 from indexer.followers.consumer import Consumer
 from indexer.followers.following import Activity, Follower, Shared, StopRequestedError
 from indexer.upkeep.bulk_sync import is_empty, sync_cell
+from indexer.upkeep.rewritten_rows import replace_rewritten
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
@@ -176,11 +177,18 @@ class CellFollower(Follower):
             self._tracker.start_over()
             self.has_started_over = True
             self._publish_progress()
+            # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
+            self._writer.save_progress([self.progress])
             self._writer.make_searchable()
             mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
+            rewritten = replace_rewritten(
+                adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
+            )
             confirm()
             history.end_mending()
-            _log.info("indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences))
+            _log.info(
+                "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten
+            )
 
     def _learn_from_others(self, adapter: ChangelogAdapter) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

@@ -1,11 +1,12 @@
-"""Native cells that fail as a test says."""
+"""Cells that fail as a test says."""
 
 import threading
 from collections.abc import Sequence
 
 from cells.adapters.native import NativeAdapter
+from cells.adapters.nova_db import NovaDbAdapter
 from cells.errors import CellUnreachableError
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from query.page import PageRequest
 
 
@@ -43,3 +44,17 @@ class FaultyAdapter(NativeAdapter):
     def find(self, uuid: str) -> InstanceRow | None:
         self._faults.meet(self.cell.name)
         return super().find(uuid)
+
+
+class FaultyNovaAdapter(NovaDbAdapter):
+    def __init__(self, cell: Cell, faults: Faults) -> None:
+        super().__init__(cell)
+        self._faults = faults
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        self._faults.meet(self.cell.name)
+        return super().read_page(request)
+
+
+def open_faulty(cell: Cell, faults: Faults) -> CellAdapter:
+    return FaultyAdapter(cell, faults) if cell.kind is CellKind.NATIVE else FaultyNovaAdapter(cell, faults)

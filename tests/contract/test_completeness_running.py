@@ -1,209 +1,22 @@
 """No answer claims to be complete when it is not, while real relays, a real bus and real indexers do their work.
 
 Messages get lost and damaged on the way, indexers are stopped and started, cells hang, fail, and are disabled, the
-index fails; and after each step somebody lists. Whether an answer is right is told from what was true of each cell, and
-when: in a complete one each instance is as it was, or was not, at some moment of the time that the staleness limit and
-the request leave. They need not be the same moments: of a change that the index had to fetch, later ones may be known.
+index fails, and all kinds of upkeep happen; and after each step somebody lists (tests/contract/running_world.py).
 """
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
 
-import httpx
 import pytest
 
-from cells.clock import system_clock
-from cells.fan_out.cell_pool import CellPool
-from cells.model import Cell
-from cells.native.relay import Relay
-from notifications.bus import Message, Publisher
-from notifications.topology import SEQUENCE_HEADER
 from tests.contract.compute_fleet import CELLS, ComputeFleet
-from tests.contract.faulty_cells import Faults, FaultyAdapter
-from tests.support.indexer_worlds import RELAY, in_thread, indexing
+from tests.contract.running_world import World
+from tests.contract.upkeep_world import NOVA, UpkeepWorld
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
-LIMIT_S = 2
 STEPS = 60
-LISTS = ("/v2.1/servers?all_tenants=1", "/v2.1/servers?all_tenants=1&deleted=1")
-
-State = dict[str, tuple[int, bool]]
-"""By uuid, the number that an instance is called by, and whether it is deleted."""
-
-
-@dataclass
-class Truth:
-    """What was true of one cell: the states, and between which moments (microseconds) each one began."""
-
-    now: State = field(default_factory=dict)
-    states: list[tuple[int, int, State]] = field(default_factory=lambda: [(0, 0, {})])
-
-    def add(self, began: int, uuid: str, number: int, *, deleted: bool) -> None:
-        self.now = {**self.now, uuid: (number, deleted)}
-        self.states.append((began, system_clock(), self.now))
-
-    def between(self, first: int, last: int) -> list[State]:
-        """Every state that may have been at some moment of that time."""
-        ends = [ended for _, ended, _ in self.states[1:]] + [last + 1]
-        return [
-            state for (began, _, state), end in zip(self.states, ends, strict=True) if began <= last and end >= first
-        ]
-
-
-class UnrulyPublisher:
-    """Loses and damages some messages of changes."""
-
-    def __init__(self, cell: Cell, generator: random.Random) -> None:
-        self._publisher = Publisher(cell.transport_url, cell.uuid)
-        self._generator = generator
-
-    def publish(self, messages: Sequence[Message]) -> None:
-        self._publisher.publish([arrives for message in messages if (arrives := self._sent(message)) is not None])
-
-    def close(self) -> None:
-        self._publisher.close()
-
-    def _sent(self, message: Message) -> Message | None:
-        if SEQUENCE_HEADER not in message.headers:
-            return message
-        match self._generator.randrange(8):
-            case 0:
-                return None
-            case 1:
-                return replace(message, body=b"damaged on the way")
-        return message
-
-
-class World:
-    def __init__(self, fleet: ComputeFleet, generator: random.Random) -> None:
-        self.fleet = fleet
-        self._generator = generator
-        self.faults = Faults()
-        self.pool = CellPool(
-            fleet.fleet.cells,
-            lambda cell: FaultyAdapter(cell, self.faults),
-            patience_s=0.2,
-            list_timeout_s=60,
-            probe_interval_s=0.01,
-            threads_per_cell=6,
-        )
-        self.api = fleet.api(pool=self.pool, staleness_limit_s=LIMIT_S, cell_timeout_s=60)
-        self.truth = {cell: Truth() for cell in CELLS}
-        self.tokens: dict[str, tuple[str, int]] = {}
-        self._indexer = ExitStack()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.callback(self.fleet.close_pool, self.pool)
-            for name, cell in self.fleet.cells.items():
-                publisher = UnrulyPublisher(cell, random.Random(self._generator.random()))
-                stack.callback(publisher.close)
-                stack.enter_context(in_thread(Relay(self.fleet.engine(name), cell, publisher, RELAY).run))
-            stack.callback(self.stop_indexer)
-            stack.callback(self.faults.heal)
-            self.start_indexer()
-            yield
-
-    def start_indexer(self) -> None:
-        self._indexer.enter_context(indexing(self.fleet.fleet, self.fleet.index_settings))
-
-    def stop_indexer(self) -> None:
-        self._indexer.close()
-
-    def create(self, cell: str, number: int) -> None:
-        began = system_clock()
-        uuid = self.fleet.create(cell, display_name=str(number))
-        self.truth[cell].add(began, uuid, number, deleted=False)
-        self.tokens[uuid] = (f"{uuid}:1", number)
-
-    def change(self, cell: str, number: int) -> None:
-        known = [uuid for uuid, (_, is_deleted) in self.truth[cell].now.items() if not is_deleted]
-        if not known:
-            return
-        uuid, began = self._generator.choice(known), system_clock()
-        if self._generator.random() < 0.2:
-            self.fleet.operations(cell).delete(uuid)
-            self.tokens.pop(uuid)
-            self.truth[cell].add(began, uuid, self.truth[cell].now[uuid][0], deleted=True)
-        else:
-            row = self.fleet.operations(cell).update(uuid, {"display_name": str(number)})
-            self.tokens[uuid] = (f"{uuid}:{row.revision}", number)
-            self.truth[cell].add(began, uuid, number, deleted=False)
-
-    def heal(self) -> None:
-        self.faults.heal()
-        self.fleet.searcher.is_broken = False
-        self.api.request("POST", "/fleetlight/safe-connect/reset")
-        for cell in self.fleet.cells.values():
-            self.fleet.fleet.set_disabled(cell.uuid, False)
-
-    def fail(self, cell: str) -> None:
-        match self._generator.choice(["cell", "cell", "index", "disabled", "restart"]):
-            case "cell":
-                self.faults.of[cell] = self._generator.choice(["down", "hang", "slow"])
-            case "index":
-                self.fleet.searcher.is_broken = True
-            case "disabled":
-                self.fleet.fleet.set_disabled(self.fleet.cells[cell].uuid, True)
-            case "restart":
-                self.stop_indexer()
-                self.start_indexer()
-
-    def check_lists(self) -> int:
-        """How many answers were complete; asserts that they were."""
-        wanted = self._generator.sample(sorted(self.tokens), min(len(self.tokens), self._generator.randrange(3)))
-        consistency = self._generator.choice(["any", "bounded", "bounded", "strong"])
-        if wanted:
-            consistency = "at-least " + ",".join(self.tokens[uuid][0] for uuid in wanted)
-        return sum(self._check(url, consistency, wanted) for url in LISTS)
-
-    def is_all_indexed(self) -> bool:
-        """Whether both lists come whole from the index; asserts that they are right."""
-        for url in LISTS:
-            began = system_clock()
-            response = self.api.get(url)
-            if not self._is_right(url, response, began) or response.headers["Fleetlight-Route"].count("=index;") < 3:
-                return False
-        return True
-
-    def _check(self, url: str, consistency: str, wanted: Sequence[str]) -> bool:
-        began = system_clock()
-        response = self.api.get(url, {"Fleetlight-Consistency": consistency, "Fleetlight-Cell-Timeout": "0.2"})
-        is_complete = self._is_right(url, response, began)
-        if is_complete and url == LISTS[0]:
-            shown = _shown(response)
-            for uuid in wanted:
-                assert shown[uuid] >= self.tokens[uuid][1], response.headers["Fleetlight-Route"]
-        return is_complete
-
-    def _is_right(self, url: str, response: httpx.Response, began: int) -> bool:
-        """Whether the answer says that it is complete; asserts that it is then."""
-        assert response.status_code == 200, response.text
-        if response.headers["Fleetlight-Complete"] != "true":
-            return False
-        ended, shown = system_clock(), _shown(response)
-        for cell, truth in self.truth.items():
-            possible = truth.between(began - LIMIT_S * 1_000_000, ended)
-            for uuid in truth.now:
-                listed = {_listed(state.get(uuid), deleted=url == LISTS[1]) for state in possible}
-                assert shown.get(uuid) in listed, (cell, url, response.headers["Fleetlight-Route"])
-        return True
-
-
-def _listed(instance: tuple[int, bool] | None, *, deleted: bool) -> int | None:
-    """How a list of those that are, or are not, deleted shows an instance; None if it does not."""
-    return instance[0] if instance is not None and instance[1] is deleted else None
-
-
-def _shown(response: httpx.Response) -> dict[str, int]:
-    servers: list[dict[str, Any]] = response.json()["servers"]
-    return {server["id"]: int(server["name"]) for server in servers}
 
 
 def test_complete_answers_are_complete_whatever_happens_between_cells_and_index(
@@ -233,3 +46,41 @@ def test_complete_answers_are_complete_whatever_happens_between_cells_and_index(
         world.heal()
         wait_until(world.is_all_indexed)
     assert complete, "this checks nothing"
+
+
+def test_complete_answers_are_complete_while_indexes_are_rebuilt_and_cells_restored_and_removed(
+    fleet_of_any_store: ComputeFleet, tmp_path: Path
+) -> None:
+    generator = random.Random(5)
+    world = UpkeepWorld(fleet_of_any_store, generator, tmp_path)
+    for number in range(1, 7):
+        world.create(CELLS[number % len(CELLS)], number)
+        world.create_in_nova(number + 10)
+    upkeep = ["rebuild", "purge", "backup", "restore", "remove", "restore", "backup", "restore"]
+    complete = 0
+    with world.running():
+        wait_until(world.is_all_indexed)
+        for number in range(100, 100 + 3 * len(upkeep)):
+            cell = generator.choice(CELLS)
+            is_due = number % 3 == 0
+            match upkeep[number // 3 % len(upkeep)] if is_due else generator.choice(["change", "change", "fail"]):
+                case "change":
+                    world.create(cell, number)
+                    world.change(cell, number)
+                    world.create_in_nova(number)
+                    world.change_nova(number)
+                case "fail":
+                    world.fail(generator.choice([cell, NOVA]))
+                case "rebuild":
+                    world.rebuild()
+                case "purge":
+                    world.purge()
+                case "backup":
+                    world.back_up("east")
+                case "restore":
+                    world.restore("east")
+                case "remove":
+                    world.remove_and_add_again("south")
+            complete += world.check_lists()
+        world.settle()
+    assert min(complete, world.complete) > 0, "this checks nothing"

@@ -10,6 +10,7 @@ import pytest
 from indexer.backends import open_writer
 from indexer.backends.base import INCARNATIONS
 from indexer.backends.settings import IndexSettings
+from indexer.writing.history import History
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
@@ -65,7 +66,9 @@ class Story:
             return sorted(index.read(self.created))
 
 
-@pytest.mark.parametrize("changes", [0, 1, 30], ids=["nothing new", "fewer changes than were lost", "more changes"])
+@pytest.mark.parametrize(
+    "changes", [0, 1, 5, 30], ids=["nothing new", "fewer changes than were lost", "as many changes", "more changes"]
+)
 def test_index_follows_a_cell_back_to_its_backup(world: World, tmp_path: Path, changes: int) -> None:
     story = Story(world, tmp_path)
     with world.indexing():
@@ -125,3 +128,27 @@ def test_mending_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> 
     with world.relaying(), world.indexing():
         wait_until_index_equals_cell(world)
         assert story.lost_future_in_the_index() == []
+
+
+def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_cell(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(world, tmp_path)
+    seen: list[tuple[int, bool]] = []
+
+    class Watched(History):
+        def end_mending(self) -> None:
+            progress = world.progress()
+            assert progress is not None
+            seen.append((progress.watermark, progress.is_complete))
+            super().end_mending()
+
+    monkeypatch.setattr("indexer.followers.native_follower.History", Watched)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+        story.restore()
+        wait_until(lambda: seen, timeout_s=60)
+    assert set(seen) == {(0, False)}

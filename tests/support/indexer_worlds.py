@@ -21,12 +21,14 @@ from cells.tables import changes
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.settings import IndexSettings
+from indexer.followers.consumer import Receives
 from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message, Publisher, Receiver
+from notifications.no_bus import NoBus
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -97,20 +99,24 @@ class World:
 
 
 @contextmanager
-def indexing(fleet: Fleet, index: IndexSettings) -> Iterator[IndexerService]:
+def indexing(fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, in a thread."""
+
+    def open_receiver(cell: Cell) -> Receives:
+        return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
+
     with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:
         # The service does so too, but tests look at the index at once.
         writer.prepare()
         service = IndexerService(
             cells=fleet.cells,
             open_adapter=open_changelog_adapter,
-            open_receiver=lambda cell: Receiver(cell.transport_url, cell.uuid, INDEXER.prefetch),
+            open_receiver=open_receiver,
             writer=writer,
             leases=leases,
             failures=fleet.failures,
             journals=fleet.journals,
-            settings=INDEXER,
+            settings=settings,
             refresh_interval_s=0.05,
             cells_refresh_interval_s=0.2,
             metrics=IndexerMetrics(CollectorRegistry()),
