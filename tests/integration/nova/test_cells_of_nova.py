@@ -5,8 +5,12 @@ from contextlib import closing
 
 import pytest
 
+from cells.adapters import open_adapter
 from cells.adapters.nova_db import NovaDbAdapter
-from cells.model import InstanceRow
+from cells.model import Cell, InstanceRow
+from indexer.backends import open_writer
+from indexer.upkeep.foreign_verify import verify_foreign_cell
+from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -60,3 +64,24 @@ def test_host_is_up_while_its_service_is_heard_of(fleet: NovaFleet) -> None:
     for late_s, status in ((0, "UP"), (60, "UP"), (-60, "UP"), (61, "UNKNOWN")):
         with closing(NovaDbAdapter(fleet.cells["cell1"], clock=lambda: heard_of_at + late_s * SECOND)) as cell:  # noqa: B023
             assert cell.host_statuses()["silent"] == status
+
+
+def test_index_that_was_filled_from_each_cell_agrees_with_it_and_is_made_to_agree_again(fleet: NovaFleet) -> None:
+    fleet.fill_index()
+    with closing(open_writer(fleet.index)) as writer:
+
+        def differences(cell: Cell, *, repair: bool = False) -> list[str]:
+            journal = CellJournal(cell.uuid, fleet.fleet.journals, writer)
+            with closing(open_adapter(cell)) as adapter:
+                found = verify_foreign_cell(
+                    adapter, writer, journal, repair=repair, catch_up_timeout_s=0, batch_size=20
+                ).differences
+            return [difference.uuid for difference in found]
+
+        assert [differences(cell) for cell in fleet.cells.values()] == [[]] * len(fleet.cells)
+        cell = fleet.cells["cell1"]
+        with closing(open_adapter(cell)) as adapter:
+            row = adapter.read_page(PageRequest(Eq("deleted", False), SortOrder.of(INSTANCE_FIELDS, ()), 1))[0]
+        writer.remove({row.uuid: 2**62})
+        assert differences(cell, repair=True) == [row.uuid]
+        assert differences(cell) == []
