@@ -126,6 +126,10 @@ class UpkeepWorld(World):
         before, began = truth.now, system_clock()
         for uuid in before:
             self.tokens.pop(uuid, None)
+
+        def pause(_wait_s: float) -> None:
+            wait_until(lambda: self._has_heard_that_it_is_not_whole(cell))
+
         with self._writer() as writer, self._leases() as leases:
             remove_cell(
                 self.fleet.fleet,
@@ -136,7 +140,7 @@ class UpkeepWorld(World):
                 patience_s=60,
                 on_wait=lambda _: None,
                 on_batch=self._look_on,
-                pause=lambda _: wait_until(lambda: self._has_heard_that_it_is_not_whole(cell)),
+                pause=pause,
             )
         truth.become(began, {})
         self.complete += self.check_lists()
