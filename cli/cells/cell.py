@@ -229,7 +229,8 @@ def _open_configured_fleet(config: Path | None, data_dir: Path | None) -> Iterat
     settings = load_settings(config, data_dir)
     if _is_embedded(settings, data_dir):
         raise ConfigurationError(
-            "this is the fleet of a data folder, whose cells `fleetlight up` makes: `fleetlight up --cells N`"
+            "this is the fleet of a data folder, whose cells `fleetlight up` makes (`fleetlight up --cells N`) and "
+            "follows in its own process; for other cells give a fleet of their own: fleet.database_url"
         )
     with open_fleet(settings.fleet) as fleet:
         yield fleet
