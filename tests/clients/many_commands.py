@@ -9,9 +9,15 @@ import json
 import shlex
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
+from unittest.mock import patch
 
 from openstackclient.shell import OpenStackShell
+from osc_lib import utils
+
+# With --wait the client looks again after five seconds, and what it waits for here takes less than one.
+_LOOK_AGAIN_AFTER_S = 1
 
 
 def main() -> None:
@@ -29,4 +35,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with patch.object(utils, "wait_for_status", partial(utils.wait_for_status, sleep_time=_LOOK_AGAIN_AFTER_S)):
+        main()
