@@ -57,7 +57,7 @@ class NovaApiAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         with self._asking() as servers:
-            return list(islice(_Page(servers, request).rows(), request.limit))
+            return _Page(servers, request).first_rows()
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         """The parameters of the first requests to the API; what they find is filtered here."""
@@ -104,12 +104,14 @@ class _Servers:
         self._client = client
         self._clock = clock
         self._deadline_s = deadline_s
+        self._is_proven = True
 
     def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
         """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
         while True:
             asked_at = self._clock()
             page = self._client.servers(query, limit=size, after=marker, deadline_s=self._deadline_s)
+            self._is_proven &= page.is_proven
             for item in page.servers:
                 try:
                     record = to_record(item)
@@ -125,8 +127,13 @@ class _Servers:
         since = from_microseconds(self._clock() - _LATELY_S * 1_000_000).replace(microsecond=0)
         return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
 
+    def confirm_cells(self) -> None:
+        """Raise UpstreamError when what was listed may lack servers: Nova leaves out cells of its own that are down."""
+        if not self._is_proven and self._client.has_cells_down(deadline_s=self._deadline_s):
+            raise UpstreamError("the API lists no servers of a cell of its own that is down")
+
     def confirm_absence(self, uuid: str) -> None:
-        """Raise UpstreamError for a server that is not listed, and yet there: Nova leaves out cells that are down."""
+        """Raise UpstreamError for a server that is not listed, and yet there."""
         if self._client.has(uuid, deadline_s=self._deadline_s):
             raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
 
@@ -144,16 +151,32 @@ class _Page:
         self._query = query_of(request.filter)
         self._size = min(max(request.limit, _SMALLEST_PAGE), _LARGEST_PAGE)
 
-    def rows(self) -> Iterator[InstanceRow]:
-        """The rows of the page in order, at least; each instance once."""
+    def first_rows(self) -> Sequence[InstanceRow]:
+        """The rows of the page in order; each instance once."""
         if self._query.uuids is not None:
-            return iter(sorted(self._wanted(self._named(self._query.uuids)), key=self._position))
-        lists = self._query.lists
+            return sorted(self._wanted(self._named(self._query.uuids)), key=self._position)[: self._limit]
+        rows = list(islice(self._rows(self._query.lists), self._limit))
+        # Not before: a cell may have gone down while they were read.
+        self._servers.confirm_cells()
+        return rows
+
+    def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
+        """At least those of the page."""
         if self._order.keys[0].field not in ("uuid", "created_at"):
             everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
             return iter(nsmallest(self._limit, _once(self._wanted(everything)), key=self._position))
-        streams = [self._in_order(self._listed(each)) for each in lists]
+        waiting: list[InstanceRow] = []
+        if self._start is not None:
+            # Nova lists them before all others, and not behind a marker. First, since a server that gets into a cell
+            # meanwhile would be in neither of two lists.
+            for each in lists:
+                waiting += _parted(self._servers.rows([*each, *self._sorted()], _SMALLEST_PAGE))[0]
+        streams = [sorted(waiting, key=self._position), *(self._in_order(self._listed(each)) for each in lists)]
         return self._wanted(_once(merge(*streams, key=self._position)))
+
+    def _sorted(self) -> Query:
+        key = self._order.keys[0]
+        return _sorted_by(key.field, key.direction)
 
     def _position(self, row: InstanceRow) -> tuple[Any, ...]:
         return self._order.comparable(self._order.values(row.record))
@@ -179,23 +202,24 @@ class _Page:
                 return found
         if self._query.is_for_all:
             self._servers.confirm_absence(uuid)
+        else:
+            self._servers.confirm_cells()
         return ()
 
     def _listed(self, query: Query) -> Iterator[InstanceRow]:
         """The rows from where the page starts on, in the order of the API, and perhaps some before it."""
-        key = self._order.keys[0]
         if self._start is None:
-            return self._servers.rows([*query, *_sorted_by(key.field, key.direction)], self._size)
+            return self._servers.rows([*query, *self._sorted()], self._size)
         marker = str(self._start[-1])
         try:
             return self._behind(query, marker)
         except MarkerGoneError:
             # It may be in another cell, or nowhere any more.
-            return self._servers.rows([*query, *_sorted_by(key.field, key.direction)], _LARGEST_PAGE)
+            return self._servers.rows([*query, *self._sorted()], _LARGEST_PAGE)
 
     def _behind(self, query: Query, marker: str) -> Iterator[InstanceRow]:
         key = self._order.keys[0]
-        forth = self._servers.rows([*query, *_sorted_by(key.field, key.direction)], self._size, marker)
+        forth = self._servers.rows([*query, *self._sorted()], self._size, marker)
         first = list(islice(forth, 1))  # now it is known whether there is such a server
         if key.field == "uuid" or self._start is None:
             return chain(first, forth)
@@ -205,8 +229,12 @@ class _Page:
         same_second = list(takewhile(lambda row: row.record[key.field] == value, back))
         return chain(same_second, first, forth)
 
-    def _in_order(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
-        """Rows in our order, from rows in the order of the first key."""
+    def _in_order(self, rows: Iterator[InstanceRow]) -> Iterator[InstanceRow]:
+        """Rows in our order, from those that are not scheduled, and rows in the order of the first key behind them."""
+        waiting, rows = _parted(rows)
+        return merge(sorted(waiting, key=self._position), self._sorted_rows(rows), key=self._position)
+
+    def _sorted_rows(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
         field = self._order.keys[0].field
         last: tuple[Any, ...] | None = None
         for _, group in groupby(rows, key=lambda row: row.record[field]):
@@ -224,6 +252,19 @@ def _sorted_by(field: str, direction: Direction) -> Query:
 
 
 _UPWARDS = _sorted_by("uuid", Direction.ASC)
+
+
+def _parted(rows: Iterator[InstanceRow]) -> tuple[Sequence[InstanceRow], Iterator[InstanceRow]]:
+    """The rows of servers that have not been scheduled, as far as they come before all others, and the rest.
+
+    Some of the others may look like that as well.
+    """
+    waiting: list[InstanceRow] = []
+    for row in rows:
+        if row.record["task_state"] != "scheduling" or row.record["host"] is not None:
+            return waiting, chain([row], rows)
+        waiting.append(row)
+    return waiting, rows
 
 
 def _once(rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:

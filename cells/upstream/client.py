@@ -37,10 +37,14 @@ class MarkerGoneError(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class ServerPage:
-    """servers: as the API shows them. has_more: whether another page follows."""
+    """servers: as the API shows them. has_more: whether another page follows.
+
+    is_proven: the API says that it lacks nothing.
+    """
 
     servers: Sequence[Any]
     has_more: bool
+    is_proven: bool = False
 
 
 class ComputeApi:
@@ -72,13 +76,16 @@ class ComputeApi:
         """
         marker = [("marker", after)] if after else []
         target = f"/servers/detail?{urlencode([('all_tenants', '1'), ('limit', str(limit)), *query, *marker])}"
-        retrying = Retrying(
-            retry=retry_if_exception_type(PassingError),
-            wait=wait_random_exponential(max=_RETRY_WAIT_MAX_S),
-            stop=stop_after_attempt(self._attempts),
-            reraise=True,
-        )
-        return retrying(self._page, target, after, deadline_s)
+        return self._retrying(self._page, target, after, deadline_s)
+
+    def has_cells_down(self, *, deadline_s: float | None = None) -> bool:
+        """Whether the API cannot ask a cell of its own now, and so lacks that cell's servers in its lists.
+
+        Nova says so from microversion 2.69 on, and only where everything is listed, without a limit: first come items
+        without a name (contracts/nova-servers, 12). It shows no more than a page, and servers without their details.
+        """
+        page = self._retrying(self._page, "/servers?all_tenants=1", None, deadline_s)
+        return any("name" not in server for server in page.servers)
 
     def has(self, uuid: str, *, deadline_s: float | None = None) -> bool:
         """Whether the API knows a server that is not deleted, if only that it is in a cell which it cannot ask."""
@@ -89,6 +96,15 @@ class ComputeApi:
 
     def close(self) -> None:
         self._connection.close()
+
+    @property
+    def _retrying(self) -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(PassingError),
+            wait=wait_random_exponential(max=_RETRY_WAIT_MAX_S),
+            stop=stop_after_attempt(self._attempts),
+            reraise=True,
+        )
 
     def _page(self, target: str, after: str | None, deadline_s: float | None) -> ServerPage:
         answer = self._get(target, deadline_s)
@@ -110,7 +126,8 @@ class ComputeApi:
         if answer.headers.get(_COMPLETE) == "false":
             # Another fleet of ours: what it lacks must not pass for what there is not.
             raise UpstreamError(f"{name} says that its answer is not complete")
-        return ServerPage(servers, has_more=bool(servers) and bool(links))
+        is_proven = answer.headers.get(_COMPLETE) == "true"
+        return ServerPage(servers, has_more=bool(servers) and bool(links), is_proven=is_proven)
 
     def _get(self, target: str, deadline_s: float | None) -> Answer:
         headers = {**_HEADERS, **self._credentials.headers(deadline_s)}
