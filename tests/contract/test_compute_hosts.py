@@ -246,24 +246,6 @@ def test_uptime_of_a_simulated_host_is_not_known(api: Api) -> None:
     assert api.get(f"{HYPERVISORS}/{number}/uptime").status_code == 501
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("POST", "", 501),
-        ("GET", "/1", 404),
-        ("GET", "/x", 400),
-        ("PUT", "/1", 404),
-        ("DELETE", "/1", 404),
-        ("POST", "/1/action", 404),
-    ],
-)
-def test_there_are_no_aggregates(api: Api, method: str, path: str, status: int) -> None:
-    url = "/v2.1/os-aggregates"
-    assert api.get(url).json() == {"aggregates": []}
-    assert api.request(method, url + path, json={}).status_code == status
-    assert api.request(method, url + path, MEMBER, json={}).status_code == 403
-
-
 def test_answer_says_when_a_cell_is_missing(fleet: ComputeFleet, api: Api) -> None:
     assert api.get(SERVICES).headers["Fleetlight-Complete"] == "true"
     fleet.fleet.add_cell("west", fleet.cells["east"].kind, "sqlite:////nowhere/west.db", "memory://")
