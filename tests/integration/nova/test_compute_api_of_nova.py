@@ -57,7 +57,7 @@ def adapter(cell1: Path, nova_environment: str) -> Iterator[CellAdapter]:
     (cell1.parent / "world.json").write_text(json.dumps({"folder": str(cell1.parent)}))
     python = Path(nova_environment).parent / "bin" / "python"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [python, "-W", "ignore", SCRIPT, cell1.parent / "world.json"]
+    command = [str(python), "-W", "ignore", str(SCRIPT), str(cell1.parent / "world.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
