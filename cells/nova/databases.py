@@ -143,6 +143,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry)
 def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
     # What a page costs is guessed too high, and to compile it or to start workers for it takes longer than to read it.
     settings = ["-c default_transaction_read_only=on", "-c jit=off", "-c max_parallel_workers_per_gather=0"]
+    # A plan for any limit reads a cell for a page of a few rows. It is what a statement gets that was asked ten times.
+    settings.append("-c plan_cache_mode=force_custom_plan")
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "keepalives_idle": 10,

@@ -1,4 +1,4 @@
-"""A connection to a server of Nova's databases may end while nobody uses it."""
+"""Connections to servers of Nova's databases, each of which may end while nobody uses it."""
 
 import pytest
 import sqlalchemy as sa
@@ -35,6 +35,26 @@ def test_what_the_server_refuses_is_not_asked_again(server_url: str) -> None:
     with pytest.raises(sa.exc.DBAPIError):
         read(engine, question)
     assert len(asked) == 1
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_plan_is_made_for_the_limit_that_is_asked_for_however_often_the_statement_was_asked(
+    postgresql_url: str,
+) -> None:
+    engine = open_nova_database(postgresql_url)
+    page = sa.text("SELECT oid FROM pg_class ORDER BY oid LIMIT :limit")
+    with engine.connect() as connection:
+        for _ in range(20):
+            connection.execute(page, {"limit": 1000}).all()
+        found = connection.execute(
+            sa.text(
+                "SELECT sum(custom_plans) AS custom, sum(generic_plans) AS generic FROM pg_prepared_statements"
+                " WHERE statement LIKE 'SELECT oid FROM pg_class%'"
+            )
+        ).one()
+    assert found.custom > 10
+    assert found.generic == 0
     engine.dispose()
 
 
