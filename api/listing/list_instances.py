@@ -59,8 +59,8 @@ class InstanceLister:
         cells = await self._reader.cells()
         if observer is not None and not has_all_cells:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
-        collect = partial(
-            self._collect,
+        merge = partial(
+            self._merge,
             request,
             template,
             consistency,
@@ -70,6 +70,7 @@ class InstanceLister:
             ask_live=ask_live,
             observer=observer,
         )
+        collect = partial(_in_batches_unless_rows_move, merge, observer)
         page = await self._index_or_cells(collect, consistency, observer)
         return page if has_all_cells else replace(page, has_all_cells=False)
 
@@ -100,40 +101,6 @@ class InstanceLister:
             return None
         return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
 
-    async def _collect(
-        self,
-        request: PageRequest,
-        template: ItemTemplate,
-        consistency: Consistency,
-        *,
-        cells: Sequence[Cell],
-        progress: ProgressByCell,
-        down: dict[str, CellFailure],
-        cell_timeout_s: float,
-        ask_live: Collection[str],
-        observer: Observer | None,
-    ) -> Page:
-        """One page. `down` are cells that failed in an earlier attempt; those that fail now are added."""
-        merge = partial(
-            self._merge,
-            request,
-            template,
-            consistency,
-            cells=cells,
-            progress=progress,
-            down=down,
-            cell_timeout_s=cell_timeout_s,
-            ask_live=ask_live,
-            observer=observer,
-        )
-        try:
-            return await merge(in_batches=True)
-        except RowsMovedError:
-            # A row may have been in none of two batches. Now no cell is read twice.
-            if observer is not None:
-                observer.give_up("rows moved while they were read in batches: read again, all at once")
-            return await merge(in_batches=False)
-
     async def _merge(
         self,
         request: PageRequest,
@@ -148,7 +115,10 @@ class InstanceLister:
         observer: Observer | None,
         in_batches: bool,
     ) -> Page:
-        """in_batches: no more is read of a cell at once than the page will most likely need of it."""
+        """One page. `down` are cells that failed in an earlier attempt; those that fail now are added.
+
+        in_batches: no more is read of a cell at once than the page will most likely need of it.
+        """
         size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
         too_short = [
@@ -237,3 +207,15 @@ class InstanceLister:
         if source is None:
             return CellAnswer(cell, Route.INDEX, self._index.is_complete(progress), progress.watermark, age_s)
         return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s, failure)
+
+
+async def _in_batches_unless_rows_move(
+    merge: Callable[..., Awaitable[Page]], observer: Observer | None, *, progress: ProgressByCell
+) -> Page:
+    try:
+        return await merge(progress=progress, in_batches=True)
+    except RowsMovedError:
+        # A row may have been in none of two batches. Now no cell is read twice.
+        if observer is not None:
+            observer.give_up("rows moved while they were read in batches: read again, all at once")
+        return await merge(progress=progress, in_batches=False)
