@@ -33,7 +33,7 @@ from query.filters import (
     all_of,
     any_of,
 )
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import UNIQUE_FIELD, Direction, SortKey, SortOrder
 
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**63 - 1
@@ -104,6 +104,18 @@ def not_before(key: SortKey, value: Any) -> Filter:
         case Direction.ASC, _:
             return Ge(key.field, value)
     return any_of(Le(key.field, value), IsNull(key.field))
+
+
+def next_beyond(order: SortOrder, position: Sequence[Any]) -> Filter | None:
+    """Of the rows after a position, those that come first and that an index has in one range; None if it has them all.
+
+    From high to low a value is followed by what is lower, and then by what has none. PostgreSQL looks for both at once
+    by reading its index from the start, so that a page costs as much as all those before it.
+    """
+    first, value = order.keys[0], position[0]
+    if value is None or first.direction is Direction.ASC or first.field == UNIQUE_FIELD:
+        return None
+    return all_of(Le(first.field, value), beyond(order, position))
 
 
 def _after(key: SortKey, value: Any) -> Filter:

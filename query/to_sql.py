@@ -58,7 +58,7 @@ from query.filters import (
     Or,
     leaves,
 )
-from query.lowering import beyond, lower, not_before, without_values
+from query.lowering import beyond, lower, next_beyond, not_before, without_values
 from query.regex import compile_pattern, to_postgres
 from query.sort import Direction, SortOrder
 from query.sqlite_functions import HAS_ADDRESS, LIST_HAS, RE2_SEARCH, TIME_TEXT
@@ -128,6 +128,12 @@ def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: 
     compiler = _Compiler(columns, {}, dialect)
     start = compiler.compile(not_before(order.keys[0], position[0]))
     return and_(start, compiler.compile(beyond(order, position)))
+
+
+def next_after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: SqlDialect) -> Predicate | None:
+    """The predicate of the rows behind a position that come first, one range of an index; None if `after` is one."""
+    part = next_beyond(order, position)
+    return None if part is None else _Compiler(columns, {}, dialect).compile(part)
 
 
 class _Compiler:

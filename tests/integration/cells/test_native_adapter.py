@@ -13,6 +13,7 @@ from cells.adapters.native import NativeAdapter
 from cells.database import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
+from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.native.new_instance import new_record
 from cells.simulation.simulated_instances import new_instance
@@ -154,6 +155,36 @@ def test_default_list_reads_an_index_in_order_and_sorts_nothing(
             assert f" {index}" in plan
             assert "TEMP B-TREE" not in plan
             assert "Sort" not in plan
+        # Where the page begins is looked up: nothing before it is read.
+        assert "created_at<?" in plan if is_sqlite else "(created_at <= '" in plan.partition("Filter:")[0]
+
+
+def test_rows_that_have_no_value_to_sort_by_follow_a_page_that_ends_among_those_that_have_one(
+    adapter: NativeAdapter, records: list[Record]
+) -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
+    expected = sorted_page(records, PageRequest(EVERYTHING, order, len(records)), INSTANCE_FIELDS)
+    first_without = next(place for place, record in enumerate(expected) if record["created_at"] is None)
+    for place in range(first_without - 4, first_without + 1):
+        position = order.values(expected[place - 1])
+        page = [row.record for row in adapter.read_page(PageRequest(EVERYTHING, order, 3, after=position))]
+        assert page == expected[place : place + 3]
+        assert [row.record for row in adapter.scan(PageRequest(EVERYTHING, order, 3, after=position))] == page
+
+
+@pytest.mark.postgresql
+def test_page_is_planned_for_its_own_limit_however_often_it_was_asked(postgresql_database: str) -> None:
+    engine = create_database_engine(postgresql_database)
+    upgrade_cell(engine)
+    engine.dispose()
+    adapter = NativeAdapter(Cell("u", "one", CellKind.NATIVE, postgresql_database, "memory://"))
+    order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
+    for _ in range(20):
+        adapter.read_page(PageRequest(Eq("deleted", False), order, 50))
+    # A plan for any limit is made of what outlives a transaction.
+    with adapter._engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM pg_prepared_statements")).scalar_one() == 0
+    adapter.close()
 
 
 def test_scan_gives_the_rows_of_a_page_again_and_again(adapter: NativeAdapter, records: list[Record]) -> None:
