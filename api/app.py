@@ -15,6 +15,7 @@ from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Door
 from api.compute.protocol.faults import fault, no_such_route
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
 from api.compute.server_lists.servers import ServerHandlers
@@ -130,7 +131,9 @@ def _add_compute_routes(
 ) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
     prefix = parts.api.compute_link_prefix
-    door = Door(parts.identity, prefix)
+    # Twice: the clocks of who announces changes and of this process may differ.
+    own_changes = OwnChanges(2 * parts.search.staleness_limit_s, parts.clock)
+    door = Door(parts.identity, prefix, own_changes)
     versions = VersionDocuments(door, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
     servers = ServerHandlers(

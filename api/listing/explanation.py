@@ -78,7 +78,7 @@ class Observer:
 class Reasons:
     """Why each cell has the source that it has. no_index: why the index is not used for any cell; None when it is.
 
-    ask_live, too_short: cells that tokens want to be asked, and horizons that the request may look behind.
+    ask_live: cells that tokens or own changes want to be asked. too_short: horizons that the request may look behind.
     """
 
     consistency: Consistency
@@ -96,7 +96,7 @@ class Reasons:
         if progress is None:
             return "the index does not know the cell, or was given up"
         if progress.cell_uuid in self.ask_live:
-            return "the index did not reach the token in time"
+            return "the index lacks a change that the list includes"
         if progress.horizon in self.too_short:
             moment = from_microseconds(progress.horizon).isoformat(timespec="seconds")
             return f"deleted rows from before {moment} may be wanted, which the index has no longer"

@@ -72,7 +72,9 @@ def test_horizon_token_and_cells_that_are_down_are_reasons(fleet: ComputeFleet) 
     fleet.index()
     uuid = fleet.create("north")
     token = {"Fleetlight-Consistency": f"at-least {uuid}:1"}
-    assert reasons(explained(fleet.api(), LIST, token))["north"] == "live: the index did not reach the token in time"
+    assert (
+        reasons(explained(fleet.api(), LIST, token))["north"] == "live: the index lacks a change that the list includes"
+    )
 
 
 def test_filter_that_the_index_cannot_express_is_a_remark(fleet: ComputeFleet) -> None:

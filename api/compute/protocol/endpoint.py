@@ -17,6 +17,7 @@ from starlette.responses import Response
 from api.compute.protocol.faults import fault_of, no_such_route
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
+from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
 from api.compute.protocol.query_string import QueryString
 from api.compute.protocol.token import TOKEN_HEADER, Token
@@ -45,6 +46,7 @@ class ComputeRequest:
     """A request that has passed the door.
 
     minor: the microversion is 2.`minor`.
+    own_changes: where what the answer tells of an instance is noted, for the next lists.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     request_id: what the answer's header says, and the instance action of what the request changes is found by.
     """
@@ -54,6 +56,7 @@ class ComputeRequest:
     query: QueryString
     links: Links
     http: HttpRequest
+    own_changes: OwnChanges
     is_relaxed: bool = False
     request_id: str = ""
 
@@ -63,8 +66,12 @@ class ComputeRequest:
         return Request(self.request_id, self.caller.user_id, self.caller.project_id)
 
     def hand_out_token(self, row: InstanceRow) -> None:
-        """Let the answer name this state of an instance, so that lists can be asked to include it."""
+        """Let the answer name this state of an instance of a native cell, so that lists can be asked to include it.
+
+        The next lists of the same project include it without being asked.
+        """
         self.http.state.token = str(Token.of(row))
+        self.own_changes.note(self.caller, row)
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.protocol.policy) asks for."""
@@ -80,9 +87,10 @@ class Door:
     link_prefix: `api.compute_link_prefix`.
     """
 
-    def __init__(self, identity: Identity, link_prefix: str | None) -> None:
+    def __init__(self, identity: Identity, link_prefix: str | None, own_changes: OwnChanges) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
+        self._own_changes = own_changes
 
     def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
         """The endpoint that answers with `handler`."""
@@ -135,7 +143,10 @@ class Door:
         query = QueryString.parse(http.scope["query_string"])
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
-        return await handler(ComputeRequest(minor, caller, query, links, http, is_legacy(http), http.state.request_id))
+        request = ComputeRequest(
+            minor, caller, query, links, http, self._own_changes, is_legacy(http), http.state.request_id
+        )
+        return await handler(request)
 
 
 def is_legacy(http: HttpRequest) -> bool:

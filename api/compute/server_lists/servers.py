@@ -1,7 +1,7 @@
 """The handlers of `GET /servers`, `/servers/detail` and `/servers/{id}`."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -26,7 +26,7 @@ from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
 from api.identity.caller import Caller
-from api.listing.answer import CellAnswer, Page, Route
+from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.explanation import Observer
 from api.listing.find_instance import InstanceFinder
 from api.listing.list_instances import InstanceLister
@@ -148,10 +148,10 @@ class ServerHandlers:
             row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
+        if row is not None and cell.kind is CellKind.NATIVE:
+            request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
         if row is None or row.record["deleted"]:
             raise ServerNotFoundError(server_id)
-        if cell.kind is CellKind.NATIVE:
-            request.hand_out_token(row)
         item = show_item(request, row, await self._host_statuses.shown_to(request))
         return _server_response(request, item, cell, Route.LIVE)
 
@@ -186,7 +186,11 @@ class ServerHandlers:
         consistency, tokens = wanted_consistency(request.http.headers)
         cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
         started = time.perf_counter()
-        ask_live = await self._tokens.cells_to_ask(tokens, caller) if tokens else ()
+        ask_live: Collection[str] = ()
+        if tokens:
+            ask_live = await self._tokens.cells_to_ask(tokens, caller)
+        elif consistency is Consistency.BOUNDED:
+            ask_live = await self._tokens.cells_behind(request.own_changes, caller)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None

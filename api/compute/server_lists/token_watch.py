@@ -1,4 +1,4 @@
-"""Read your own writes: how a list makes sure that it includes what tokens stand for."""
+"""Read your own writes: how a list includes what tokens stand for, and what its project has just changed."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.own_changes import OwnChange, OwnChanges
 from api.compute.protocol.token import Token, unknown_token
 from api.identity.caller import Caller
 from api.listing.list_index import ListIndex
@@ -58,6 +59,44 @@ class TokenWatch:
                 return to_ask | {cell.uuid for cell in waiting.values()}
             await asyncio.sleep(_POLL_INTERVAL_S)
 
+    async def cells_behind(self, own_changes: OwnChanges, caller: Caller) -> Collection[str]:
+        """The uuids of the cells that have to be asked themselves, since the index does not know all of `own_changes`.
+
+        Nobody waits for the index: the cell answers sooner, and it is asked no longer than the index needs.
+        """
+        noted = own_changes.of(caller)
+        if not noted:
+            return ()
+        followed = await self._index.followed(_POLL_INTERVAL_S)
+        cells = {cell.uuid: cell for cell in await self._reader.cells()}
+        by_cell: dict[str, list[OwnChange]] = {}
+        for change in reversed(noted):  # the newest first, since the index reaches it last
+            by_cell.setdefault(change.cell_uuid, []).append(change)
+
+        async def is_behind(uuid: str) -> bool:
+            if uuid not in followed or uuid not in cells:
+                return True
+            for change in by_cell[uuid]:
+                if not await self._is_in(followed[uuid], cells[uuid], change):
+                    return True
+                own_changes.forget(caller, change)
+            return False
+
+        answers = await asyncio.gather(*map(is_behind, by_cell))
+        return {uuid for uuid, answer in zip(by_cell, answers, strict=True) if answer}
+
+    async def _is_in(self, progress: CellProgress, cell: Cell, change: OwnChange) -> bool:
+        """Whether the index knows a change, or nobody can any more, since the cell was restored without it."""
+        if change.position is None:
+            try:
+                position = await self._position_of(change.token, cell)
+            except ChangeNotFoundError:
+                return True
+            if isinstance(position, _Down):
+                return False
+            change.position = position
+        return _is_known(change.position, progress)
+
     def _cells_of(self, tokens: Sequence[Token], caller: Caller) -> Mapping[Token, Cell]:
         cells = {cell.uuid: cell for cell in self._access.fleet.cells()}
         found = {}
@@ -75,20 +114,27 @@ class TokenWatch:
     async def _look_up(self, waiting: Mapping[Token, Cell], positions: dict[Token, Numbered]) -> set[str]:
         """Add the `positions` that have been given out since; returns the uuids of cells that do not answer."""
         missing = [token for token in waiting if token not in positions]
-        answers = await asyncio.gather(*(self._position_of(token, waiting[token]) for token in missing))
+        answers = await asyncio.gather(*(self._known_position_of(token, waiting[token]) for token in missing))
         positions.update(
             {token: answer for token, answer in zip(missing, answers, strict=True) if isinstance(answer, Numbered)}
         )
         return {answer.cell.uuid for answer in answers if isinstance(answer, _Down)}
 
+    async def _known_position_of(self, token: Token, cell: Cell) -> "Numbered | _Down | None":
+        """As `_position_of`. Raises BadRequestError for a token that nobody has handed out."""
+        try:
+            return await self._position_of(token, cell)
+        except ChangeNotFoundError:
+            raise unknown_token(str(token)) from None
+
     async def _position_of(self, token: Token, cell: Cell) -> "Numbered | _Down | None":
+        """None for a change that has no number yet. Raises ChangeNotFoundError."""
+
         def ask() -> Numbered | None:
             return position_of(self._access.native.engine(cell), cell, token.instance_uuid, token.revision)
 
         try:
             return await self._access.ask_cell(cell, ask)
-        except ChangeNotFoundError:
-            raise unknown_token(str(token)) from None
         except CellUnreachableError:
             return _Down(cell)
 

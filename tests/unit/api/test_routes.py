@@ -9,10 +9,12 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
+from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import METHODS, Route, RouteTable, gone
 from api.identity import NoIdentity
+from cells.clock import system_clock
 
 
 class _Note(RequestModel):
@@ -48,7 +50,7 @@ def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     app = FastAPI()
-    table = RouteTable(ROUTES, Door(NoIdentity(), None))
+    table = RouteTable(ROUTES, Door(NoIdentity(), None, OwnChanges(0, system_clock)))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -137,4 +139,7 @@ def test_too_large_body_gets_413_in_plain_text() -> None:
 
 def test_two_routes_for_one_microversion_are_refused() -> None:
     with pytest.raises(ValueError, match="same microversion"):
-        RouteTable([*ROUTES, Route("GET", "/things/{other}", _says("x"), since=104)], Door(NoIdentity(), None))
+        RouteTable(
+            [*ROUTES, Route("GET", "/things/{other}", _says("x"), since=104)],
+            Door(NoIdentity(), None, OwnChanges(0, system_clock)),
+        )

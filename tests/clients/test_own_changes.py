@@ -1,0 +1,44 @@
+"""The `openstack` command, which knows nothing of tokens, finds by name what it has just renamed.
+
+The index is a real Elasticsearch, with the refresh interval that it has in production.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.test_openstack_command import openstack, run_all
+from tests.support.live_api import LiveApi, live_api
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.elasticsearch]
+TIMES = 20
+
+
+@pytest.fixture
+def live(tmp_path: Path, elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[LiveApi]:
+    index = {"backend": "elasticsearch", "urls": [elasticsearch_url], "prefix": elasticsearch_prefix.rstrip("-")}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in index.items()]
+    config = tmp_path / "fleetlight.toml"
+    config.write_text("\n".join(["[index]", *lines]), encoding="utf-8")
+    rest = ("--cells", "2", "--simulate", "--instances", "20", "--rate", "0")
+    with live_api(tmp_path, "--config", str(config), *rest) as api:
+        yield api
+
+
+def test_what_was_just_changed_is_found_and_listed(live: LiveApi) -> None:
+    def names() -> set[str]:
+        return {server["Name"] for server in openstack(live, "server", "list", "-f", "json")}
+
+    name = min(names())
+    commands = []
+    for number in range(TIMES):
+        commands += [f"server set --name renamed-{number} {name}", f"server show renamed-{number}"]
+        name = f"renamed-{number}"
+    run_all(live, commands)
+    options = ("--flavor", "m1.tiny", "--image", "debian-12", "--nic", "none")
+    openstack(live, "server", "create", *options, "new", "-f", "json")
+    assert "new" in names()
+    openstack(live, "server", "delete", "--wait", "new")
+    assert "new" not in names()

@@ -1,0 +1,94 @@
+"""What is remembered of a project's own changes, for whom, and how long."""
+
+from typing import Any
+
+import pytest
+
+from api.compute.protocol import own_changes
+from api.compute.protocol.own_changes import OwnChanges
+from api.identity.caller import Caller
+from cells.model import InstanceRow
+
+KEPT_S = 10
+ADA, BOB = (Caller(user, "demo", frozenset({"member"})) for user in ("ada", "bob"))
+OTHER = Caller("eve", "other", frozenset({"member"}))
+NOBODYS = Caller("eve", None, frozenset())
+
+
+class Clock:
+    now = 1_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += round(seconds * 1e6)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def changes(clock: Clock) -> OwnChanges:
+    return OwnChanges(KEPT_S, clock)
+
+
+def row(clock: Clock, uuid: str = "a", revision: int = 1, **values: Any) -> InstanceRow:
+    record = {"uuid": uuid, "created_at": 1, "updated_at": clock.now} | values
+    return InstanceRow("cell", revision, record)
+
+
+def noted(changes: OwnChanges, caller: Caller = ADA) -> list[str]:
+    return [str(change.token) for change in changes.of(caller)]
+
+
+def test_change_counts_for_its_project_and_no_other(changes: OwnChanges, clock: Clock) -> None:
+    changes.note(ADA, row(clock))
+    assert (noted(changes, BOB), noted(changes, OTHER), noted(changes, NOBODYS)) == (["a:1"], [], [])
+    changes.note(NOBODYS, row(clock, "b"))
+    assert (noted(changes, OTHER), noted(changes, NOBODYS)) == ([], ["b:1"])
+
+
+def test_newest_state_of_each_instance_is_kept_and_the_newest_is_the_last(changes: OwnChanges, clock: Clock) -> None:
+    for uuid, revision in (("a", 1), ("b", 1), ("a", 2)):
+        changes.note(ADA, row(clock, uuid, revision))
+    assert noted(changes) == ["b:1", "a:2"]
+
+
+def test_change_is_forgotten_after_its_time(changes: OwnChanges, clock: Clock) -> None:
+    changes.note(ADA, row(clock, "a", 1))
+    clock.pass_s(KEPT_S - 1)
+    changes.note(ADA, row(clock, "b", 1))
+    changes.note(OTHER, row(clock, "c", 1))
+    clock.pass_s(1.5)
+    assert noted(changes) == ["b:1"]
+    clock.pass_s(KEPT_S)
+    assert noted(changes) == noted(changes, OTHER) == []
+
+
+def test_state_that_is_older_is_not_noted(changes: OwnChanges, clock: Clock) -> None:
+    changes.note(ADA, row(clock, updated_at=clock.now - KEPT_S * 1_000_000 - 1))
+    changes.note(ADA, row(clock, updated_at=None))
+    assert noted(changes) == []
+    changes.note(ADA, row(clock, updated_at=None, created_at=clock.now))
+    assert noted(changes) == ["a:1"]
+
+
+def test_what_the_index_knows_is_forgotten_but_not_what_came_after_it(changes: OwnChanges, clock: Clock) -> None:
+    changes.note(ADA, row(clock, "a", 1))
+    [first] = changes.of(ADA)
+    changes.note(ADA, row(clock, "a", 2))
+    changes.forget(ADA, first)
+    assert noted(changes) == ["a:2"]
+    changes.forget(ADA, changes.of(ADA)[0])
+    assert noted(changes) == []
+
+
+def test_memory_is_bounded(changes: OwnChanges, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_changes, "_MAX_NOTES", 3)
+    for number in range(6):
+        changes.note(ADA, row(clock, f"instance-{number}"))
+    assert noted(changes)[-3:] == [f"instance-{number}:1" for number in (3, 4, 5)]
+    assert len(noted(changes)) <= 4
