@@ -228,6 +228,17 @@ def test_token_of_a_cell_that_has_just_joined_is_honoured(fleet: ComputeFleet) -
     assert uuid in api.ids("/v2.1/servers", at_least(f"{uuid}:1"))
 
 
+def test_token_of_a_cell_that_has_just_joined_and_is_in_the_index_is_honoured(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    assert len(api.ids("/v2.1/servers")) == 3
+    fleet.add_cell("west")
+    uuid = fleet.create("west")
+    fleet.number_changes()
+    fleet.index("west", watermark=published(fleet, "west"))
+    assert uuid in api.ids("/v2.1/servers", at_least(f"{uuid}:1"))
+
+
 def test_token_counts_without_an_index_too(fleet: ComputeFleet) -> None:
     uuid = fleet.create("south")
     api = fleet.api(enabled=False, pool=BrokenCells(fleet))

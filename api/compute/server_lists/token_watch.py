@@ -39,9 +39,10 @@ class TokenWatch:
         except FleetUnreachableError:
             # Nobody can say which cells they are of; all together they are right.
             return {cell.uuid for cell in await self._reader.cells()}
-        # Cells of other kinds number no changes.
-        to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE}
-        waiting = {token: cell for token, cell in found.items() if cell.kind is CellKind.NATIVE}
+        listed = {cell.uuid for cell in await self._reader.cells()}
+        # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
+        to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE or cell.uuid not in listed}
+        waiting = {token: cell for token, cell in found.items() if cell.uuid not in to_ask}
         positions: dict[Token, Numbered] = {}
         deadline = time.monotonic() + self._wait_s
         while True:
