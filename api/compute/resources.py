@@ -9,6 +9,7 @@ from api.compute.flavors.flavors import FlavorHandlers
 from api.compute.hosts.aggregates import AggregateHandlers
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
 from api.compute.hosts.host_status import HostStatusCache
+from api.compute.hosts.hosts import HostHandlers
 from api.compute.hosts.hypervisors import HypervisorHandlers
 from api.compute.hosts.services import ServiceHandlers
 from api.compute.projects.keypairs import KeypairHandlers
@@ -88,6 +89,7 @@ def compute_routes(
     yield from ServerGroupHandlers(access).routes()
     yield from AvailabilityZoneHandlers(access).routes()
     yield from ServiceHandlers(access, host_statuses).routes()
+    yield from HostHandlers(access, host_statuses).routes()
     yield from HypervisorHandlers(access).routes()
     yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access).routes()

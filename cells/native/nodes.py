@@ -137,6 +137,22 @@ class CellNodes:
                 found.setdefault(row.host, []).append((row.uuid, row.display_name or ""))
         return found
 
+    def used_by_projects(self, host: str) -> Mapping[str, Capacity]:
+        """What the instances of each project take up of a host, by project."""
+        amounts = (allocations.c.vcpus, allocations.c.memory_mib, allocations.c.disk_gib)
+        project = func.coalesce(instances.c.project_id, "").label("project")
+        statement = (
+            select(project, *(func.sum(amount) for amount in amounts))
+            .join_from(allocations, compute_nodes, compute_nodes.c.id == allocations.c.node_id)
+            .join(services, services.c.id == compute_nodes.c.service_id)
+            .join(instances, instances.c.uuid == allocations.c.instance_uuid)
+            .where(services.c.host == host)
+            .group_by(project)
+            .order_by(project)
+        )
+        with self._failures(), self._engine.connect() as connection:
+            return {row[0]: Capacity(*(int(amount) for amount in row[1:])) for row in connection.execute(statement)}
+
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
         """Add hosts with one node each; those that are there already (by their name) stay as they are."""
         now = self._clock()

@@ -66,6 +66,12 @@ USUAL_COMMANDS = (
         "compute service set --disable --disable-reason care cell1-compute-01 nova-compute",
     ),
     *("compute service set --enable cell1-compute-01 nova-compute", "availability zone list --long"),
+    *(
+        "host list",
+        "host show cell1-compute-01",
+        "host set --disable cell1-compute-01",
+        "host set --enable cell1-compute-01",
+    ),
     *("aggregate create --property ssd=true usual", "aggregate list --long", "aggregate set --name usual2 usual"),
     *("aggregate add host usual2 cell1-compute-01", "aggregate show usual2", "aggregate unset --property ssd usual2"),
     *("aggregate remove host usual2 cell1-compute-01", "aggregate delete usual2"),

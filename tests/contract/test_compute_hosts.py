@@ -24,9 +24,11 @@ NUMBERS = {
     "running_vms",
     "disk_available_least",
 }
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 ZONES = "/v2.1/os-availability-zone"
 HYPERVISORS = "/v2.1/os-hypervisors"
 SERVICES = "/v2.1/os-services"
+HOSTS = "/v2.1/os-hosts"
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +246,64 @@ def test_wrong_questions_about_hypervisors_are_refused(api: Api, path: str, vers
 def test_uptime_of_a_simulated_host_is_not_known(api: Api) -> None:
     number = hypervisors(api, "", "2.1")[0]["id"]
     assert api.get(f"{HYPERVISORS}/{number}/uptime").status_code == 501
+
+
+def test_hosts_are_listed_until_2_42(api: Api) -> None:
+    zones = {host["host_name"]: host["zone"] for host in api.get(HOSTS, microversion("2.42")).json()["hosts"]}
+    assert zones == {"e1": "sunrise", "n1": "nova", "n2": "nova"}
+    assert api.get(f"{HOSTS}?zone=sunrise").json() == {
+        "hosts": [{"host_name": "e1", "service": "compute", "zone": "sunrise"}]
+    }
+    assert api.get(f"{HOSTS}?zone=nowhere").json() == {"hosts": []}
+
+
+def test_host_shows_what_its_projects_use(fleet: ComputeFleet, api: Api) -> None:
+    body = {"name": "big", "flavorRef": "2", "imageRef": IMAGE, "availability_zone": "nova:n2"}
+    created = api.request("POST", "/v2.1/servers", json={"server": body})
+    assert created.status_code == 202, created.text
+    fleet.work()
+    shown = [part["resource"] for part in api.get(f"{HOSTS}/n2").json()["host"]]
+    assert {part["host"] for part in shown} == {"n2"}
+    amounts = {part["project"]: (part["cpu"], part["memory_mb"], part["disk_gb"]) for part in shown}
+    used = (1, 2048, 20)
+    assert amounts == {"(total)": (8, 16384, 100), "(used_now)": used, "(used_max)": used, "demo": used}
+    assert [part["resource"]["project"] for part in api.get(f"{HOSTS}/e1").json()["host"]] == [
+        "(total)",
+        "(used_now)",
+        "(used_max)",
+    ]
+
+
+@pytest.mark.parametrize("word", ["disable", "Disable", "DISABLE"])
+def test_host_is_disabled_and_enabled(api: Api, word: str) -> None:
+    changed = api.request("PUT", f"{HOSTS}/n1", json={"status": word})
+    assert (changed.status_code, changed.json()) == (200, {"host": "n1", "status": "disabled"})
+    assert services(api)["n1"]["status"] == "disabled"
+    assert api.request("PUT", f"{HOSTS}/n1", json={"status": "enable"}).json()["status"] == "enabled"
+    assert services(api)["n1"]["status"] == "enabled"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nowhere", None, 404),
+        ("PUT", "/nowhere", {"status": "enable"}, 404),
+        ("PUT", "/n1", {}, 400),
+        ("PUT", "/n1", {"status": "broken"}, 400),
+        ("PUT", "/n1", {"status": "enable", "color": "red"}, 400),
+        ("PUT", "/n1", {"status": "disable", "maintenance_mode": "enable"}, 501),
+        ("GET", "/n1/startup", None, 501),
+        ("GET", "/n1/shutdown", None, 501),
+        ("GET", "/n1/reboot", None, 501),
+        ("GET", "/nowhere/reboot", None, 404),
+    ],
+)
+def test_what_hosts_cannot_do_is_refused(api: Api, method: str, path: str, body: Any, status: int) -> None:
+    content = {} if body is None else {"json": body}
+    assert api.request(method, HOSTS + path, **content).status_code == status
+    assert api.request(method, HOSTS + path, MEMBER, **content).status_code == (400 if body and status == 400 else 403)
+    assert api.request(method, HOSTS + path, microversion("2.43"), **content).status_code == 404
+    assert services(api)["n1"]["status"] == "enabled"
 
 
 def test_answer_says_when_a_cell_is_missing(fleet: ComputeFleet, api: Api) -> None:

@@ -1,0 +1,153 @@
+"""Hosts as they were shown before hypervisors: `/os-hosts`, until 2.42 (contracts/nova-rest, 4.8)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import COMPLETE
+from api.compute.protocol.query_parameters import QueryParameters
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
+from api.errors import BadRequestError, NotFoundError, NotSupportedError
+from cells.errors import HostNotFoundError
+from cells.model import Cell
+from cells.native.nodes import Capacity, ComputeNode
+
+_UNTIL = 42
+_LIST = QueryParameters({"zone": 1}, refuses_unknown_since=None)
+_HOST = Shape({"host_name": TEXT, "service": TEXT, "zone": TEXT})
+_RESOURCE = Shape({"host": TEXT, "project": TEXT, "cpu": INTEGER, "memory_mb": INTEGER, "disk_gb": INTEGER})
+_CHANGED = Shape({"host": TEXT, "status": TEXT})
+_POWER_ACTIONS = ("startup", "shutdown", "reboot")
+
+_Word = Literal["enable", "Enable", "ENABLE", "disable", "Disable", "DISABLE"]
+
+
+class _Change(RequestModel):
+    status: _Word | None = None
+    maintenance_mode: _Word | None = None
+
+
+_CHANGE = Body({1: _Change})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    cell: Cell
+    node: ComputeNode
+
+
+class HostHandlers:
+    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
+        self._access = access
+        self._host_statuses = host_statuses
+
+    def routes(self) -> list[Route]:
+        many, one = "/os-hosts", "/os-hosts/{host_name}"
+        described = page("host", Shape({"resource": _RESOURCE}))
+        route = partial(Route, until=_UNTIL)
+        return [
+            route("GET", many, self.index, query=_LIST, errors=(403,), answer=page("hosts", _HOST), gives=(COMPLETE,)),
+            route("GET", one, self.show, errors=(403, 404), answer=described),
+            route("PUT", one, self.update, body=_CHANGE, errors=(403, 404, 501), answer=_CHANGED),
+            *(
+                route("GET", f"{one}/{action}", self.switch_power, success=(), errors=(403, 404, 501))
+                for action in _POWER_ACTIONS
+            ),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-hosts:list")
+        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).services())
+        zone = request.query.last("zone")
+        hosts = [
+            {
+                "host_name": service.host,
+                "service": service.binary.removeprefix("nova-"),
+                "zone": service.availability_zone,
+            }
+            for _, services in of_cells.answers
+            for service in services
+            if zone in {None, service.availability_zone}
+        ]
+        return json_answer({"hosts": hosts}, headers=of_cells.headers)
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """What there is of a host, what is used of it, and by which projects."""
+        request.authorize("os_compute_api:os-hosts:show")
+        found = await self._required(request)
+        nodes = self._access.native.nodes(found.cell)
+        host = found.node.service.host
+        by_project = await self._access.ask_cell(found.cell, partial(nodes.used_by_projects, host))
+        resources = [
+            _resource(host, "(total)", found.node.capacity),
+            _resource(host, "(used_now)", found.node.used),
+            _resource(host, "(used_max)", _sum(list(by_project.values()))),
+            *(_resource(host, project, used) for project, used in by_project.items()),
+        ]
+        return json_answer({"host": resources})
+
+    async def update(self, request: ComputeRequest) -> Response:
+        wanted = await _CHANGE.read(request)
+        request.authorize("os_compute_api:os-hosts:update")
+        found = await self._required(request)
+        if wanted.maintenance_mode is not None:
+            raise NotSupportedError("No host can be put into maintenance mode.")
+        if wanted.status is None:
+            raise BadRequestError("Give a status or a maintenance_mode")
+        is_disabled = wanted.status.lower() == "disable"
+        service = found.node.service
+        nodes = self._access.native.nodes(found.cell)
+        change = partial(
+            nodes.update_service,
+            service.uuid,
+            disabled=is_disabled,
+            disabled_reason=None,
+            forced_down=service.forced_down,
+        )
+        try:
+            await self._access.act(found.cell, change)
+        except HostNotFoundError as error:
+            raise _no_host(service.host) from error
+        self._host_statuses.forget()
+        return json_answer({"host": service.host, "status": "disabled" if is_disabled else "enabled"})
+
+    async def switch_power(self, request: ComputeRequest) -> Response:
+        action = request.http.url.path.rpartition("/")[2]
+        request.authorize(f"os_compute_api:os-hosts:{action}")
+        await self._required(request)
+        raise NotSupportedError(f"No host can be told to do that: {action}.")
+
+    async def _required(self, request: ComputeRequest) -> _Found:
+        name: str = request.http.path_params["host_name"]
+        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
+        for cell, nodes in of_cells.answers:
+            for node in nodes:
+                if node.service.host == name:
+                    return _Found(cell, node)
+        raise _no_host(name)
+
+
+def _no_host(name: str) -> NotFoundError:
+    return NotFoundError(f"Compute host {name} could not be found.")
+
+
+def _resource(host: str, project: str, amount: Capacity) -> dict[str, object]:
+    of_host = {"cpu": amount.vcpus, "memory_mb": amount.memory_mib, "disk_gb": amount.disk_gib}
+    return {"resource": {"host": host, "project": project, **of_host}}
+
+
+def _sum(amounts: Sequence[Capacity]) -> Capacity:
+    return Capacity(
+        sum(each.vcpus for each in amounts),
+        sum(each.memory_mib for each in amounts),
+        sum(each.disk_gib for each in amounts),
+    )
