@@ -10,7 +10,6 @@ Links depend on the address that a request was sent to, so they are made by `Ite
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -24,9 +23,10 @@ View = tuple[bytes, ...]
 HostStatuses = Mapping[str, Mapping[bytes, bytes]]
 """By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
 NEWEST_MICROVERSION = (2, 104)
+Segment = Callable[[Record], Members]
 
 # Segments of what everybody sees, each with the microversion that brought it: 2.N.
-_PUBLIC: tuple[tuple[Callable[[Record], Members], int], ...] = (
+_PUBLIC: tuple[tuple[Segment, int], ...] = (
     (members.identity, 1),
     (members.common, 1),
     (members.volumes, 1),
@@ -41,10 +41,9 @@ _PUBLIC: tuple[tuple[Callable[[Record], Members], int], ...] = (
     (members.scheduler_hints, 100),
 )
 # Segments that only admins see; they see `hostname` from 2.3 on.
-_ADMIN: tuple[tuple[Callable[[Record], Members], int], ...] = ((members.placement, 1), (members.guest, 3))
+_ADMIN: tuple[tuple[Segment, int], ...] = ((members.placement, 1), (members.guest, 3))
 _PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
-_ADMIN_BEGINS = len(_PUBLIC)
-_SEGMENTS = [segment for segment, _ in (*_PUBLIC, *_ADMIN)]
+_ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
 _VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
 _HOSTNAME = _PUBLIC_SEGMENTS.index(members.hostname)
 _VOLUME_FLAGS_SINCE = 3
@@ -68,10 +67,10 @@ _BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
 _AFTER_HOST = b',"OS-EXT-SRV-ATTR:hypervisor_hostname":'
 _EMPTY_TEXT = b'""'
 _NULL = b"null"
-_LINE_BREAK = b"\n"
+_BRACE, _COMMA = b"{,"
 _SERVER_ERROR = 500
-_encode = msgspec.json.Encoder().encode
-_encode_lines = msgspec.json.Encoder().encode_lines
+_encoder = msgspec.json.Encoder()
+_encode, _encode_into = _encoder.encode, _encoder.encode_into
 _decode_ends = msgspec.json.Decoder(list[int]).decode
 _decode_fault = msgspec.json.Decoder(dict[str, int | str | None]).decode
 
@@ -81,19 +80,32 @@ def render_view(record: Record) -> View:
 
     record: every field of INSTANCE_FIELDS (a stored value each).
     """
-    segments = [segment(record) for segment in _SEGMENTS]
-    # All in one call, and a line for each: no text of JSON has a line break inside.
-    lines = _encode_lines((*segments, members.image(record), record["flavor_id"] or None, members.fault(record)))
-    *objects, image, flavor_id, fault, _ = lines.split(_LINE_BREAK)
-    inner = [text[1:-1] for text in objects]
-    lengths = [len(text) + 1 for text in inner]  # with the comma behind it, or the brace
-    ends = _encode([*accumulate(lengths[:_ADMIN_BEGINS]), *accumulate(lengths[_ADMIN_BEGINS:])])
-    return _joined(inner[:_ADMIN_BEGINS]), _joined(inner[_ADMIN_BEGINS:]), ends, image, flavor_id, fault
+    public, ends = _joined(_PUBLIC_SEGMENTS, record)
+    admin, admin_ends = _joined(_ADMIN_SEGMENTS, record)
+    fault = members.fault(record)
+    return (
+        public,
+        admin,
+        _encode(ends + admin_ends),
+        _encode(members.image(record)),
+        _encode(record["flavor_id"] or None),
+        _NULL if fault is None else _encode(fault),
+    )
 
 
-def _joined(segments: Sequence[bytes]) -> bytes:
-    """One object of all segments, which come without their braces."""
-    return b"{%b}" % b",".join(segments)
+def _joined(segments: Sequence[Segment], record: Record) -> tuple[bytes, list[int]]:
+    """One object of all segments, and where each of them ends: at a comma, or at the brace."""
+    text = bytearray()
+    ends = []
+    end = 0
+    for segment in segments:
+        # Written over the brace behind the one before it; its own opening brace becomes the comma between the two.
+        _encode_into(segment(record), text, end)
+        text[end] = _COMMA
+        end = len(text) - 1
+        ends.append(end)
+    text[0] = _BRACE
+    return bytes(text), ends
 
 
 class ItemTemplate(ABC):

@@ -316,15 +316,16 @@ def from_found(answer: bytes) -> Iterator[Document]:
 def _bulk_line(document: Document) -> bytes:
     """The two lines of one document; raises ValueError or OverflowError when it cannot be expressed."""
     kept_of, values_type = _ALL if document.keeps_all else _KEPT
+    uuid, version, extra = document.id, document.version, document.extra
     values = values_type(
         *kept_of(document.record),
-        *uuid_parts(document.id),
-        document.version,
-        *row_digest(document.id, document.version),
-        *((document.extra, document.extra.terms, document.extra.fields) if document.extra is not None else ()),
+        *uuid_parts(uuid),
+        version,
+        *row_digest(uuid, version),
+        *((extra, extra.terms, extra.fields) if extra is not None else ()),
     )
     members = _encode(values)[1:-1]
-    return _BULK_LINE % (document.id.encode(), document.version, members, _encode(document.cell_uuid), *document.view)
+    return _BULK_LINE % (uuid.encode(), version, members, _encode(document.cell_uuid), *document.view)
 
 
 def _document(source: Any, version: int) -> Document:

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import Any
 
 from cells.digests import RangeDigest
+from cells.turns import in_turns
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.elasticsearch import digests as compared
 from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, open_client, send
@@ -103,7 +104,7 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         refused: dict[int, str] = {}
-        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), refused)
+        bulks = in_turns(to_bulks(described_documents(documents, self._settings.schemas_dir), refused))
         first = list(islice(bulks, 2))
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
