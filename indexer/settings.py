@@ -16,7 +16,8 @@ class IndexerSettings(BaseModel):
     """How the indexer follows its cells; every number is per cell.
 
     batch_max_messages, batch_max_bytes, batch_wait_s: a batch is written as soon as it reaches one of these.
-    prefetch: messages that the broker may hand out before the first of them is acknowledged.
+    prefetch: messages that the broker may hand out before the first of them is acknowledged. So many of each cell wait
+        in memory while the index is away; by default no more than it takes to keep the writes going.
     writes_in_flight: bulk writes that may be under way at once while there is a backlog. Measured: two raise the rate
         into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
@@ -34,7 +35,7 @@ class IndexerSettings(BaseModel):
     batch_max_messages: int = Field(default=500, ge=1, le=10_000)
     batch_max_bytes: int = Field(default=8 * _MEBIBYTE, ge=1024)
     batch_wait_s: PositiveSeconds = 0.1
-    prefetch: int = Field(default=2000, ge=1, le=65_535)
+    prefetch: int = Field(default=1500, ge=1, le=65_535)
     writes_in_flight: int = Field(default=2, ge=1, le=8)
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)

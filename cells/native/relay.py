@@ -12,6 +12,7 @@ from threading import Event
 from typing import Protocol
 
 import structlog
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine, Row, delete, func, select, update
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
@@ -25,6 +26,7 @@ from cells.locks import exclusive_lock
 from cells.model import Cell
 from cells.native.incarnations import begin_incarnation, current_incarnation
 from cells.native.outbox import heartbeat_message, to_message
+from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import cell_state, changes
 from notifications.bus import Message
@@ -66,7 +68,7 @@ class Relay:
     """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone.
-    beat: called by `run` after each step, and before each wait for what is away.
+    beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class Relay:
         clock: Clock = system_clock,
         *,
         beat: Callable[[], None] = lambda: None,
+        metrics: RelayMetrics | None = None,
     ) -> None:
         self._engine = engine
+        self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
         self._beat = beat
         self._publisher = publisher
@@ -128,6 +132,7 @@ class Relay:
         """
         with translated_failures(partial(CellUnreachableError, self._cell.name)):
             was_active, self._is_active = self._is_active, self._lock.acquire()
+            self._metrics.active(self._cell.uuid, is_active=self._is_active)
             if not self._is_active:
                 return 0
             if not was_active:
@@ -143,6 +148,7 @@ class Relay:
         """Let another relay take over."""
         self._lock.release()
         self._is_active = False
+        self._metrics.active(self._cell.uuid, is_active=False)
 
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []
@@ -152,9 +158,11 @@ class Relay:
             if numbered < self._settings.batch_size:
                 self._all_numbered_at = looked_at
             if not numbered:
+                self._metrics.nothing_waits(self._cell.uuid)
                 return 0
             rows = self._unpublished()
         self._may_have_unpublished = True
+        self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
         self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in rows])
         with writing(self._engine) as connection:
             connection.execute(
@@ -162,7 +170,10 @@ class Relay:
                 .where(changes.c.sequence.between(rows[0].sequence, rows[-1].sequence))
                 .values(published_at=self._clock())
             )
+        self._metrics.published(self._cell.uuid, len(rows))
         self._may_have_unpublished = len(rows) == self._settings.batch_size
+        if not self._may_have_unpublished:
+            self._metrics.nothing_waits(self._cell.uuid)
         return len(rows)
 
     def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:
@@ -196,6 +207,7 @@ class Relay:
             ).rowcount
             connection.execute(update(cell_state).values(last_sequence=last + numbered))
         self._last_sequence = last + numbered
+        self._metrics.numbered(self._cell.uuid, self._last_sequence)
         return numbered
 
     def _when_due(self) -> None:
@@ -211,6 +223,7 @@ class Relay:
         with self._engine.connect() as connection:
             sequence = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
             is_restored = self._is_older(connection, sequence)
+        self._metrics.numbered(self._cell.uuid, sequence)
         if is_restored:
             with writing(self._engine) as connection:
                 self._incarnation = begin_incarnation(connection)
@@ -251,4 +264,5 @@ class Relay:
     def _before_retry(self, state: RetryCallState) -> None:
         self._beat()
         error = state.outcome.exception() if state.outcome else None
+        self._metrics.failed(self._cell.uuid, type(error).__name__)
         _log.warning("relay.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))

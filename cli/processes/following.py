@@ -20,6 +20,7 @@ from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay import Relay
+from cells.native.relay_metrics import RelayMetrics
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends import open_writer
@@ -46,12 +47,12 @@ def _unheard() -> None:
     """For callers who do not listen."""
 
 
-def run_relay(settings: Settings, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
+def run_relay(settings: Settings, metrics: RelayMetrics, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
     """Relay the changes of one native cell until `stop` is set; connections of its own."""
     engine = create_database_engine(cell.database_url)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
-        Relay(engine, cell, publisher, settings.relay, beat=beat).run(stop)
+        Relay(engine, cell, publisher, settings.relay, beat=beat, metrics=metrics).run(stop)
     finally:
         publisher.close()
         engine.dispose()

@@ -14,6 +14,7 @@ from api.identity.none import refuse_open_listening
 from api.identity.opening import open_identity
 from api.listening import address_of
 from cells.model import Cell, CellKind
+from cells.native.relay_metrics import RelayMetrics
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
@@ -114,8 +115,10 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
             )
         _refuse_in_process_buses(native)
         pulses = CellPulses()
-        with monitored(settings.monitoring, CollectorRegistry(), pulses):
-            _run_until_signal({"relays": partial(run_relays, settings, relayed_cells, pulses)})
+        registry = CollectorRegistry()
+        run = partial(run_relays, settings, relayed_cells, pulses, RelayMetrics(registry))
+        with monitored(settings.monitoring, registry, pulses):
+            _run_until_signal({"relays": run})
 
 
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:

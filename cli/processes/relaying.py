@@ -9,6 +9,7 @@ import structlog
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
+from cells.native.relay_metrics import RelayMetrics
 from cli.errors import CommandError
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import Beat, run_relay, run_worker
@@ -18,12 +19,19 @@ from cli.settings import Settings
 _log = structlog.get_logger(__name__)
 
 
-def run_relays(settings: Settings, choose_cells: Callable[[], Sequence[Cell]], pulses: CellPulses, stop: Event) -> None:
+def run_relays(
+    settings: Settings,
+    choose_cells: Callable[[], Sequence[Cell]],
+    pulses: CellPulses,
+    metrics: RelayMetrics,
+    stop: Event,
+) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
     choose_cells, errors: as for `run_for_cells`. pulses: those of the threads are among them while they run.
     """
-    run_for_cells("relay", partial(_beating, partial(run_relay, settings), pulses), settings, choose_cells, stop)
+    run = partial(_beating, partial(run_relay, settings, metrics), pulses)
+    run_for_cells("relay", run, settings, choose_cells, stop)
 
 
 def run_workers(

@@ -16,6 +16,7 @@ from api.identity import Identity, refuse_open_listening
 from api.identity.opening import open_identity
 from api.listening import address_of
 from cells.fleet.fleet import Fleet
+from cells.native.relay_metrics import RelayMetrics
 from cells.simulation.simulated_instances import PROJECTS, hosts_for
 from cells.simulation.simulator import Simulator
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
@@ -190,9 +191,8 @@ class _Process:
             keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics), watching=self._probes.watching
         )
         self._indexing = [Part("indexer", indexing, stop)]
-        self._relays = [
-            Part(f"relay-{cell.cell.name}", partial(run_relay, settings, cell.cell), stop) for cell in self._cells
-        ]
+        relay = partial(run_relay, settings, RelayMetrics(self._metrics))
+        self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
         self._workers = [
             Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)
             for cell in self._cells

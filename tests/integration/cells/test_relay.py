@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select
 
 from cells.actions.operations import InstanceOperations
@@ -19,6 +20,7 @@ from cells.model import Cell
 from cells.native.instance_payload import from_payload
 from cells.native.outbox import append_foreign
 from cells.native.relay import Relay
+from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import changes
 from notifications.bus import Message
@@ -26,6 +28,7 @@ from notifications.envelope import Notification, decode, encode
 from notifications.errors import BusError, BusUnavailableError, EnvelopeError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
 from query.fields import from_microseconds, to_microseconds
+from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
 DAY_US = 24 * 3_600_000_000
@@ -366,3 +369,46 @@ def test_concurrent_changes_lose_nothing_and_keep_each_instance_in_order(
         last = [message for message in bus.changes if message.headers["fleetlight-resource"] == uuid][-1]
         assert from_payload(InstancePayload.unwrap(decode(last.body).payload)) == row.record
     adapter.close()
+
+
+def test_metrics_tell_what_was_published_and_how_long_the_oldest_change_waits(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
+) -> None:
+    registry = CollectorRegistry()
+    looked_at = [clock()]
+    metrics = RelayMetrics(registry, lambda: looked_at[0])
+
+    def sample(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"fleetlight_relay_{name}", {"cell": cell.uuid, **labels})
+
+    relay = Relay(engine, cell, bus, SETTINGS, clock, metrics=metrics)
+    for _ in range(3):
+        operations.create({})
+    bus.is_away = True
+    with pytest.raises(BusUnavailableError):
+        relay.run_once()
+    with engine.connect() as connection:
+        oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
+    looked_at[0] = oldest + 90_000_000
+    assert (sample("active"), sample("sequence"), sample("lag_seconds")) == (1, 3, 90)
+    assert not sample("published_changes_total")
+
+    bus.is_away = False
+    drain(relay)
+    assert (sample("sequence"), sample("lag_seconds"), sample("published_changes_total")) == (3, 0, 3)
+    relay.close()
+    assert sample("active") == 0
+
+
+def test_failures_of_the_bus_are_counted_while_they_are_waited_out(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
+) -> None:
+    registry = CollectorRegistry()
+    relay = Relay(engine, cell, bus, SETTINGS, metrics=RelayMetrics(registry))
+    operations.create({})
+    bus.is_away = True
+    with in_thread(relay.run):
+        labels = {"cell": cell.uuid, "kind": "BusUnavailableError"}
+        wait_until(lambda: (registry.get_sample_value("fleetlight_relay_failures_total", labels) or 0) > 2)
+        bus.is_away = False
+        wait_until(lambda: bus.sequences == [1])

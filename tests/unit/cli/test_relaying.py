@@ -7,6 +7,7 @@ from threading import Event
 from uuid import uuid4
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from cells.actions.operations import InstanceOperations
 from cells.database import create_database_engine
@@ -14,6 +15,7 @@ from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
+from cells.native.relay_metrics import RelayMetrics
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
 from cli.processes.cell_pulses import CellPulses
@@ -93,7 +95,8 @@ def world(tmp_path: Path) -> World:
 
 @contextmanager
 def relays_running(world: World) -> Iterator[Part]:
-    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses), lambda: None)
+    metrics = RelayMetrics(CollectorRegistry())
+    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses, metrics), lambda: None)
     yield part
     part.stop()
 
@@ -135,7 +138,7 @@ def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
 
 
 def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_settings: Settings, _cell: Cell, _stop: Event, _beat: Beat) -> None:
+    def fail(_settings: Settings, _metrics: RelayMetrics, _cell: Cell, _stop: Event, _beat: Beat) -> None:
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(relaying, "run_relay", fail)
@@ -145,7 +148,7 @@ def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: p
 
 
 def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(_settings: Settings, _cell: Cell, stop: Event, _beat: Beat) -> None:
+    def hang(_settings: Settings, _metrics: RelayMetrics, _cell: Cell, stop: Event, _beat: Beat) -> None:
         stop.wait()
 
     monkeypatch.setattr(relaying, "run_relay", hang)
@@ -166,7 +169,7 @@ def test_relay_that_waits_for_its_database_or_for_work_is_alive(world: World, is
     beats: list[None] = []
 
     def run(stop: Event) -> None:
-        run_relay(SETTINGS, cell, stop, lambda: beats.append(None))
+        run_relay(SETTINGS, RelayMetrics(CollectorRegistry()), cell, stop, lambda: beats.append(None))
 
     with in_thread(run):
         wait_until(lambda: len(beats) > 5)

@@ -4,9 +4,9 @@ from pydantic import ValidationError
 from indexer.settings import IndexerSettings
 
 
-def test_defaults_fit_together() -> None:
+def test_no_more_is_held_than_keeps_the_writes_going_unless_somebody_wants_it() -> None:
     settings = IndexerSettings()
-    assert settings.prefetch >= settings.batch_max_messages * (settings.writes_in_flight + 1)
+    assert settings.prefetch == settings.batch_max_messages * (settings.writes_in_flight + 1)
 
 
 def test_prefetch_that_starves_the_batches_is_refused_with_what_would_be_right() -> None:
