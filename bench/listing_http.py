@@ -63,8 +63,8 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
 
 def _pages(served: "_Served", runs: int) -> Iterator[Figure]:
     depth = min(150, served.count // _PAGE - 1)
-    deep = served.position_after(depth * _PAGE)
-    middle = served.position_after(served.count // 2)
+    deep = served.page_end(depth * _PAGE)
+    middle = served.page_end(served.count // 2)
     asked = f"{_PAGE} of {served.count} full items in {_CELLS} cells, newest microversion"
     for name, what, listed in (
         ("first", "first page", _Listed()),
@@ -122,8 +122,15 @@ class _Served:
         assert answer.status == 200
         assert answer.data.count(b'"OS-EXT-STS:vm_state"') >= listed.at_least
 
-    def position_after(self, rows: int) -> _Position:
-        """Where `rows` instances are in front of the page."""
+    def page_end(self, rows: int) -> _Position:
+        """Where `rows` instances are in front of the page; a client has it from the page before, which is asked for."""
+        self.page(_Listed(after=self._position_after(rows - _PAGE)))
+        position = self._position_after(rows)
+        assert position is not None
+        return position
+
+    def _position_after(self, rows: int) -> _Position | None:
+        """None for the first page."""
         position: _Position | None = None
         while rows:
             size = min(rows, 10_000)
@@ -132,7 +139,6 @@ class _Served:
             last = msgspec.json.decode(answer.data)["hits"]["hits"][-1]["_source"]
             position = _Position(**last)
             rows -= size
-        assert position is not None
         return position
 
 

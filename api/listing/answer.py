@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from cells.model import Cell
 
@@ -44,14 +45,15 @@ class CellAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: JSON objects, with commas between them. rows: how many. last_uuid: marker of the next page, if any.
+    """items: JSON objects, with commas between them. rows: how many.
 
+    last: stored values of the order's keys at the last row, uuid last; None without rows.
     has_all_cells: whether `cells` are known to be all of the fleet.
     """
 
     items: bytes
     rows: int
-    last_uuid: str | None
+    last: tuple[Any, ...] | None
     cells: Sequence[CellAnswer]
     has_all_cells: bool = True
 

@@ -186,7 +186,7 @@ class InstanceLister:
         self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
     ) -> Page:
         answers = [self._answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid)) for cell in cells]
-        return Page(found.items, found.rows, None if found.last is None else found.last[-1], answers)
+        return Page(found.items, found.rows, found.last, answers)
 
     def _behind_s(self, progress: CellProgress | None) -> float:
         return 0.0 if progress is None else self._index.behind_s(progress)

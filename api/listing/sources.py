@@ -13,22 +13,19 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from api.listing.merge_sort import Row, Source
+from api.listing.page_ends import keeps_places
 from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
 from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from query.page import PageRequest
-from query.sort import SortOrder
 
 T = TypeVar("T")
 CellFailure = CellUnreachableError | UnknownCellError
 """Why a cell could not answer."""
 
 _log = structlog.get_logger(__name__)
-
-# No change of an instance changes these.
-_KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
 
 
 class CellReader(Protocol):
@@ -165,7 +162,7 @@ class CellSource:
         self._reader = reader
         self._template = template
         self._left_s = patience_s
-        self._live = BatchedSource(self._read, request, batch_size, is_checked=_may_move(request.order))
+        self._live = BatchedSource(self._read, request, batch_size, is_checked=not keeps_places(request.order))
         self._may_start_over = may_start_over
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None
@@ -217,11 +214,6 @@ async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
         return await asyncio.wait_for(asyncio.to_thread(question), timeout_s)
     except TimeoutError:
         raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
-
-
-def _may_move(order: SortOrder) -> bool:
-    """Whether a row may get another place in this order."""
-    return any(key.field not in _KEPT_FOR_LIFE for key in order.keys)
 
 
 def live_batch_size(limit: int, cells: int) -> int:

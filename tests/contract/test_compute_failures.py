@@ -14,6 +14,7 @@ from indexer.backends.base import FoundPage
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import ALIVE, Probe
 from indexer.items.view import ItemTemplate
+from query.fields import Record
 from query.page import PageRequest
 from tests.contract.compute_fleet import (
     CELLS,
@@ -162,6 +163,40 @@ def test_marker_of_a_deleted_server_keeps_its_place(fleet: ComputeFleet, route: 
     fleet.operations(cell).delete(uuids[2])
     fleet.index()
     assert api.ids(f"/v2.1/servers?marker={uuids[2]}", headers) == uuids[3:]
+    other_process = fleet.api(enabled=route != "without index")
+    assert other_process.ids(f"/v2.1/servers?marker={uuids[2]}", headers) == uuids[3:]
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [("limit=2", False), ("limit=2&sort_key=created_at&sort_dir=asc", False), ("limit=2&sort_key=display_name", True)],
+)
+def test_where_a_page_ended_is_asked_for_only_if_the_row_may_have_moved(
+    fleet: ComputeFleet, query: str, asks: bool
+) -> None:
+    fleet.fill(6)
+
+    class FoundByUuid(CountingSearcher):
+        found = 0
+
+        async def find(self, uuid: str) -> Record | None:
+            self.found += 1
+            return await super().find(uuid)
+
+    fleet.searcher = FoundByUuid(fleet.index_settings)
+    api = fleet.api()
+    pages = list(api.walk(f"/v2.1/servers?{query}", MEMBER))
+    assert [page.headers["Fleetlight-Route"] for page in pages] == ["index"] * 4
+    assert len({server["id"] for page in pages for server in page.json()["servers"]}) == 6
+    assert fleet.searcher.found == (3 if asks else 0)
+
+
+def test_where_somebody_elses_page_ended_is_asked_for(fleet: ComputeFleet) -> None:
+    theirs = fleet.create("east", project_id="other")
+    fleet.index()
+    api = fleet.api()
+    assert api.ids("/v2.1/servers?limit=1&all_tenants=1") == [theirs]
+    assert api.get(f"/v2.1/servers?marker={theirs}", MEMBER).status_code == 400
 
 
 def test_marker_in_a_cell_that_is_down_keeps_its_place(fleet: ComputeFleet) -> None:

@@ -30,6 +30,7 @@ from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.explanation import Observer
 from api.listing.find_instance import InstanceFinder
 from api.listing.list_instances import InstanceLister
+from api.listing.page_ends import PageEnds
 from api.listing.sources import CellFailure, CellReader, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
@@ -114,6 +115,7 @@ class ServerHandlers:
         self._host_statuses = host_statuses
         self._tokens = tokens
         self._watches = watches
+        self._page_ends = PageEnds()
         self._max_limit = max_limit
         self._timeout_s = timeout_s
         self._skips_down_cells = skips_down_cells
@@ -197,7 +199,7 @@ class ServerHandlers:
         if marker is not None:
             if not _is_uuid_like(marker):
                 raise MarkerNotFoundError(marker)
-            after = await self._finder.position_of(
+            after = self._page_ends.position_of(caller, order, marker) or await self._finder.position_of(
                 marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
             )
         page = Page(b"", 0, None, ())
@@ -212,6 +214,8 @@ class ServerHandlers:
                 observer=observer,
             )
             self._metrics.count_list(page, time.perf_counter() - started)
+            if page.last is not None:
+                self._page_ends.remember(caller, order, page.last)
         return _Listed(page, query, limit)
 
     async def explained_page(self, request: ComputeRequest, observer: Observer, *, is_detailed: bool) -> Page:
@@ -223,7 +227,8 @@ class ServerHandlers:
         caller, minor = request.caller, request.minor
         listed = await self._listed(request, template, listing.action)
         page, query, limit = listed.page, listed.query, listed.limit
-        items, rows, last_uuid = [page.items] if page.rows else [], page.rows, page.last_uuid
+        items, rows = [page.items] if page.rows else [], page.rows
+        last_uuid: str | None = page.last[-1] if page.last else None
         if page.skipped_cells:
             if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
                 mappings = await self._unlisted_mappings(page, caller, query, limit)
