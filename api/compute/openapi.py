@@ -15,7 +15,7 @@ from api.compute.protocol.faults import fault_of
 from api.compute.protocol.headers import OF_EVERY_ANSWER, Header
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
 from api.compute.protocol.routes import Route, RouteTable
-from api.compute.protocol.shapes import OBJECT
+from api.compute.protocol.shapes import OBJECT, Kind
 from api.documented import JSON, Operation
 from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 
@@ -201,9 +201,31 @@ def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
     if status == HTTPStatus.NO_CONTENT or route.answer is None:
         return description
     content = {JSON: {"schema": route.answer.schema(minor)}}
-    if route.streams:
-        content[_EVENT_STREAM] = {"schema": {"type": "string", "description": _EVENTS}}
+    if route.events is not None:
+        content[_EVENT_STREAM] = {"schema": _stream_schema(route.events, minor)}
     return description | {"content": content}
+
+
+def _stream_schema(events: Mapping[str, Kind], minor: int) -> dict[str, Any]:
+    """Text that holds events, whose data is text that holds JSON."""
+    items = [
+        {
+            "type": "object",
+            "properties": {
+                "event": {"const": name},
+                "id": {"type": "string"},
+                "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data.schema(minor)},
+            },
+            "required": ["event", "data"],
+        }
+        for name, data in events.items()
+    ]
+    return {
+        "type": "string",
+        "description": _EVENTS,
+        "contentMediaType": _EVENT_STREAM,
+        "contentSchema": {"type": "array", "items": {"oneOf": items}},
+    }
 
 
 def _fault_schema() -> dict[str, Any]:

@@ -30,7 +30,7 @@ from api.compute.servers.instance_actions import InstanceActionHandlers
 from api.compute.servers.metadata import ServerMetadataHandlers
 from api.compute.servers.migrations import MigrationHandlers
 from api.compute.servers.parts import ServerPartHandlers
-from api.compute.servers.shape import SERVER_DETAILS, SERVER_LIST, SHOWN_SERVER
+from api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
 from api.compute.servers.tags import ServerTagHandlers
 from api.compute.servers.update import ServerChangeHandlers
 
@@ -61,7 +61,7 @@ def compute_routes(
         answer=SERVER_DETAILS,
         takes=(*_OF_LISTS, LAST_EVENT_ID),
         gives=(COMPLETE, ROUTE),
-        streams=True,
+        events=SERVER_EVENTS,
     )
     yield Route(
         "GET",

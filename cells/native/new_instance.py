@@ -62,6 +62,8 @@ def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
         "locked": False,
         "auto_disk_config": False,
         "config_drive": "",
+        "kernel_id": "",
+        "ramdisk_id": "",
         "launch_index": 0,
         "reservation_id": f"r-{uuid[-8:]}",
         "instance_name": f"instance-{uuid[:8]}",

@@ -34,7 +34,10 @@ def token(
     settings = load_settings(config, data_dir)
     directory = directory_file(settings).read()
     owner = directory.named_user(user)
-    place = directory.named_project(project or owner.default_project_id or "without a default, name one with --project")
+    wanted = project or owner.default_project_id
+    if wanted is None:
+        raise CommandError(f"user {owner.name} has no default project: name one with --project")
+    place = directory.named_project(wanted)
     if not directory.roles_of(owner, place):
         raise CommandError(f"user {owner.name} is disabled, or has no role in project {place.name}")
     logins = Logins(lifetime_s=settings.identity.token_lifetime_s)

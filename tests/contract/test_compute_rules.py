@@ -13,6 +13,7 @@ from tests.contract.identity_site import Site
 IMAGE = DEFAULT_IMAGES[0].id
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
 SERVER = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
+DEVICE = {"uuid": IMAGE, "source_type": "image", "destination_type": "local", "boot_index": 0, "tag": "a"}
 NEWEST = "2.104"
 
 
@@ -20,6 +21,7 @@ NEWEST = "2.104"
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
         fleet.add_hosts(1)
+        fleet.fleet.quotas.set_defaults({"instances": 100})
         yield fleet
 
 
@@ -45,6 +47,13 @@ ROWS: Mapping[str, list[Row]] = {
     "1.2 what may be null, and what may not": [
         ("2.37", "POST", "/servers", {"server": SERVER | {name: None}}, 400)
         for name in ("key_name", "availability_zone", "security_groups", "accessIPv4", "user_data", "imageRef")
+    ],
+    "1.3 tags of block devices come, go and come back": [
+        ("2.31", "POST", "/servers", {"server": SERVER | {"block_device_mapping_v2": [DEVICE], "networks": []}}, 400),
+        ("2.32", "POST", "/servers", {"server": SERVER | {"block_device_mapping_v2": [DEVICE], "networks": []}}, 202),
+        ("2.33", "POST", "/servers", {"server": SERVER | {"block_device_mapping_v2": [DEVICE], "networks": []}}, 400),
+        ("2.41", "POST", "/servers", {"server": SERVER | {"block_device_mapping_v2": [DEVICE], "networks": []}}, 400),
+        ("2.42", "POST", "/servers", {"server": SERVER | {"block_device_mapping_v2": [DEVICE], "networks": []}}, 202),
     ],
     "1.2 tags of networks come and go": [
         ("2.31", "POST", "/servers", {"server": SERVER | {"networks": [{"uuid": UNKNOWN, "tag": None}]}}, 400),
@@ -110,6 +119,13 @@ ROWS: Mapping[str, list[Row]] = {
         ),
         ("2.1", "POST", "/servers/{server}/os-interface", {"interfaceAttachment": {"net": UNKNOWN}}, 400),
         ("2.1", "POST", "/servers/{server}/os-interface", {}, 501),
+        (
+            "2.1",
+            "POST",
+            "/servers/{server}/os-interface",
+            {"interfaceAttachment": {"net_id": UNKNOWN, "port_id": UNKNOWN}},
+            400,
+        ),
         ("2.48", "POST", "/servers/{server}/os-volume_attachments", {"volumeAttachment": {"tag": "a"}}, 400),
         (
             "2.49",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -27,6 +28,7 @@ from cells.native.nodes import Capacity, NewHost
 from cells.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
+from tests.contract.streams import Event, stream
 from tests.support.identity import password_login, project_scope
 
 CALLS = int(os.environ.get("FLEETLIGHT_TEST_CALLS", "0"))
@@ -203,6 +205,35 @@ def test_headers_and_the_stream_of_a_list_are_documented(api: Api) -> None:
     for name, value in api.get("/v2.1/servers/detail").headers.items():
         if name.startswith(("fleetlight", "openstack", "x-")):
             assert name in {known.lower() for known in given}, value
+
+
+@pytest.mark.parametrize("version", ["2.1", NEWEST_VERSION])
+def test_events_of_a_stream_are_as_documented(fleet: ComputeFleet, version: str) -> None:
+    api = fleet.api(max_watches=1)
+    document = api.get(f"/openapi.json?microversion={version}").json()
+    content = document["paths"]["/v2.1/servers/detail"]["get"]["responses"]["200"]["content"]
+    items = content["text/event-stream"]["schema"]["contentSchema"]["items"]["oneOf"]
+    documented = {
+        item["properties"]["event"]["const"]: jsonschema_rs.validator_for(item["properties"]["data"]["contentSchema"])
+        for item in items
+    }
+    kept, deleted = (fleet.create("north", display_name="watched") for _ in range(2))
+    fleet.number_changes()
+
+    async def scenario() -> list[Event]:
+        async with stream(api, "name=watched", microversion(version), last_id="of somebody else") as watch:
+            told = [await watch.next(), await watch.next()]
+            fleet.operations("north").update(kept, {"display_name": "still watched"})
+            fleet.operations("north").delete(deleted)
+            fleet.number_changes()
+            return [*told, await watch.next(), await watch.next()]
+
+    told = api.run(scenario())
+    assert [event.name for event in told] == ["ready", "reset", "changed", "removed"]
+    for event in told:
+        documented[event.name].validate(event.data)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        documented["changed"].validate({"server": {"id": kept}})
 
 
 def test_consistency_that_is_documented_is_understood(api: Api) -> None:

@@ -8,7 +8,7 @@ gets that finds no route (contracts/nova-rest, section 0):
 * removed from Nova for good (`gone`): 410.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,8 @@ class Route:
     since, until: the first and the last microversion, as the N of 2.N.
     body: what the handler reads of the body; None when it reads nothing.
     query: the query parameters that there are; only a GET is held to them.
-    takes: headers that it reads. gives: headers of its successes. streams: whether it can be had as a stream of
-        server-sent events.
+    takes: headers that it reads. gives: headers of its successes. events: what the data of each event holds, by its
+        name, if the route can be had as a stream of server-sent events.
     success: the statuses of an answer that is no fault. errors: those of its faults, besides the ones that any route
         can give (401, 406, 500 and the like). answer: what a success holds; None: nothing.
     """
@@ -56,7 +56,7 @@ class Route:
     answer: Kind | None = None
     takes: tuple[Header, ...] = ()
     gives: tuple[Header, ...] = ()
-    streams: bool = False
+    events: Mapping[str, Kind] | None = None
 
     def is_in(self, minor: int) -> bool:
         return self.since <= minor <= self.until

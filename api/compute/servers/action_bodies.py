@@ -97,8 +97,16 @@ class ConsoleOutputBody(RequestModel):
     length: Annotated[BodyInteger, Field(ge=-1)] | None = None
 
 
-class ConsoleBody(RequestModel):
-    type: str
+class VncConsoleBody(RequestModel):
+    type: Literal["novnc", "xvpvnc"]
+
+
+class SpiceConsoleBody(RequestModel):
+    type: Literal["spice-html5"]
+
+
+class SerialConsoleBody(RequestModel):
+    type: Literal["serial"]
 
 
 class SecurityGroupBody(RequestModel):
@@ -198,6 +206,6 @@ UNSHELVE = _bodies("unshelve", {1: None, 77: _UnshelveSince77 | None, 91: _Unshe
 CRASH_DUMP = _bodies("trigger_crash_dump", {17: None})
 ADD_SECURITY_GROUP = _bodies("addSecurityGroup", {1: SecurityGroupBody})
 REMOVE_SECURITY_GROUP = _bodies("removeSecurityGroup", {1: SecurityGroupBody})
-VNC_CONSOLE = _bodies("os-getVNCConsole", {1: ConsoleBody})
-SPICE_CONSOLE = _bodies("os-getSPICEConsole", {1: ConsoleBody})
-SERIAL_CONSOLE = _bodies("os-getSerialConsole", {1: ConsoleBody})
+VNC_CONSOLE = _bodies("os-getVNCConsole", {1: VncConsoleBody})
+SPICE_CONSOLE = _bodies("os-getSPICEConsole", {1: SpiceConsoleBody})
+SERIAL_CONSOLE = _bodies("os-getSerialConsole", {1: SerialConsoleBody})

@@ -1,8 +1,9 @@
 """The bodies of what would attach something to a server, or open its console (contracts/nova-rest, 3.6 and 3.7)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from api.compute.protocol.body_types import Tag, UuidText
 from api.compute.protocol.request_body import Body, BodyBool, RequestModel
@@ -19,6 +20,12 @@ class _Interface(RequestModel):
     net_id: UuidText = ""
     port_id: UuidText = ""
     fixed_ips: Annotated[list[_FixedAddress], Field(min_length=1, max_length=1)] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.net_id and self.port_id:
+            raise PydanticCustomError("two_networks", "has both a net_id and a port_id")
+        return self
 
 
 class _InterfaceSince49(_Interface):

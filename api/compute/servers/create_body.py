@@ -212,9 +212,9 @@ class CreateServer(RequestModel):
 
 def _fields_of(minor: int) -> dict[str, Any]:
     """What microversion 2.`minor` has besides or instead of the first one."""
-    has_device_tags = 32 <= minor <= 36 or minor >= 42  # microversions
-    network: Any = _TaggedNetwork if has_device_tags else Network
-    device: Any = _TaggedBlockDevice if has_device_tags else BlockDevice
+    # Nova lost the tags of block devices at 2.33, and those of networks at 2.37.
+    network: Any = _TaggedNetwork if 32 <= minor <= 36 or minor >= 42 else Network
+    device: Any = _TaggedBlockDevice if minor == 32 or minor >= 42 else BlockDevice
     if minor >= 67:
         device = _TypedBlockDevice
     networks: Any = (list[network], Field(default=[])) if minor < 37 else (list[network] | Literal["auto", "none"], ...)
@@ -236,7 +236,7 @@ _ADDED: tuple[tuple[int, str, Any], ...] = (
     (90, "hostname", Hostname | None),
     (94, "hostname", Fqdn | None),
 )
-_CHANGED_AT = (1, 19, 32, 37, 42, 52, 57, 63, 67, 74, 90, 94)
+_CHANGED_AT = (1, 19, 32, 33, 37, 42, 52, 57, 63, 67, 74, 90, 94)
 
 
 def _model_of(minor: int) -> type[CreateServer]:

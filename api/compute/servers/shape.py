@@ -126,6 +126,7 @@ def _keys(minor: int, *, is_admin: bool) -> frozenset[str]:
 
 
 SHOWN_SERVER: Kind = _Server(is_shown=True)
+LISTED_SERVER: Kind = _Server(is_shown=False)
 SERVER_LIST = page(
     "servers",
     OneOf(
@@ -136,7 +137,18 @@ SERVER_LIST = page(
     ),
     "servers_links",
 )
-SERVER_DETAILS = page("servers", _Server(is_shown=False), "servers_links")
+SERVER_DETAILS = page("servers", LISTED_SERVER, "servers_links")
+_WHY = Shape({"reason": TEXT})
+# What a stream of these tells (api.watching.watch), by the name of the event.
+SERVER_EVENTS: Mapping[str, Kind] = {
+    "ready": Shape({"complete": BOOL}),
+    "changed": Shape({"server": LISTED_SERVER}),
+    "removed": Shape({"server": Shape({"id": TEXT})}),
+    "incomplete": Shape({}),
+    "complete": Shape({}),
+    "reset": _WHY,
+    "overrun": _WHY,
+}
 _NEW_SERVER = _LINKED.with_keys(
     {"OS-DCF:diskConfig": TEXT, "security_groups": ListOf(Shape({"name": TEXT})), "adminPass": TEXT}
 )

@@ -109,6 +109,13 @@ def test_a_role_and_a_credential_can_be_taken_away(run: Run, users_file: Path, a
     assert (directory.credentials, directory.named_user(ada).roles) == ({}, {})
 
 
+def test_user_without_a_default_project_is_told_to_name_one(run: Run, ada: str) -> None:
+    identity(run, "project", "remove", "demo")
+    refused = run("identity", "token", ada)
+    assert refused.exit_code == 1
+    assert f"user {ada} has no default project: name one with --project" in refused.stderr.replace("\n", " ")
+
+
 def test_a_disabled_user_gets_no_token_until_enabled_again(run: Run, ada: str) -> None:
     identity(run, "user", "disable", ada)
     assert run("identity", "token", ada).exit_code == 1
