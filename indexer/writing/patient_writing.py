@@ -10,7 +10,7 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from indexer.backends.base import Document, IndexWriter, PartlyWrittenError, WriteResult
+from indexer.backends.base import Document, PartlyWrittenError, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 
@@ -42,7 +42,7 @@ class PatientWriter:
 
     def __init__(
         self,
-        writer: IndexWriter,
+        writer: WritesAndReads,
         cell_uuid: str,
         stop: Event,
         *,
