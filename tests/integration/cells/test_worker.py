@@ -5,18 +5,28 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from threading import Event
 
 import pytest
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, func, select, text, update
 
 from cells.actions.worker import Worker
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
 from cells.native.instance_migrations import MigrationLog, MigrationQuery
+from cells.settings import FleetSettings
 from cells.tables import changes, instances, jobs
+from cli.processes.cell_pulses import CellPulses
+from cli.processes.following import run_worker
+from cli.processes.relaying import run_workers
+from cli.settings import Settings
+from indexer.followers.liveness import Probe
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
 _WORKER = """
@@ -83,6 +93,41 @@ def test_killed_worker_loses_and_doubles_nothing(acting: ActingCell, fleet: Flee
     assert {acting.state(uuid)[:2] for uuid in uuids} == {("active", None)}
     assert count_rows(acting, changes) == len(uuids) * _EVENTS_OF_A_CREATION
     acting.check_revisions()
+
+
+@pytest.mark.parametrize(
+    "new_database", [pytest.param("postgresql", marks=pytest.mark.postgresql, id="postgresql")], indirect=True
+)
+def test_worker_that_has_jobs_and_gets_nothing_done_is_not_alive_until_it_does(
+    acting: ActingCell, fleet: Fleet, cell: Cell
+) -> None:
+    [uuid] = create(acting, 1)
+    pulses = CellPulses(timeout_s=1.0)
+    stuck = Probe(False, {"status": "stuck", "cells": [cell.name]})
+    settings = Settings(fleet=FleetSettings(cells_refresh_interval_s=0.05))
+    with ExitStack() as lock:
+        # As a session does that somebody has left open.
+        lock.enter_context(acting.engine.begin()).execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
+        with in_thread(partial(run_workers, settings, fleet, fleet.cells, pulses)):
+            wait_until(lambda: pulses.healthz() == stuck)
+            lock.close()
+            wait_until(lambda: acting.state(uuid)[0] == "active")
+            wait_until(lambda: pulses.healthz().is_well)
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_worker_that_has_nothing_to_do_or_waits_for_its_database_is_alive(
+    acting: ActingCell, fleet: Fleet, cell: Cell, is_away: bool
+) -> None:
+    """Starting it again would not help."""
+    followed = replace(cell, database_url="sqlite:////nowhere/at/all.db") if is_away else acting.cell
+    beats: list[None] = []
+
+    def run(stop: Event) -> None:
+        run_worker(Settings(fleet=FleetSettings()), fleet, followed, stop, lambda: beats.append(None))
+
+    with in_thread(run):
+        wait_until(lambda: len(beats) > 4)
 
 
 def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:
