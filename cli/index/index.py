@@ -1,7 +1,7 @@
 """`fleetlight index`: what the search index knows, filling it from the cells, and comparing it with them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from cli.index.verification import print_problems, print_verified, print_verifie
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
-from indexer.backends import open_searcher, open_writer
+from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexerError, IndexUnavailableError
 from indexer.settings import IndexSettings
@@ -32,6 +32,7 @@ app = typer.Typer(
 
 app.add_typer(failures.app, name="failures")
 
+_FOLLOWER = "fleetlight indexer"
 _NUMBERS = ("watermark", "published_sequence", "lag_changes", "dead_letters")
 
 
@@ -64,7 +65,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     else:
         columns = ("CELL", "HEALTH", "COMPLETE", "WATERMARK", "PUBLISHED", "LAG", "DEAD", "AGE")
         print_table(columns, map(_as_row, statuses), right_aligned=columns[3:])
-    following = "fleetlight up" if cells and all(map(is_in_process, cells)) else "fleetlight indexer"
+    following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
         print_error(
             f"the index cannot be read: {problem}; if it was never there, `{following}` makes it when it starts"
@@ -72,13 +73,10 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     for each in statuses:
         if each.problem:
             print_error(each.problem)
-    if any(each.health is IndexHealth.STALE for each in statuses):
-        print_notice(
-            f"stale: nothing has said for {settings.search.staleness_limit_s:g} s that the index has every change; "
-            f"does `{following}` run?"
-        )
+    _report_stale([each for each in statuses if each.health is IndexHealth.STALE], following)
     if problem is None:
         _report_misfits(settings.index)
+        _report_rebuilds(settings.index)
     if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
 
@@ -119,6 +117,34 @@ def verify(
     print_problems(verified)
     if not all(each.agrees for each in verified):
         raise typer.Exit(1)
+
+
+def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
+    """following: the command that follows the cells."""
+    if not stale:
+        return
+    # Where the index has all that was published, it may be that nobody publishes.
+    is_relayed = following == _FOLLOWER and any(each.lag_changes == 0 for each in stale)
+    commands = f"do `fleetlight relay` and `{following}`" if is_relayed else f"does `{following}`"
+    names = ", ".join(each.cell.name for each in stale)
+    print_notice(f"stale: nothing says any more that the index has every change of {names}; {commands} run?")
+
+
+def _report_rebuilds(settings: IndexSettings) -> None:
+    try:
+        with closing(open_generations(settings)) as generations:
+            if generations.has_next():
+                print_notice(
+                    "a rebuild runs, or was cut off: `fleetlight index rebuild` goes on with it, "
+                    "`fleetlight index rebuild --abandon` gives it up"
+                )
+            if generations.has_previous():
+                print_notice(
+                    "the index that the last rebuild replaced is kept: `fleetlight index drop-old` drops it, "
+                    "`fleetlight index rebuild --back` returns to it"
+                )
+    except IndexerError as error:
+        print_notice(f"what rebuilds have left behind is not known: {error}")
 
 
 def _report_misfits(settings: IndexSettings) -> None:

@@ -11,13 +11,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.tables import changes
+from cells.tables import cell_state, changes
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
@@ -341,7 +341,30 @@ def test_status_of_a_fleet_that_does_not_run_says_so(run: Run, cells: Sequence[C
     config.write_text("[search]\nstaleness_limit_s = 1e-9\n", encoding="utf-8")
     result = run("index", "status", "--config", config)
     assert result.exit_code == 1
-    assert "does `fleetlight up` run?" in result.stderr
+    names = ", ".join(cell.name for cell in cells)
+    assert f"that the index has every change of {names}; does `fleetlight up` run?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("lag", "question"),
+    [(0, "do `fleetlight relay` and `fleetlight indexer` run?"), (1, "does `fleetlight indexer` run?")],
+)
+def test_stale_cell_of_which_all_is_indexed_that_was_published_may_lack_a_relay(
+    run: Run, cells: Sequence[Cell], lag: int, question: str
+) -> None:
+    """Of such a cell the status alone cannot tell which of the two it is."""
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    settings = load_settings(None, None)
+    with closing(Fleet(create_database_engine(settings.fleet.database_url.get_secret_value()))) as fleet:
+        # Such a fleet is not one of `fleetlight up`.
+        fleet.add_cell(cells[0].name, cells[0].kind, cells[0].database_url, "amqp://127.0.0.1:1//")
+    engine = create_database_engine(cells[1].database_url)
+    with engine.begin() as connection:
+        connection.execute(update(cell_state).values(last_sequence=lag))
+    engine.dispose()
+    Path("strict.toml").write_text("[search]\nstaleness_limit_s = 1e-9\n", encoding="utf-8")
+    result = run("index", "status", "--config", "strict.toml")
+    assert f"has every change of {cells[1].name}; {question}" in result.stderr
 
 
 def lease_holder(purpose: str) -> CellLeases:

@@ -12,7 +12,7 @@ from cells.model import Cell
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends import open_generations, open_writer
 from indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
@@ -52,6 +52,22 @@ def test_rebuild_and_the_way_back(run: Run, cells: Sequence[Cell]) -> None:
     assert [indexed(cell) for cell in cells] == [3, 3]
     assert run("index", "drop-old").stdout == "old index dropped\n"
     assert run("index", "drop-old").stdout == "there is no old index\n"
+
+
+def test_status_says_what_a_rebuild_has_left_behind(run: Run, cells: Sequence[Cell]) -> None:
+    def left_behind() -> list[str]:
+        return [line for line in run("index", "status").stderr.splitlines() if "rebuild" in line]
+
+    assert left_behind() == []
+    with closing(open_generations(load_settings(None, None).index)) as generations:
+        generations.create_next()
+    [cut_off] = left_behind()
+    assert "`fleetlight index rebuild` goes on with it" in cut_off
+    assert run("index", "rebuild", "--abandon").stdout == "rebuild abandoned\n"
+    assert left_behind() == []
+    assert run("index", "rebuild").exit_code == 0
+    [kept] = left_behind()
+    assert "`fleetlight index drop-old` drops it" in kept
 
 
 def test_way_back_from_nowhere_is_refused(run: Run, cells: Sequence[Cell]) -> None:
