@@ -47,6 +47,8 @@ _log = structlog.get_logger(__name__)
 
 _INSTANCES = 200
 _RATE = 5.0
+# How curl says who is calling, by `api.auth`, where that is not decided by the files of this folder.
+_LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack token issue -f value -c id)"'}
 
 
 def register(app: typer.Typer) -> None:
@@ -227,7 +229,7 @@ class _Commands:
 def _banner(
     address: str, folder: DataFolder, settings: Settings, passwords: Mapping[str, str], commands: _Commands
 ) -> str:
-    clouds, header = [], ""
+    clouds, header = [], _LOGINS.get(settings.api.auth, "")
     if settings.api.auth == "tokens" and folder.clouds_file.exists():
         variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
         # Apart from the others: it is another program, which not everybody has.

@@ -313,6 +313,14 @@ def test_the_token_command_of_the_banner_lets_curl_in(up: Up) -> None:
     assert up.http.get("/v2.1/servers", headers={"X-Auth-Token": printed.stdout.strip()}).status_code == 200
 
 
+def test_banner_says_that_curl_needs_a_user_of_the_file(up: Up, tmp_path: Path) -> None:
+    users, config = tmp_path / "users", tmp_path / "fleetlight.toml"
+    users.write_text("# nobody yet\n", encoding="utf-8")
+    config.write_text(f"[identity]\nhtpasswd_file = '{users}'\n", encoding="utf-8")
+    up.start("--cells", "1", "--config", str(config), auth="basic")
+    assert up.log.count("curl -si -u USER 'http://") == 2
+
+
 def logged_in(up: Up, name: str, password: str) -> str:
     """A token for the user's default project."""
     user = {"name": name, "domain": {"id": "default"}, "password": password}

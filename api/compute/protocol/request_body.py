@@ -16,7 +16,7 @@ another model, usually a subclass; `Body` knows from which microversion on each 
         envelope = await TAG.read(request)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -164,26 +164,28 @@ def _has_nul(value: object) -> bool:
 def _refusal(error: ValidationError, document: object) -> BadRequestError:
     """What is wrong first, in Nova's words: the complaint alone where a whole key is missing or too much."""
     details = error.errors(include_url=False)[0]
-    place = details["loc"]
-    *parents, name = place or ("",)
+    *parents, name = details["loc"] or ("",)
     if details["type"] == "extra_forbidden":
         complaint = f"Additional properties are not allowed ({name!r} was unexpected)"
     elif details["type"] == "missing":
         complaint = f"{name!r} is a required property"
     else:
-        return BodyFieldError(".".join(map(str, place)), repr(details["input"]), details["msg"])
-    if not parents:
-        return BadRequestError(complaint)
-    value = _value_at(document, parents)
-    return BodyFieldError(".".join(map(str, parents)), repr(value), complaint)
+        place, _ = _place_in(document, details["loc"])
+        return BodyFieldError(place, repr(details["input"]), details["msg"])
+    place, value = _place_in(document, parents)
+    return BodyFieldError(place, repr(value), complaint) if place else BadRequestError(complaint)
 
 
-def _value_at(document: object, place: list[int | str]) -> object:
-    """The part of `document` at `place`; steps that a union adds to the place are none of the document."""
-    for step in place:
+def _place_in(document: object, steps: Sequence[int | str]) -> tuple[str, object]:
+    """Where `steps` lead to in a document, and what is there. Steps that a union adds are none of the document."""
+    taken: list[str] = []
+    for step in steps:
         match document:
             case dict() if step in document:
                 document = document[step]
             case list() if isinstance(step, int) and step < len(document):
                 document = document[step]
-    return document
+            case _:
+                continue
+        taken.append(str(step))
+    return ".".join(taken), document

@@ -258,7 +258,7 @@ def _unsupported_keys() -> dict[str, _Key]:
     """What a native cell cannot do: its hosts have no consoles, and the fleet no image and no network service."""
     output, console = "os-console-output", "os-remote-consoles"
     no_console = _unsupported("The hosts of this cell have no consoles.")
-    no_images = _unsupported("This fleet has no image service.")
+    no_images = _unsupported("No image can be made of a server of this cell.")
     no_networks = _unsupported("This fleet has no network service.")
     keys = {
         "os-getConsoleOutput": _Key(output, no_console, bodies.CONSOLE_OUTPUT),

@@ -56,6 +56,20 @@ def test_digits_are_an_integer(number: object, expected: int) -> None:
     assert FLAVOR.check({"flavor": {"name": "m1", "ram": number}}, 1).flavor.ram == expected
 
 
+class _Hints(RequestModel):
+    group: Annotated[str, Field(pattern="^[0-9]+$")] | list[Annotated[str, Field(pattern="^[0-9]+$")]]
+
+
+@pytest.mark.parametrize(("value", "place"), [("a", "group"), ([], None), (["1", "b"], "group"), (["c"], "group")])
+def test_place_of_a_mistake_is_one_of_the_document(value: object, place: str | None) -> None:
+    body = Body({1: _Hints})
+    if place is None:
+        body.check({"group": value}, 1)
+        return
+    with pytest.raises(BodyFieldError, match=f"attribute {place}[.] "):
+        body.check({"group": value}, 1)
+
+
 def test_models_follow_the_microversion() -> None:
     document = {"flavor": {"name": "m1", "description": None}}
     assert isinstance(FLAVOR.check(document, 55).flavor, _DescribedFlavor)
