@@ -44,8 +44,11 @@ class OwnChanges:
         self._forget_old(now)
         if now - max(row.record["updated_at"] or 0, row.record["created_at"] or 0) > self._kept_us:
             return
-        change = OwnChange(row.cell_uuid, Token.of(row))
         changes = self._of_reader.setdefault(_reader(caller), {})
+        known = changes.get(row.uuid)
+        if known is not None and known.token.revision >= row.revision:
+            return  # of requests that ran at the same time, this one was the older one, or only looked
+        change = OwnChange(row.cell_uuid, Token.of(row))
         # To the end: the newest is what the index reaches last.
         changes.pop(row.uuid, None)
         changes[row.uuid] = change

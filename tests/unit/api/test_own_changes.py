@@ -57,6 +57,16 @@ def test_newest_state_of_each_instance_is_kept_and_the_newest_is_the_last(change
     assert noted(changes) == ["b:1", "a:2"]
 
 
+def test_older_state_that_is_told_later_does_not_take_the_place_of_a_newer_one(
+    changes: OwnChanges, clock: Clock
+) -> None:
+    changes.note(ADA, row(clock, "a", 3))
+    [newest] = changes.of(ADA)
+    for revision in (2, 3):
+        changes.note(ADA, row(clock, "a", revision))
+    assert changes.of(ADA) == [newest]
+
+
 def test_change_is_forgotten_after_its_time(changes: OwnChanges, clock: Clock) -> None:
     changes.note(ADA, row(clock, "a", 1))
     clock.pass_s(KEPT_S - 1)
