@@ -74,6 +74,12 @@ class IndexerMetrics:
             ["cell", "kind"],
             registry=registry,
         )
+        self._holes = Counter(
+            "fleetlight_indexer_holes",
+            "Times that messages had not come, and what they said was read from the cell",
+            ["cell"],
+            registry=registry,
+        )
         self._batch_messages = Histogram(
             "fleetlight_indexer_batch_messages",
             "Messages in a batch",
@@ -119,6 +125,9 @@ class IndexerMetrics:
         if misfits:
             self._misfits.labels(cell_uuid).inc(misfits)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
+
+    def hole_found(self, cell_uuid: str) -> None:
+        self._holes.labels(cell_uuid).inc()
 
     def failed(self, cell_uuid: str, kind: str) -> None:
         """kind: the name of the error's class."""

@@ -15,7 +15,7 @@ import psycopg
 from elasticsearch import Elasticsearch
 from psycopg import sql
 from sqlalchemy import Engine, func, select
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
 from cells.actions.operations import InstanceOperations
@@ -179,8 +179,8 @@ def _upgrade(fleet_url: str, cell_url: str) -> None:
         engine.dispose()
 
 
-def _text(url: object) -> str:
-    return make_url(str(url) if isinstance(url, str) else url).render_as_string(hide_password=False)  # type: ignore[arg-type]
+def _text(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
 
 
 def _engine(stack: ExitStack, url: str) -> Engine:

@@ -75,6 +75,7 @@ class CellFollower(Follower):
             now_s = time.monotonic()
             hole_age_s = tracker.hole_age_s(now_s)
             if hole_age_s >= self._settings.hole_timeout_s:
+                self._metrics.hole_found(self.cell.uuid)
                 _log.warning(
                     "indexer.hole",
                     cell=self.cell.name,

@@ -5,7 +5,7 @@ Revisions tell nothing of them: to a comparison, and to the index itself, both a
 
 from collections.abc import Callable
 
-from cells.model import CellAdapter
+from cells.model import ChangelogAdapter
 from indexer.backends.base import IndexWriter
 from indexer.writing.rereading import render_rows
 from query.filters import EVERYTHING
@@ -17,7 +17,7 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 def replace_rewritten(
-    adapter: CellAdapter, writer: IndexWriter, *, batch_size: int, on_batch: Callable[[], None]
+    adapter: ChangelogAdapter, writer: IndexWriter, *, batch_size: int, on_batch: Callable[[], None]
 ) -> int:
     """Put rows in the place of documents that have the same revision and say something else; how many there were.
 
@@ -26,7 +26,7 @@ def replace_rewritten(
     replaced = 0
     request = PageRequest(EVERYTHING, _BY_UUID, batch_size)
     while True:
-        rows = adapter.read_page(request)
+        rows = adapter.scan(request)
         wanted, _ = render_rows(rows)
         known = writer.read([document.id for document in wanted])
         rewritten = [

@@ -1,35 +1,17 @@
 """Failures in the fleet database, in both kinds of database."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cells.database import create_database_engine
 from cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
 from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_fleet
 from cells.model import CellKind
 from cells.settings import FailureLimits
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 INSTANCE = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/fleet.db"
-    else:
-        make: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
-        url = make()
-    engine = create_database_engine(url)
-    upgrade_fleet(engine)
-    fleet = Fleet(engine)
-    yield fleet
-    fleet.close()
 
 
 @pytest.fixture

@@ -1,35 +1,17 @@
 """Changelogs that indexers keep of cells that number nothing, in both kinds of fleet database."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cells.database import create_database_engine
 from cells.fleet import journals as journals_module
 from cells.fleet.fleet import Fleet
 from cells.fleet.journals import Finding, Journals
-from cells.migrations import upgrade_fleet
 from cells.model import CellKind
 from tests.support.documents import make_record, make_uuid
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
-def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/fleet.db"
-    else:
-        make: Callable[[], str] = request.getfixturevalue("new_postgresql_database")
-        url = make()
-    engine = create_database_engine(url)
-    upgrade_fleet(engine)
-    fleet = Fleet(engine)
-    yield fleet
-    fleet.close()
 
 
 @pytest.fixture

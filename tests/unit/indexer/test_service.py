@@ -270,6 +270,7 @@ def test_what_the_bus_lost_is_read_from_the_changelog_when_a_later_message_shows
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
+    assert stage.registry.get_sample_value("fleetlight_indexer_holes_total", {"cell": CELL_UUID}) == 1
 
 
 def test_what_the_bus_lost_is_read_from_the_changelog_when_a_heartbeat_shows_the_hole(stage: Stage) -> None:
