@@ -13,17 +13,18 @@ from cells.clock import system_clock
 from cells.fleet.adoption import map_instances
 from cells.model import Cell, CellKind
 from cells.native.relay import is_relayed
-from indexer.backends import open_generations, open_writer
+from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import remove_cell
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.upkeep.rebuild import rebuild_index
 from indexer.upkeep.retention import announce, purge_cell
 from indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.running_world import State, Truth, World
 from tests.support.backups import Backup
 from tests.support.nova_tables import small_nova
+from tests.support.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
 NOVA = "nova"
@@ -70,22 +71,11 @@ class UpkeepWorld(World):
         """While somebody lists."""
         self.settle()
         with (
-            self._writer() as writer,
-            self._leases() as leases,
-            closing(open_generations(self.fleet.index_settings)) as generations,
+            open_parts(self.fleet.index_settings, self.fleet.fleet, batch_size=5) as parts,
             ThreadPoolExecutor(1) as threads,
         ):
-            parts = RebuildParts(
-                cells=self.fleet.fleet.cells,
-                open_adapter=open_changelog_adapter,
-                current=writer,
-                generations=generations,
-                leases=leases,
-                spend=lambda _: None,
-                batch_size=5,
-                parallel=2,
-            )
-            rebuilding = threads.submit(rebuild_index, parts, _Nobody(), back=False)
+            parts.current.prepare()
+            rebuilding = threads.submit(rebuild_index, parts, Silent(), back=False)
             while not rebuilding.done():
                 self.complete += self.check_lists()
             rebuilding.result()
@@ -183,15 +173,3 @@ def _purged(writer: IndexWriter, leases: CellLeases, cell: Cell, horizon: int) -
         # An indexer compares the cell.
         return False
     return True
-
-
-class _Nobody:
-    """Looks on at a rebuild and says nothing."""
-
-    def on_step(self) -> None: ...
-
-    def on_phase(self, phase: RebuildPhase) -> None: ...
-
-    def on_rows(self, cell: Cell, rows: int) -> None: ...
-
-    def on_notice(self, text: str) -> None: ...

@@ -13,14 +13,12 @@ from uuid import uuid4
 
 import pytest
 
-from cells.adapters import open_changelog_adapter
-from cells.model import Cell, CellKind
-from indexer.backends import open_generations, open_searcher, open_writer
+from cells.model import CellKind
+from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, Document
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexVersionError, RebuildError
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, drop_previous, rebuild_index
-from indexer.writing.leases import CellLeases
+from indexer.upkeep.rebuild import drop_previous, rebuild_index
 from query.filters import In
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -29,6 +27,7 @@ from tests.support.documents import TEMPLATE, make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment
 from tests.support.other_version_indexes import ANNOUNCED, ANNOUNCED_CELL, make_newer, store_other_version
+from tests.support.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
 _LATEST_S = 60
@@ -52,42 +51,11 @@ def world(tmp_path: Path, index: IndexSettings) -> Iterator[World]:
         yield world
 
 
-class Watcher:
-    """Looks on and says nothing."""
-
-    def on_step(self) -> None: ...
-
-    def on_phase(self, phase: RebuildPhase) -> None: ...
-
-    def on_rows(self, cell: Cell, rows: int) -> None: ...
-
-    def on_notice(self, text: str) -> None: ...
-
-
-@contextmanager
-def parts_of(world: World) -> Iterator[RebuildParts]:
-    with (
-        closing(open_writer(world.index)) as current,
-        closing(open_generations(world.index)) as generations,
-        closing(CellLeases(world.fleet.open_leases("rebuild"))) as leases,
-    ):
-        yield RebuildParts(
-            cells=world.fleet.cells,
-            open_adapter=open_changelog_adapter,
-            current=current,
-            generations=generations,
-            leases=leases,
-            spend=lambda _: None,
-            batch_size=20,
-            parallel=2,
-        )
-
-
 def rebuild(world: World, *, back: bool = False) -> None:
-    with parts_of(world) as parts:
+    with open_parts(world.index, world.fleet) as parts:
         with suppress(IndexVersionError):
             parts.current.prepare()
-        rebuild_index(parts, Watcher(), back=back)
+        rebuild_index(parts, Silent(), back=back)
 
 
 def operate(world: World, stop: Event) -> None:
@@ -145,7 +113,7 @@ def test_lists_and_changes_go_on_while_the_index_is_rebuilt_and_taken_back(world
             rebuild(world, back=True)
         wait_until(world.index_equals_cell, _LATEST_S)
         assert world.documents([document.id for document in kept]) == {document.id: document for document in kept}
-        with parts_of(world) as parts:
+        with open_parts(world.index, world.fleet) as parts:
             assert drop_previous(parts)
         world.operations.create({})
         wait_until(world.index_equals_cell, _LATEST_S)

@@ -4,19 +4,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
-from cells.adapters import open_changelog_adapter
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from indexer.backends import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
-from indexer.writing.leases import CellLeases
+from indexer.upkeep.rebuild import RebuildPhase, rebuild_index
+from tests.support.rebuilding import open_parts
 
 
 class Moment(StrEnum):
@@ -65,21 +62,7 @@ def main(fleet_url: str, index: str, moment: str) -> None:
     settings = IndexSettings.model_validate_json(index)
     fleet = Fleet(create_database_engine(fleet_url))
     killer = _Killer(fleet, Moment(moment))
-    with (
-        closing(open_writer(settings)) as current,
-        closing(open_generations(settings)) as generations,
-        closing(CellLeases(fleet.open_leases("rebuild"))) as leases,
-    ):
-        parts = RebuildParts(
-            cells=killer.cells,
-            open_adapter=open_changelog_adapter,
-            current=current,
-            generations=generations,
-            leases=leases,
-            spend=lambda _: None,
-            batch_size=20,
-            parallel=2,
-        )
+    with open_parts(settings, fleet, cells=killer.cells) as parts:
         rebuild_index(parts, killer, back=False)
 
 
