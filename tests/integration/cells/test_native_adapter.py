@@ -221,6 +221,32 @@ def test_scanned_rows_become_the_documents_that_their_notifications_become(
     assert [row_of(document) for document in scanned] == [row_of(document) for document in documents]
 
 
+def test_texts_numbers_and_booleans_are_read_as_they_were_written(
+    adapter: NativeAdapter, operations: InstanceOperations
+) -> None:
+    """A row comes as JSON that the database makes."""
+    strange = '\x01\x1f\x7f\u2028é😀\\/\t\r\n"],[1,{"a":1}'
+    written: Record = {
+        "display_name": strange,
+        "display_description": "[]",
+        "key_name": "",
+        "user_id": None,
+        "progress": -(2**63),
+        "launched_at": 253_402_300_799_999_999,
+        "locked": True,
+        "auto_disk_config": False,
+        "hidden": False,
+        "metadata": {"é": strange, "null": "null"},
+        "tags": [],
+        "fault": None,
+    }
+    [changed] = operations.create_many([dict(written)])
+    row = adapter.find(changed.uuid)
+    assert row is not None
+    assert {name: row.record[name] for name in written} == written
+    assert {name: type(row.record[name]) for name in written} == {name: type(written[name]) for name in written}
+
+
 def test_find_knows_deleted_instances_and_no_others(
     adapter: NativeAdapter, operations: InstanceOperations, records: list[Record]
 ) -> None:
