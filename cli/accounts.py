@@ -23,6 +23,7 @@ from cli.secret_files import kept_or_new, new_password
 from cli.settings import load_settings
 from indexer.backends.settings import IndexSettings
 from notifications import accounts as bus_accounts
+from notifications.errors import BusError
 
 app = typer.Typer(
     help="Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
@@ -82,6 +83,10 @@ def rabbitmq(
 ) -> None:
     """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker."""
     settings = load_settings(config, None).bus
+    try:
+        bus_accounts.check_management_url(management_url)
+    except BusError as error:
+        raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
     for account in bus_accounts.ACCOUNTS:
         path = out / f"{account}.bus-password"

@@ -12,6 +12,10 @@ from indexer.errors import IndexRequestError
 
 ACCOUNTS = ("api", "indexer")
 
+_KEYS = "/_security/api_key"
+# In the words of the server.
+_WITHOUT_SECURITY = f"no handler found for uri [{_KEYS}]"
+
 
 class _NewKey(msgspec.Struct):
     encoded: str
@@ -28,7 +32,14 @@ def create_key(settings: IndexSettings, account: str) -> str:
     """
     body = {"name": f"{settings.prefix}-{account}", "role_descriptors": {account: _role(settings.prefix, account)}}
     with closing(open_client(settings, timeout_s=settings.write_timeout_s)) as client:
-        answer = send(client, "POST", "/_security/api_key", body)
+        try:
+            answer = send(client, "POST", _KEYS, body)
+        except IndexRequestError as error:
+            if _WITHOUT_SECURITY in str(error):
+                raise IndexRequestError(
+                    "this Elasticsearch knows no accounts: its security is off (xpack.security.enabled)"
+                ) from error
+            raise
     try:
         return _decode(answer).encoded
     except msgspec.MsgspecError as error:

@@ -1,0 +1,44 @@
+"""`fleetlight accounts` where no account can be made: what it says, and that it leaves no secret behind."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.app import app
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the secrets would go; the administrator's password is in `password` beside it."""
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", f"sqlite:///{tmp_path}/fleet.db")
+    (tmp_path / "password").write_text("sesame")
+    return tmp_path / "accounts"
+
+
+def accounts(out: Path, *arguments: str) -> Result:
+    options = ("--administrator", "admin", "--password-file", str(out.parent / "password"), "--out", str(out))
+    return CliRunner().invoke(app, ["accounts", *arguments, *options], catch_exceptions=False)
+
+
+@pytest.mark.elasticsearch
+def test_elasticsearch_without_security_says_that_it_knows_no_accounts(
+    out: Path, elasticsearch_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", f'["{elasticsearch_url}"]')
+    result = accounts(out, "elasticsearch")
+    assert result.exit_code == 1
+    assert "its security is off (xpack.security.enabled)" in result.output
+    assert list(out.glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["bus1", "https://admin:secret@bus1:15671", "https://admin:secret/x@bus1", "https://bus1:port"]
+)
+def test_what_is_no_address_of_a_management_api_is_wrong_usage(out: Path, url: str) -> None:
+    result = accounts(out, "rabbitmq", "--management-url", url)
+    assert result.exit_code == 2
+    assert "--management-url: " in result.output
+    assert "secret" not in result.output
+    assert list(out.glob("*")) == []
