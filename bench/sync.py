@@ -41,6 +41,7 @@ from indexer.settings import IndexerSettings
 from indexer.upkeep.bulk_sync import CellSource, no_limit, sync
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.writing.leases import CellLeases
+from indexer.writing.searchable_meanwhile import searchable_meanwhile
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
@@ -52,11 +53,11 @@ _OTHERS = {"bare": "a bare bulk", "parallel_bulk": f"the client's parallel_bulk 
 
 
 def run(directory: Path, quick: bool) -> Iterator[Figure]:
-    """quick: 4,000 instances a round instead of 20,000. Only where the URL of an Elasticsearch is given."""
+    """quick: 4,000 instances a round instead of 80,000. Only where the URL of an Elasticsearch is given."""
     url = os.environ.get("FLEETLIGHT_TEST_ELASTICSEARCH_URL")
     if not url:
         return
-    count = 4_000 if quick else 20_000
+    count = 4_000 if quick else 80_000
     rounds = 3 if quick else 5
     cells = [_filled_cell(directory, number, count // _CELLS) for number in range(_CELLS)]
     documents = _as_dicts(cells)
@@ -105,7 +106,7 @@ def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
             sync(CellSource(adapter, batch_size=_BATCH), writer)
 
     def sync_all() -> None:
-        with ThreadPoolExecutor(_CELLS) as threads:
+        with searchable_meanwhile(writer), ThreadPoolExecutor(_CELLS) as threads:
             list(threads.map(sync_one, cells))
         writer.make_searchable()
 

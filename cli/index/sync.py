@@ -45,6 +45,7 @@ from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
 from indexer.writing.rereading import rows_of
+from indexer.writing.searchable_meanwhile import searchable_meanwhile
 
 
 class SyncSource(StrEnum):
@@ -160,7 +161,7 @@ def _sync_cells(
     work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int
 ) -> list[SyncResult | Exception]:
     """Sync the cells, some at once; returns what came of each, in their order."""
-    with ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
+    with searchable_meanwhile(work.writer), ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
         syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
         try:
             return [_outcome(done) for done in syncs]

@@ -24,6 +24,7 @@ from indexer.upkeep.rebuild_cells import RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
+from indexer.writing.searchable_meanwhile import searchable_meanwhile
 
 _KIND, _NAME = "rebuild", "next"
 _FOLLOW_INTERVAL_S = 0.2
@@ -196,7 +197,10 @@ class _Rebuild:
                 stop.set()
                 raise
 
-        with ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads:
+        with (
+            searchable_meanwhile(self._new),
+            ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads,
+        ):
             filling = [threads.submit(fill, cell) for cell in opened]
         # The first failure is the reason of the others.
         failures = [error for future in filling if (error := future.exception())]
