@@ -85,7 +85,8 @@ class ListedFleet:
             self.index_cell(name)
         cells = tuple(self.cells.values())
         self._pool = CellPool(lambda: cells, open_adapter)
-        settings = SearchSettings(enabled=True, staleness_limit_s=1000)
+        # A machine under load answers late, which is another route and no fault.
+        settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_patience_s=60, cell_timeout_s=60)
         self._index = ListIndex(self._searcher, settings)
         self.lister = InstanceLister(self._pool, self._index, settings)
         self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)
