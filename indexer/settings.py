@@ -18,6 +18,8 @@ class IndexerSettings(BaseModel):
     batch_max_messages, batch_max_bytes, batch_wait_s: a batch is written as soon as it reaches one of these.
     prefetch: messages that the broker may hand out before the first of them is acknowledged. So many of each cell wait
         in memory while the index is away; by default no more than it takes to keep the writes going.
+    prefetch_max_bytes: bytes of such messages. Beyond them nothing is read from the broker until some are acknowledged;
+        messages of usual size do not come near it.
     writes_in_flight: bulk writes that may be under way at once while there is a backlog. Measured: two raise the rate
         into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.
@@ -36,6 +38,7 @@ class IndexerSettings(BaseModel):
     batch_max_bytes: int = Field(default=8 * _MEBIBYTE, ge=1024)
     batch_wait_s: PositiveSeconds = 0.1
     prefetch: int = Field(default=1500, ge=1, le=65_535)
+    prefetch_max_bytes: int = Field(default=32 * _MEBIBYTE, ge=1024)
     writes_in_flight: int = Field(default=2, ge=1, le=8)
     hole_timeout_s: PositiveSeconds = 5.0
     sync_batch_size: int = Field(default=500, ge=1, le=10_000)
@@ -45,10 +48,14 @@ class IndexerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _prefetch_fills_the_pipeline(self) -> Self:
-        needed = self.batch_max_messages * (self.writes_in_flight + 1)
-        if self.prefetch < needed:
-            raise ValueError(
-                f"prefetch must be at least batch_max_messages * (writes_in_flight + 1) = {needed}, "
-                f"not {self.prefetch}: with fewer the broker waits for acknowledgements before a batch is full"
-            )
+        batches = self.writes_in_flight + 1
+        for name, held, batch_name, batch in (
+            ("prefetch", self.prefetch, "batch_max_messages", self.batch_max_messages),
+            ("prefetch_max_bytes", self.prefetch_max_bytes, "batch_max_bytes", self.batch_max_bytes),
+        ):
+            if held < batch * batches:
+                raise ValueError(
+                    f"{name} must be at least {batch_name} * (writes_in_flight + 1) = {batch * batches}, "
+                    f"not {held}: with less the next batch is not full before the one before is acknowledged"
+                )
         return self

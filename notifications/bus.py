@@ -5,7 +5,8 @@ Receiver belongs to one thread at a time.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from sys import intern
@@ -101,7 +102,8 @@ class Publisher:
 class Receiver:
     """Receives from the work queue of one cell. While another receiver is active, this one stands by.
 
-    prefetch: messages that may be received and not yet acknowledged.
+    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; then
+        nothing more is read until some are acknowledged, and what the broker has sent stays in the sockets between.
     binding: an exchange of somebody else whose messages are received too; it has none of its queues taken away.
     After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
     it by its old delivery does nothing.
@@ -114,16 +116,22 @@ class Receiver:
         prefetch: int,
         settings: BusSettings | None = None,
         *,
+        prefetch_max_bytes: int = 32 * 1024 * 1024,
         binding: Binding | None = None,
     ) -> None:
         self._transport_url = transport_url
         self._cell_uuid = cell_uuid
         self._prefetch = prefetch
+        self._prefetch_max_bytes = prefetch_max_bytes
         self._settings = settings or BusSettings()
         self._binding = binding
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
-        self._outstanding: dict[int | str, None] = {}
+        # The size of each, by its tag.
+        self._outstanding: dict[int | str, int] = {}
+        self._held_bytes = 0
+        # Of all messages that have come, over whatever link.
+        self._largest_bytes = 0
         self._is_active = False
 
     @property
@@ -156,9 +164,9 @@ class Receiver:
         if self._link is None:
             return
         try:
-            while self._link.drain(0):
+            while not self._is_full and self._link.drain(0):
                 pass
-            self._link.beat()
+            self._beat(self._link)
         except BusUnavailableError:
             self._abandon()
 
@@ -199,8 +207,8 @@ class Receiver:
         """
         headers = {**message.headers, topology.REASON_HEADER: reason, topology.DETAIL_HEADER: detail}
         try:
-            link = self._link or self._open_link()
-            link.publish(topology.dead_name(self._cell_uuid), [(message.body, message.routing_key, headers)])
+            with self._answering_link() as link:
+                link.publish(topology.dead_name(self._cell_uuid), [(message.body, message.routing_key, headers)])
         except BusUnavailableError:
             self._abandon()
             raise
@@ -211,8 +219,7 @@ class Receiver:
         Raises BusError, BusUnavailableError, and what `keep` raises; then they stay.
         """
         try:
-            link = self._link or self._open_link()
-            with link.taken(topology.dead_name(self._cell_uuid), limit) as taken:
+            with self._answering_link() as link, link.taken(topology.dead_name(self._cell_uuid), limit) as taken:
                 if taken:
                     keep([Message(body, routing_key, headers) for body, routing_key, headers in taken])
             return len(taken)
@@ -227,10 +234,12 @@ class Receiver:
         """
         if self._link is None:
             return
-        if self._link.is_memory:  # a broker does this by itself
-            self._give_back(self._link, [*self._outstanding, *(delivery.tag for delivery in self._arrived)])
-        self._link.close()
+        link = self._link
+        if link.is_memory:  # a broker does this by itself
+            self._give_back(link, [*self._outstanding, *(delivery.tag for delivery in self._arrived)])
+        # First, since what the broker has sent before it learns of the end still arrives.
         self._forget()
+        link.close()
 
     def _receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
         link = self._link or self._open_link()
@@ -247,12 +256,35 @@ class Receiver:
                 size += len(delivery.body)
                 batch.append(delivery)
             remaining_s = deadline - monotonic()
-            if self._arrived or len(batch) >= max_messages or size >= max_bytes or remaining_s <= 0:
+            if self._arrived or len(batch) >= max_messages or size >= max_bytes or remaining_s <= 0 or self._is_full:
                 break
             link.drain(remaining_s)
-        link.beat()
-        self._outstanding.update(dict.fromkeys(delivery.tag for delivery in batch))
+        self._beat(link)
+        self._outstanding.update((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
+
+    @property
+    def _is_full(self) -> bool:
+        return self._held_bytes >= self._prefetch_max_bytes
+
+    def _beat(self, link: Link) -> None:
+        if self._is_full:
+            # The broker's heartbeats are behind the messages that are not read.
+            link.beat_unheard()
+        else:
+            link.beat()
+
+    @contextmanager
+    def _answering_link(self) -> Iterator[Link]:
+        """A link over which the broker answers before any number of large messages, which would all have to be read."""
+        if self._largest_bytes * self._prefetch <= self._prefetch_max_bytes:
+            yield self._link or self._open_link()
+            return
+        link = Link(self._transport_url, self._cell_uuid, self._settings)
+        try:
+            yield link
+        finally:
+            link.close()
 
     def _open_link(self) -> Link:
         link = Link(
@@ -264,10 +296,18 @@ class Receiver:
         )
 
         def on_message(message: Any) -> None:
+            if link is not self._link:
+                return
             self._is_active = True
+            body = body_of(message)
+            self._held_bytes += len(body)
+            self._largest_bytes = max(self._largest_bytes, len(body))
+            if self._held_bytes - len(body) > 2 * self._prefetch_max_bytes:
+                # Only while an answer is awaited; now that they are known to be so large it will not be behind them.
+                raise ConnectionAbortedError("messages came that are too large to read them all before an answer")
             self._arrived.append(
                 Delivery(
-                    body=body_of(message),
+                    body=body,
                     routing_key=intern(message.delivery_info["routing_key"]),
                     headers=self._shared(message.headers or {}),
                     redelivered=bool(message.delivery_info.get("redelivered")),
@@ -302,7 +342,7 @@ class Receiver:
 
     def _settle(self, tags: Iterable[int | str]) -> None:
         for tag in tags:
-            self._outstanding.pop(tag, None)
+            self._held_bytes -= self._outstanding.pop(tag, 0)
 
     def _abandon(self) -> None:
         if self._link is not None:
@@ -312,6 +352,7 @@ class Receiver:
     def _forget(self) -> None:
         self._link = None
         self._is_active = False
+        self._held_bytes = 0
         self._arrived.clear()
         self._outstanding.clear()
 

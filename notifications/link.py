@@ -129,6 +129,12 @@ class Link:
             with self.translated():
                 self._transport.heartbeat_check(self._raw)
 
+    def beat_unheard(self) -> None:
+        """Send a heartbeat, whatever has become of the broker's, which nobody reads at the moment."""
+        if not self.is_memory:
+            with self.translated():
+                self._raw.send_heartbeat()
+
     def close(self) -> None:
         """Close the connection in an orderly way."""
         try:

@@ -162,12 +162,19 @@ def run_indexer(
 
 def _open_receiver(settings: Settings, cell: Cell) -> Receives:
     """Raises BusError."""
-    if cell.kind is CellKind.NATIVE:
-        return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus)
-    if not cell.transport_url:
-        return NoBus()
-    _, binding = split_address(cell.transport_url)
-    return Receiver(cell.transport_url, cell.uuid, settings.indexer.prefetch, settings.bus, binding=binding)
+    binding = None
+    if cell.kind is not CellKind.NATIVE:
+        if not cell.transport_url:
+            return NoBus()
+        _, binding = split_address(cell.transport_url)
+    return Receiver(
+        cell.transport_url,
+        cell.uuid,
+        settings.indexer.prefetch,
+        settings.bus,
+        prefetch_max_bytes=settings.indexer.prefetch_max_bytes,
+        binding=binding,
+    )
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """One suite for both kinds of bus: what a relay and an indexer rely on."""
 
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Thread
 from uuid import uuid4
 
@@ -42,8 +43,10 @@ class Bus:
         self._opened.callback(publisher.close)
         return publisher
 
-    def receiver(self, prefetch: int = 100) -> Receiver:
-        receiver = Receiver(self.url, self.cell, prefetch)
+    def receiver(
+        self, prefetch: int = 100, prefetch_max_bytes: int = LARGE, settings: BusSettings | None = None
+    ) -> Receiver:
+        receiver = Receiver(self.url, self.cell, prefetch, settings, prefetch_max_bytes=prefetch_max_bytes)
         self._opened.callback(receiver.close)
         return receiver
 
@@ -156,6 +159,83 @@ def test_prefetch_bounds_what_is_received_without_acknowledgement(bus: Bus) -> N
     assert receiver.receive(10, LARGE, 0.1) == []
     receiver.ack(held)
     assert _numbers(_drain(receiver, 4)) == [4, 5, 6, 7]
+
+
+LARGE_BODY, LARGE_COUNT = 1_000_000, 40
+
+
+def _publish_large(bus: Bus) -> None:
+    large = [Message(b"x" * LARGE_BODY, ROUTING_KEY, {topology.SEQUENCE_HEADER: n}) for n in range(LARGE_COUNT)]
+    bus.publisher().publish(large)
+
+
+def _sequences(deliveries: list[Delivery]) -> list[int | str]:
+    return [delivery.headers[topology.SEQUENCE_HEADER] for delivery in deliveries]
+
+
+def test_large_messages_are_held_only_up_to_a_number_of_bytes(amqp_bus: Bus) -> None:
+    _publish_large(amqp_bus)
+    receiver = amqp_bus.receiver(prefetch_max_bytes=3 * LARGE_BODY, settings=BusSettings(heartbeat_s=2))
+    with traced_memory() as peak:
+        first = receiver.receive(LARGE_COUNT, 2 * LARGE_BODY, 5)
+        # Longer than a broker may be silent, which nobody can tell here: it is not listened to.
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            receiver.keep_alive()
+            time.sleep(0.1)
+        assert receiver.take_dead(lambda _: None, 1) == 0
+        receiver.bury(_messages(1)[0], "rejected", "while much else has been sent")
+        assert peak() < 8 * LARGE_BODY
+    assert _sequences(first) == [0, 1]
+    receiver.ack(first)
+    rest: list[Delivery] = []
+    while len(rest) < LARGE_COUNT - 2:
+        batch = receiver.receive(LARGE_COUNT, 2 * LARGE_BODY, 5)
+        receiver.ack(batch)
+        rest += batch
+    assert _sequences(rest) == list(range(2, LARGE_COUNT)), "and none of them twice"
+    receiver.close()
+    assert amqp_bus.receiver().receive(1, LARGE, 0.1) == []
+
+
+def test_receiver_that_holds_all_it_may_goes_on_once_some_is_acknowledged(bus: Bus) -> None:
+    _publish_large(bus)
+    receiver = bus.receiver(prefetch_max_bytes=3 * LARGE_BODY)
+    held = [receiver.receive(1, LARGE, 5) for _ in range(3)]
+    started = time.monotonic()
+    assert receiver.receive(1, LARGE, 5) == [], "it is for the caller to acknowledge something now"
+    assert time.monotonic() - started < 3
+    receiver.ack(held[0])
+    assert _sequences(receiver.receive(1, LARGE, 5)) == [3]
+
+
+def test_answer_behind_large_messages_is_not_waited_for(amqp_bus: Bus) -> None:
+    _publish_large(amqp_bus)
+    receiver = amqp_bus.receiver(prefetch_max_bytes=3 * LARGE_BODY)
+    receiver.receive(1, LARGE, 0)  # which only begins it
+    with traced_memory() as peak:
+        # No message has come yet that would tell that this one takes a connection of its own.
+        with suppress(BusUnavailableError):
+            receiver.take_dead(lambda _: None, 1)
+        assert peak() < 12 * LARGE_BODY
+    assert receiver.take_dead(lambda _: None, 1) == 0
+    received: list[int | str] = []
+    while len(received) < LARGE_COUNT:
+        batch = receiver.receive(LARGE_COUNT, 2 * LARGE_BODY, 5)
+        receiver.ack(batch)
+        received += _sequences(batch)
+    assert received == list(range(LARGE_COUNT))
+
+
+@contextmanager
+def traced_memory() -> Iterator[Callable[[], int]]:
+    """A function that tells the most memory, in bytes, that was in use at once since the block began."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
 
 
 def test_unacknowledged_messages_come_again_in_order_after_close(bus: Bus) -> None:

@@ -14,6 +14,13 @@ def test_prefetch_that_starves_the_batches_is_refused_with_what_would_be_right()
         IndexerSettings(prefetch=600)
 
 
+def test_bytes_are_to_be_held_for_as_many_batches_as_messages() -> None:
+    settings = IndexerSettings()
+    assert settings.prefetch_max_bytes >= settings.batch_max_bytes * (settings.writes_in_flight + 1)
+    with pytest.raises(ValidationError, match=r"prefetch_max_bytes must be at least .* = 300000, not 299999"):
+        IndexerSettings(batch_max_bytes=100_000, prefetch_max_bytes=299_999)
+
+
 @pytest.mark.parametrize("name", ["batch_wait_s", "hole_timeout_s", "retry_wait_max_s", "writes_in_flight"])
 def test_nothing_may_be_zero(name: str) -> None:
     with pytest.raises(ValidationError, match=name):
