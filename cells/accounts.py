@@ -77,6 +77,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.quota_defaults),
                 May(fleet_tables.server_groups),
                 May(fleet_tables.server_group_members),
+                May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),
             ),

@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+_NUMBER_DIGITS = 13
+
 
 def is_uuid(text: str) -> bool:
     """Whether `text` is a uuid in any of its spellings."""
@@ -17,4 +19,10 @@ def number_of(uuid: str) -> int:
 
     Of 52 bits, which every JSON parser can read: two of ten thousand things share one with a probability of 1e-8.
     """
-    return UUID(uuid).int >> 76
+    return int(UUID(uuid).hex[:_NUMBER_DIGITS], 16)
+
+
+def beginning_of(number: int) -> str:
+    """What the uuids begin with that have this number, in their usual spelling; none begins like a larger number."""
+    digits = f"{number:0{_NUMBER_DIGITS}x}"
+    return f"{digits[:8]}-{digits[8:-1]}-{digits[-1]}"

@@ -8,6 +8,7 @@ from api.compute.flavors.extra_specs import ExtraSpecHandlers
 from api.compute.flavors.flavors import FlavorHandlers
 from api.compute.hosts.aggregates import AggregateHandlers
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
+from api.compute.hosts.fleet_hosts import FleetHosts
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.hosts.hosts import HostHandlers
 from api.compute.hosts.hypervisors import HypervisorHandlers
@@ -88,9 +89,10 @@ def compute_routes(
     yield from QuotaHandlers(access).routes()
     yield from ServerGroupHandlers(access).routes()
     yield from AvailabilityZoneHandlers(access).routes()
-    yield from ServiceHandlers(access, host_statuses).routes()
-    yield from HostHandlers(access, host_statuses).routes()
-    yield from HypervisorHandlers(access).routes()
+    hosts = FleetHosts(access, host_statuses)
+    yield from ServiceHandlers(hosts).routes()
+    yield from HostHandlers(access, hosts).routes()
+    yield from HypervisorHandlers(access, hosts).routes()
     yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()

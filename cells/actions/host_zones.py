@@ -122,13 +122,12 @@ class HostZones:
         unreachable: CellUnreachableError | None = None
         for cell in self._native.cells() if wanted else ():
             try:
-                nodes = self._native.nodes(cell).nodes()
+                nodes = self._native.nodes(cell).nodes_of(wanted)
             except CellUnreachableError as error:
                 unreachable = error
                 continue
             for node in nodes:
-                if node.service.host in wanted:
-                    found.setdefault(node.service.host, _Host(cell, node))
+                found.setdefault(node.service.host, _Host(cell, node))
         if unreachable is not None and wanted - found.keys():
             raise unreachable
         return found

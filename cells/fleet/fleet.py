@@ -16,9 +16,11 @@ from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
 from cells.fleet.journals import Journals, remove_journal
 from cells.fleet.keypairs import Keypairs
+from cells.fleet.known_hosts import KnownHosts
 from cells.fleet.leases import Leases, open_leases
 from cells.fleet.quotas import Quotas
 from cells.fleet.server_groups import ServerGroups
+from cells.fleet.tables import known_hosts
 from cells.fleet.turns import Turns
 from cells.model import Cell, CellKind, InstanceRow
 from cells.settings import FailureLimits
@@ -68,6 +70,7 @@ class Fleet:
         self.keypairs = Keypairs(database)
         self.quotas = Quotas(database)
         self.server_groups = ServerGroups(database)
+        self.known_hosts = KnownHosts(database)
         self.aggregates = Aggregates(database)
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
@@ -145,7 +148,7 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            for table in (failures, dropped_failures):
+            for table in (failures, dropped_failures, known_hosts):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))

@@ -1,4 +1,4 @@
-"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, server groups, aggregates."""
+"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, server groups, hosts, aggregates."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, String, Table, Text
 
@@ -77,6 +77,14 @@ server_group_members = Table(
     Column("group_uuid", String(36), ForeignKey("server_groups.uuid"), primary_key=True),
     Column("instance_uuid", String(36), primary_key=True),
     Index(None, "instance_uuid"),
+)
+
+# Native cells have the truth; this is for a time when they do not answer.
+known_hosts = Table(
+    "known_hosts",
+    fleet_metadata,
+    Column("cell_uuid", String(36), primary_key=True),
+    Column("host", BINARY_TEXT, primary_key=True),
 )
 
 # metadata: the zone of the hosts is in it, as `availability_zone`.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, Select, delete, func, insert, select, update
 
 from cells.clock import Clock, system_clock
 from cells.database import translated_failures, writing
@@ -20,6 +20,7 @@ from cells.native.outbox import append_event
 from cells.tables import allocations, compute_nodes, instances, services
 from notifications.payloads.resources import ServiceStatusPayload
 from query.fields import from_microseconds
+from query.uuids import beginning_of
 
 COMPUTE = "nova-compute"
 """The binary of a compute service, as clients know it."""
@@ -111,17 +112,33 @@ class CellNodes:
         self._cell = cell
         self._clock = clock
 
-    def services(self) -> Sequence[ComputeService]:
-        """Every service, by host."""
-        with self._failures(), self._engine.connect() as connection:
-            return [
-                _service(row) for row in connection.execute(select(services).order_by(services.c.host, services.c.id))
-            ]
+    def services(self, *, host: str | None = None, binary: str | None = None) -> Sequence[ComputeService]:
+        """Every service, or those of a host or with a binary, by host."""
+        given = ((services.c.host, host), (services.c.binary, binary))
+        wanted = [column == value for column, value in given if value is not None]
+        return self._services(*wanted)
+
+    def service(self, service_id: str | int) -> ComputeService | None:
+        """The service with this uuid, or with the number that stands for it."""
+        found = self._services(_has_id(services.c.uuid, service_id))
+        return found[0] if found else None
 
     def nodes(self) -> Sequence[ComputeNode]:
         """Every node with what is used of it, in the order in which they joined."""
-        with self._failures(), self._engine.connect() as connection:
-            return read_nodes(connection)
+        return self._nodes()
+
+    def nodes_named_like(self, part: str) -> Sequence[ComputeNode]:
+        """The nodes whose hypervisors have `part` in their names, in capital or small letters."""
+        return self._nodes(func.lower(compute_nodes.c.hypervisor_hostname).contains(part.lower(), autoescape=True))
+
+    def nodes_of(self, hosts: Collection[str]) -> Sequence[ComputeNode]:
+        """The nodes of some hosts."""
+        return self._nodes(services.c.host.in_(hosts))
+
+    def node(self, node_id: str | int) -> ComputeNode | None:
+        """The node with this uuid, or with the number that stands for it."""
+        found = self._nodes(_has_id(compute_nodes.c.uuid, node_id))
+        return found[0] if found else None
 
     def servers_on(self, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Uuid and name of the instances that are not deleted, by host; a host without any is left out."""
@@ -225,6 +242,15 @@ class CellNodes:
             connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
             connection.execute(delete(services).where(services.c.id == row.id))
 
+    def _services(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeService]:
+        statement = select(services).where(*conditions).order_by(services.c.host, services.c.id)
+        with self._failures(), self._engine.connect() as connection:
+            return [_service(row) for row in connection.execute(statement)]
+
+    def _nodes(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
+        with self._failures(), self._engine.connect() as connection:
+            return read_nodes(connection, *conditions)
+
     def _failures(self) -> AbstractContextManager[None]:
         return translated_failures(partial(CellUnreachableError, self._cell.name))
 
@@ -254,12 +280,27 @@ def _change_service(connection: Connection, uuid: str, values: Mapping[str, obje
     return service
 
 
-def read_nodes(connection: Connection) -> Sequence[ComputeNode]:
-    """Every node of the cell, with one statement."""
-    return [_node(row) for row in connection.execute(_select_nodes())]
+def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
+    """Every node of the cell that fulfils the conditions (on `compute_nodes` and `services`), with one statement."""
+    return [_node(row) for row in connection.execute(_select_nodes(conditions))]
 
 
-def _select_nodes() -> Select[tuple[object, ...]]:
+def _has_id(column: Column[str], wanted: str | int) -> ColumnElement[bool]:
+    return column == wanted if isinstance(wanted, str) else column.startswith(beginning_of(wanted))
+
+
+def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+    of_services = services.c.id == compute_nodes.c.service_id
+    # Only what is asked for is summed up; databases do not find that out by themselves.
+    wanted = (
+        [
+            allocations.c.node_id.in_(
+                select(compute_nodes.c.id).join_from(compute_nodes, services, of_services).where(*conditions)
+            )
+        ]
+        if conditions
+        else []
+    )
     used = (
         select(
             allocations.c.node_id,
@@ -268,13 +309,15 @@ def _select_nodes() -> Select[tuple[object, ...]]:
             func.sum(allocations.c.memory_mib).label("used_memory_mib"),
             func.sum(allocations.c.disk_gib).label("used_disk_gib"),
         )
+        .where(*wanted)
         .group_by(allocations.c.node_id)
         .subquery()
     )
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
     return (
         select(compute_nodes, *service_columns, used)
-        .join_from(compute_nodes, services, services.c.id == compute_nodes.c.service_id)
+        .join_from(compute_nodes, services, of_services)
+        .where(*conditions)
         .outerjoin(used, used.c.node_id == compute_nodes.c.id)
         .order_by(compute_nodes.c.id)
     )

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from cells.actions.native_cells import NativeCells
-from cells.model import CellKind
+from cells.fleet.fleet import Fleet
+from cells.model import Cell, CellKind
 from cells.native.nodes import DEFAULT_ZONE, Capacity, CellNodes, NewHost
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
@@ -39,10 +40,12 @@ def add(
 ) -> None:
     """Let simulated hosts join a cell. Those that are there already stay as they are."""
     capacity = Capacity(vcpus, memory_gib * 1024, disk_gib)
-    with _nodes_of(cell, config, data_dir) as nodes:
+    with _hosts_of(cell, config, data_dir) as (fleet, found, nodes):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
-        added = len(nodes.services()) - before
+        services = nodes.services()
+        fleet.known_hosts.remember({found.uuid: [service.host for service in services]})
+        added = len(services) - before
     print_result(f"{cell}: {added} of {len(hosts)} hosts added")
 
 
@@ -51,7 +54,7 @@ def list_hosts(
     cell: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
     """Show the hosts of a cell, and how much of them is used."""
-    with _nodes_of(cell, config, data_dir) as nodes:
+    with _hosts_of(cell, config, data_dir) as (_, _, nodes):
         found = [
             {
                 "host": node.service.host,
@@ -82,14 +85,16 @@ def list_hosts(
 
 
 @contextmanager
-def _nodes_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Iterator[CellNodes]:
-    """Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
+def _hosts_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Iterator[tuple[Fleet, Cell, CellNodes]]:
+    """The fleet, the cell of that name and its hosts.
+
+    Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         cell = fleet.cell(name)
         if cell.kind is not CellKind.NATIVE:
             raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
         native = NativeCells(fleet.cells)
         try:
-            yield native.nodes(cell)
+            yield fleet, cell, native.nodes(cell)
         finally:
             native.close()

@@ -68,7 +68,9 @@ def set_up_cells(
             # The folder may still have the database of a cell that was removed.
             with closing(open_adapter(cell)) as adapter:
                 map_instances(adapter, fleet)
-        CellNodes(engine, cell).add_hosts(new_hosts(name, host_count))
+        nodes = CellNodes(engine, cell)
+        nodes.add_hosts(new_hosts(name, host_count))
+        fleet.known_hosts.remember({cell.uuid: [service.host for service in nodes.services()]})
         cells.append(EmbeddedCell(cell, engine, host_count))
     return cells
 

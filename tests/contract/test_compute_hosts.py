@@ -1,10 +1,13 @@
 """Services, availability zones and hypervisors, by microversion."""
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from cells.native import nodes
 from cells.native.nodes import Capacity, NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
@@ -306,12 +309,81 @@ def test_what_hosts_cannot_do_is_refused(api: Api, method: str, path: str, body:
     assert services(api)["n1"]["status"] == "enabled"
 
 
-def test_answer_says_when_a_cell_is_missing(fleet: ComputeFleet, api: Api) -> None:
+@pytest.fixture
+def api_without_east(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
+    """The services were listed before the cell east went down."""
     assert api.get(SERVICES).headers["Fleetlight-Complete"] == "true"
-    fleet.fleet.add_cell("west", fleet.cells["east"].kind, "sqlite:////nowhere/west.db", "memory://")
-    answer = api.get(SERVICES)
+    east = fleet.cells["east"]
+    fleet.fleet.add_cell("east", east.kind, "sqlite:////nowhere/east.db", "memory://")
+    yield api
+    fleet.fleet.add_cell("east", east.kind, east.database_url, "memory://")
+
+
+def test_services_of_a_cell_that_is_down_are_absent_until_2_68_and_unknown_from_2_69(api_without_east: Api) -> None:
+    answer = api_without_east.get(SERVICES, microversion("2.69"))
     assert answer.headers["Fleetlight-Complete"] == "false"
-    assert len(answer.json()["services"]) == 3
-    west = fleet.fleet.cell("west")
-    fleet.fleet.set_disabled(west.uuid, True)
-    fleet.fleet.remove_cell(west)
+    unknown = {"binary": "nova-compute", "host": "e1", "status": "UNKNOWN"}
+    *answering, last = answer.json()["services"]
+    assert ([service["host"] for service in answering], last) == (["n1", "n2"], unknown)
+    assert all(set(service) == SERVICE | {"forced_down"} for service in answering)
+    assert list(services(api_without_east, "2.68")) == ["n1", "n2"]
+    assert services(api_without_east, "2.69", "?host=e1") == {"e1": unknown}
+    assert services(api_without_east, "2.69", "?host=n1").keys() == {"n1"}
+    assert services(api_without_east, "2.69", "?binary=nova-compute").keys() == {"e1", "n1", "n2"}
+    assert services(api_without_east, "2.69", "?binary=nova-scheduler") == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "version", "body"),
+    [
+        ("GET", f"{HOSTS}/e1", "2.42", None),
+        ("PUT", f"{HOSTS}/e1", "2.42", {"status": "disable"}),
+        ("GET", f"{HYPERVISORS}/1", "2.52", None),
+        ("GET", f"{HYPERVISORS}/e1/search", "2.52", None),
+        ("GET", f"{HYPERVISORS}?marker=1", "2.52", None),
+        ("GET", f"{HYPERVISORS}/00000000-0000-4000-8000-000000000000", "2.53", None),
+        ("GET", f"{HYPERVISORS}?hypervisor_hostname_pattern=e1", "2.53", None),
+        ("PUT", f"{SERVICES}/disable", "2.52", {"host": "e1", "binary": "nova-compute"}),
+        ("PUT", f"{SERVICES}/00000000-0000-4000-8000-000000000000", "2.53", {"status": "enabled"}),
+        ("DELETE", f"{SERVICES}/00000000-0000-4000-8000-000000000000", "2.53", None),
+    ],
+)
+def test_what_may_be_in_a_cell_that_is_down_is_not_called_unknown(
+    api_without_east: Api, method: str, path: str, version: str, body: Any
+) -> None:
+    content = {} if body is None else {"json": body}
+    answer = api_without_east.request(method, path, microversion(version), **content)
+    assert (answer.status_code, answer.json()["computeFault"]["code"]) == (500, 500), answer.text
+
+
+def test_what_a_cell_has_that_answers_is_found_while_another_one_is_down(api_without_east: Api) -> None:
+    assert api_without_east.get(f"{HOSTS}/n1").status_code == 200
+    for version in ("2.52", "2.53"):
+        node = hypervisors(api_without_east, "", version)[0]
+        path = f"{HYPERVISORS}/{node['id']}"
+        assert api_without_east.get(path, microversion(version)).json()["hypervisor"]["id"] == node["id"]
+
+
+def test_one_host_is_asked_for_alone(api: Api) -> None:
+    node, service = hypervisors(api, "", "2.53")[0], services(api)["n1"]
+    asked = ["?hypervisor_hostname_pattern=N1.", f"/{node['id']}"]
+    requests = [f"{HOSTS}/n1", *(HYPERVISORS + each for each in asked), f"{SERVICES}?host=n1"]
+    with rows_read() as read:
+        for url in requests:
+            read.clear()
+            assert api.get(url, microversion("2.42" if HOSTS in url else "2.53")).status_code == 200
+            assert sum(read.values()) <= 1, (url, read)
+        read.clear()
+        changed = api.request("PUT", f"{SERVICES}/{service['id']}", microversion("2.53"), json={"status": "enabled"})
+        assert (changed.status_code, sum(read.values())) == (200, 2), "once before, once under its lock"
+
+
+@contextmanager
+def rows_read() -> Iterator[Counter[str]]:
+    """How many services and nodes are made of rows meanwhile, by their class."""
+    read: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_node", "_service"):
+            made = getattr(nodes, name)
+            patch.setattr(nodes, name, lambda row, made=made, name=name: read.update([name]) or made(row))
+        yield read

@@ -1,13 +1,12 @@
 """Hosts as they were shown before hypervisors: `/os-hosts`, until 2.42 (contracts/nova-rest, 4.8)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
+from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
@@ -17,9 +16,7 @@ from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
 from api.errors import BadRequestError, NotFoundError, NotSupportedError
-from cells.errors import HostNotFoundError
-from cells.model import Cell
-from cells.native.nodes import Capacity, ComputeNode
+from cells.native.nodes import Capacity
 
 _UNTIL = 42
 _LIST = QueryParameters({"zone": 1}, refuses_unknown_since=None)
@@ -39,16 +36,10 @@ class _Change(RequestModel):
 _CHANGE = Body({1: _Change})
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    cell: Cell
-    node: ComputeNode
-
-
 class HostHandlers:
-    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
+    def __init__(self, access: FleetAccess, hosts: FleetHosts) -> None:
         self._access = access
-        self._host_statuses = host_statuses
+        self._hosts = hosts
 
     def routes(self) -> list[Route]:
         many, one = "/os-hosts", "/os-hosts/{host_name}"
@@ -66,7 +57,7 @@ class HostHandlers:
 
     async def index(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hosts:list")
-        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).services())
+        of_cells = await self._hosts.services()
         zone = request.query.last("zone")
         hosts = [
             {
@@ -105,19 +96,12 @@ class HostHandlers:
             raise BadRequestError("Give a status or a maintenance_mode")
         is_disabled = wanted.status.lower() == "disable"
         service = found.node.service
-        nodes = self._access.native.nodes(found.cell)
-        change = partial(
-            nodes.update_service,
-            service.uuid,
+        await self._hosts.change(
+            FoundService(found.cell, service),
             disabled=is_disabled,
             disabled_reason=None,
             forced_down=service.forced_down,
         )
-        try:
-            await self._access.act(found.cell, change)
-        except HostNotFoundError as error:
-            raise _no_host(service.host) from error
-        self._host_statuses.forget()
         return json_answer({"host": service.host, "status": "disabled" if is_disabled else "enabled"})
 
     async def switch_power(self, request: ComputeRequest) -> Response:
@@ -126,18 +110,12 @@ class HostHandlers:
         await self._required(request)
         raise NotSupportedError(f"No host can be told to do that: {action}.")
 
-    async def _required(self, request: ComputeRequest) -> _Found:
+    async def _required(self, request: ComputeRequest) -> FoundNode:
         name: str = request.http.path_params["host_name"]
-        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
-        for cell, nodes in of_cells.answers:
-            for node in nodes:
-                if node.service.host == name:
-                    return _Found(cell, node)
-        raise _no_host(name)
-
-
-def _no_host(name: str) -> NotFoundError:
-    return NotFoundError(f"Compute host {name} could not be found.")
+        found = await self._hosts.node_of(name)
+        if found is None:
+            raise NotFoundError(f"Compute host {name} could not be found.")
+        return found
 
 
 def _resource(host: str, project: str, amount: Capacity) -> dict[str, object]:

@@ -1,12 +1,12 @@
 """Hypervisors: `/os-hypervisors` (contracts/nova-rest, 4.6)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
+from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
 from api.compute.hosts.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
@@ -17,8 +17,7 @@ from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape, page
-from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError, NotSupportedError
-from cells.model import Cell
+from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, NotSupportedError
 from cells.native.nodes import ComputeNode
 from query.uuids import is_uuid, number_of
 
@@ -38,20 +37,16 @@ _LIST = QueryParameters(
 _SHOW = QueryParameters({"with_servers": _UUIDS_SINCE}, refuses_unknown_since=_UUIDS_SINCE)
 
 _Servers = Mapping[str, Sequence[tuple[str, str]]]
+_FoundNodes = tuple[OfCells[Sequence[ComputeNode]], list[FoundNode]]
 _Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    cell: Cell
-    node: ComputeNode
 
 
 class HypervisorHandlers:
     """A fleet has some thousand nodes at most, so a list of them is read whole and cut to its page here."""
 
-    def __init__(self, access: FleetAccess) -> None:
+    def __init__(self, access: FleetAccess, hosts: FleetHosts) -> None:
         self._access = access
+        self._hosts = hosts
 
     def routes(self) -> list[Route]:
         many, one = "/os-hypervisors", "/os-hypervisors/{hypervisor_id}"
@@ -130,7 +125,7 @@ class HypervisorHandlers:
             of_cells, found = await self._all()
             if request.minor >= _PAGES_SINCE:
                 paging = paging_of(request, self._access.max_limit)
-                found = _page(request, found, paging)
+                found = _page(request, of_cells, found, paging)
         items = [item(request, each.node) for each in found]
         if _wants_servers(request):
             servers = await self._servers(found)
@@ -141,28 +136,30 @@ class HypervisorHandlers:
             document |= {"hypervisors_links": link} if link else {}
         return json_answer(document, headers=of_cells.headers)
 
-    async def _all(self) -> tuple[OfCells[Sequence[ComputeNode]], list[_Found]]:
-        of_cells = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
-        return of_cells, [_Found(cell, node) for cell, nodes in of_cells.answers for node in nodes]
+    async def _all(self) -> _FoundNodes:
+        of_cells = await self._hosts.nodes()
+        return of_cells, _found(of_cells)
 
-    async def _matching(self, pattern: str) -> tuple[OfCells[Sequence[ComputeNode]], list[_Found]]:
-        of_cells, everything = await self._all()
-        found = [each for each in everything if pattern.lower() in each.node.hypervisor_hostname.lower()]
+    async def _matching(self, pattern: str) -> _FoundNodes:
+        of_cells = await self._hosts.nodes_named_like(pattern)
+        found = _found(of_cells)
+        if not found and of_cells.down:
+            raise CellDownError(of_cells.down[0].name)
         if not found:
             raise NotFoundError(f"No hypervisor matching '{pattern}' could be found.")
         return of_cells, found
 
-    async def _required(self, request: ComputeRequest) -> _Found:
+    async def _required(self, request: ComputeRequest) -> FoundNode:
         hypervisor_id: str = request.http.path_params["hypervisor_id"]
         if request.minor >= _UUIDS_SINCE and not is_uuid(hypervisor_id):
             raise BadRequestError(f"Invalid uuid {hypervisor_id}")
-        _, found = await self._all()
-        for each in found:
-            if _id(request, each.node) == hypervisor_id:
-                return each
-        raise NotFoundError(f"Hypervisor with ID '{hypervisor_id}' could not be found.")
+        is_meant = request.minor >= _UUIDS_SINCE or not is_uuid(hypervisor_id)
+        found = await self._hosts.node(hypervisor_id) if is_meant else None
+        if found is None:
+            raise NotFoundError(f"Hypervisor with ID '{hypervisor_id}' could not be found.")
+        return found
 
-    async def _servers(self, found: Sequence[_Found]) -> _Servers:
+    async def _servers(self, found: Sequence[FoundNode]) -> _Servers:
         """Uuid and name of the servers, by host; one question for each cell."""
         hosts: dict[str, list[str]] = {}
         for each in found:
@@ -174,14 +171,22 @@ class HypervisorHandlers:
         return {host: servers for _, by_host in of_cells.answers for host, servers in by_host.items()}
 
 
+def _found(of_cells: OfCells[Sequence[ComputeNode]]) -> list[FoundNode]:
+    return [FoundNode(cell, node) for cell, nodes in of_cells.answers for node in nodes]
+
+
 def _id(request: ComputeRequest, node: ComputeNode) -> str:
     return str(number_of(node.uuid)) if request.minor < _UUIDS_SINCE else node.uuid
 
 
-def _page(request: ComputeRequest, found: list[_Found], paging: Paging) -> list[_Found]:
+def _page(
+    request: ComputeRequest, of_cells: OfCells[Sequence[ComputeNode]], found: list[FoundNode], paging: Paging
+) -> list[FoundNode]:
     begin = 0
     if paging.marker is not None:
         ids = [_id(request, each.node) for each in found]
+        if paging.marker not in ids and of_cells.down:
+            raise CellDownError(of_cells.down[0].name)
         if paging.marker not in ids:
             raise MarkerNotFoundError(paging.marker)
         begin = ids.index(paging.marker) + 1

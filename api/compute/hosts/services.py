@@ -1,33 +1,33 @@
 """Compute services: `/os-services`, and the zones they are in (contracts/nova-rest, 4.6)."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import structlog
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.hosts.host_status import HostStatusCache
+from api.compute.hosts.fleet_hosts import FleetHosts, FoundService
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.body_types import Fqdn
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.fleet_access import OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.request_body import Body, BodyBool, RequestModel
 from api.compute.protocol.routes import Route
-from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, Since, optional, or_null, page
+from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from api.compute.protocol.times import without_zone
-from api.errors import BadRequestError, ConflictError, NotFoundError
-from cells.errors import HostInUseError, HostNotFoundError
-from cells.model import Cell
+from api.errors import BadRequestError, NotFoundError
+from cells.errors import FleetUnreachableError
 from cells.native.nodes import COMPUTE, ComputeService
 from query.uuids import is_uuid, number_of
 
+_log = structlog.get_logger(__name__)
 _FORCED_DOWN_SINCE = 11
 _UUIDS_SINCE = 53
+_PARTIAL_SINCE = 69
 _NUMBER = re.compile(r"[0-9]+")
 _PARAMETERS = list_parameters({"host": 1, "binary": 1})
 
@@ -38,6 +38,9 @@ _SERVICE = Shape(
         "disabled_reason": or_null(TEXT),
         "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE),
     }
+)
+_LISTED = Since(
+    {1: _SERVICE, _PARTIAL_SINCE: OneOf((_SERVICE, Shape(dict.fromkeys(("binary", "host", "status"), TEXT))))}
 )
 _CHANGED_BY_HOST = Shape(
     {
@@ -75,16 +78,9 @@ _BY_HOST = Body({1: _ByHost, 11: _ByHostWithForce})
 _CHANGE = Body({53: _Change})
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    cell: Cell
-    service: ComputeService
-
-
 class ServiceHandlers:
-    def __init__(self, access: FleetAccess, host_statuses: HostStatusCache) -> None:
-        self._access = access
-        self._host_statuses = host_statuses
+    def __init__(self, hosts: FleetHosts) -> None:
+        self._hosts = hosts
 
     def routes(self) -> list[Route]:
         many, one = "/os-services", "/os-services/{service_id}"
@@ -95,7 +91,7 @@ class ServiceHandlers:
                 self.index,
                 query=_PARAMETERS,
                 errors=(403,),
-                answer=page("services", _SERVICE),
+                answer=page("services", _LISTED),
                 gives=(COMPLETE,),
             ),
             Route(
@@ -121,15 +117,15 @@ class ServiceHandlers:
 
     async def index(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-services:list")
-        host, binary = request.query.last("host"), request.query.last("binary")
-        of_cells = await self._access.ask_cells(self._services)
-        services = [
-            _item(request, service)
-            for _, services in of_cells.answers
-            for service in services
-            if host in {None, service.host} and binary in {None, service.binary}
-        ]
-        return json_answer({"services": services}, headers=of_cells.headers)
+        host, binary = (request.query.last(name) or None for name in ("host", "binary"))
+        of_cells = await self._hosts.services(host=host, binary=binary)
+        items = [_item(request, service) for _, services in of_cells.answers for service in services]
+        if host is None and binary is None:
+            await self._remember(of_cells)
+        if of_cells.down and request.minor >= _PARTIAL_SINCE and binary in {None, COMPUTE}:
+            known = await self._hosts.known_hosts(of_cells.down)
+            items += [_partial(name) for hosts in known.values() for name in hosts if host in {None, name}]
+        return json_answer({"services": items}, headers=of_cells.headers)
 
     async def update_by_host(self, request: ComputeRequest) -> Response:
         """The last element of the address says what is done, as in `PUT /os-services/disable`."""
@@ -138,7 +134,7 @@ class ServiceHandlers:
         change, answer = _change_by_word(request, wanted)
         if wanted.binary != COMPUTE:
             raise BadRequestError(f"Updating a {wanted.binary} service is not supported; only {COMPUTE} services are.")
-        found = await self._find(lambda service: (service.host, service.binary) == (wanted.host, wanted.binary))
+        found = await self._hosts.compute_service(wanted.host)
         if found is None:
             raise NotFoundError(f"Could not find binary {wanted.binary} on host {wanted.host}.")
         await self._change(found, change)
@@ -155,55 +151,34 @@ class ServiceHandlers:
     async def delete(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-services:delete")
         found = await self._required(request)
-        nodes = self._access.native.nodes(found.cell)
-        try:
-            await self._access.act(found.cell, partial(nodes.remove_service, found.service.uuid))
-        except HostNotFoundError as error:
-            raise _no_service(found.service.uuid) from error
-        except HostInUseError as error:
-            raise ConflictError("Unable to delete compute service that is hosting instances.") from error
-        await self._access.ask(partial(self._access.fleet.aggregates.forget_host, found.service.host))
-        self._host_statuses.forget()
+        await self._hosts.remove(found)
         return empty_answer(204)
 
-    def _services(self, cell: Cell) -> list[ComputeService]:
-        return list(self._access.native.nodes(cell).services())
+    async def _remember(self, of_cells: OfCells[Sequence[ComputeService]]) -> None:
+        try:
+            await self._hosts.remember(of_cells)
+        except FleetUnreachableError as error:
+            # The next list tries again; until then a cell that goes down shows the hosts that it had before.
+            _log.warning("hosts_not_remembered", reason=str(error))
 
-    async def _find(self, is_wanted: Callable[[ComputeService], bool]) -> _Found | None:
-        of_cells = await self._access.ask_cells(self._services)
-        found = (_Found(cell, service) for cell, services in of_cells.answers for service in services)
-        return next((candidate for candidate in found if is_wanted(candidate.service)), None)
-
-    async def _required(self, request: ComputeRequest) -> _Found:
+    async def _required(self, request: ComputeRequest) -> FoundService:
         """The service that the address names, by uuid or by number as the microversion has it."""
         service_id = request.http.path_params["service_id"]
         if request.minor < _UUIDS_SINCE and not _NUMBER.fullmatch(service_id):
             raise BadRequestError(f"Invalid id {service_id}: it must be a number")
-        if request.minor < _UUIDS_SINCE:
-            found = await self._find(lambda service: str(number_of(service.uuid)) == service_id)
-        elif is_uuid(service_id):
-            found = await self._find(lambda service: service.uuid == service_id)
-        else:
+        if request.minor >= _UUIDS_SINCE and not is_uuid(service_id):
             raise BadRequestError(f"Invalid uuid {service_id}")
+        found = await self._hosts.service(service_id)
         if found is None:
-            raise _no_service(service_id)
+            raise NotFoundError(f"Service {service_id} could not be found.")
         return found
 
-    async def _change(self, found: _Found, change: _Change) -> ComputeService:
+    async def _change(self, found: FoundService, change: _Change) -> ComputeService:
         service = found.service
         is_disabled = service.disabled if change.status is None else change.status == "disabled"
         reason = change.disabled_reason if change.status is not None else service.disabled_reason
         forced_down = service.forced_down if change.forced_down is None else change.forced_down
-        nodes = self._access.native.nodes(found.cell)
-        update = partial(
-            nodes.update_service, service.uuid, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down
-        )
-        try:
-            changed = await self._access.act(found.cell, update)
-        except HostNotFoundError as error:
-            raise _no_service(service.uuid) from error
-        self._host_statuses.forget()
-        return changed
+        return await self._hosts.change(found, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down)
 
 
 def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
@@ -227,8 +202,9 @@ def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, 
             raise NotFoundError(f"Unknown action {word}")
 
 
-def _no_service(service_id: str) -> NotFoundError:
-    return NotFoundError(f"Service {service_id} could not be found.")
+def _partial(host: str) -> dict[str, Any]:
+    """What is shown of a service whose cell does not answer."""
+    return {"binary": COMPUTE, "host": host, "status": "UNKNOWN"}
 
 
 def _item(request: ComputeRequest, service: ComputeService) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from api.errors import BadRequestError
+from api.errors import BadRequestError, CellDownError
 from api.listing.sources import ask_fleet
 from cells.actions.native_cells import NativeCells
 from cells.errors import CellHangsError, CellUnreachableError
@@ -97,6 +97,19 @@ class FleetAccess:
         answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
         down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
         return OfCells(answers, down)
+
+    async def find_in_cells(self, question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
+        """The first answer that is not None, and whose it is; None when every cell says so.
+
+        Raises CellDownError when a cell that may have what was asked for does not answer, FleetUnreachableError.
+        """
+        of_cells = await self.ask_cells(question)
+        for cell, answer in of_cells.answers:
+            if answer is not None:
+                return cell, answer
+        if of_cells.down:
+            raise CellDownError(of_cells.down[0].name)
+        return None
 
     async def in_use(self, project_id: str) -> dict[str, int]:
         """What counts against the quotas of a project, by resource (cells.usage). Raises FleetUnreachableError."""

@@ -141,13 +141,15 @@ class MoveActions:
 
     def _check_host_is_up(self, server: FoundServer) -> None:
         """Raises ConflictError: a guest cannot be moved off a host that does not answer, only evacuated."""
-        host = server.row.record["host"]
-        services = self._access.native.nodes(server.cell).services()
-        if any(service.host == host and not service.is_up for service in services):
+        host = str(server.row.record["host"])
+        services = self._access.native.nodes(server.cell).services(host=host)
+        if not all(service.is_up for service in services):
             raise ConflictError(f"Service is unavailable at this time: the host of server {server.uuid} is down.")
 
     async def _require_host(self, server: FoundServer, host: str) -> None:
-        if not any(node.service.host == host for node in await self._nodes(server)):
+        if not await self._access.ask_cell(
+            server.cell, lambda: self._access.native.nodes(server.cell).nodes_of([host])
+        ):
             raise BadRequestError(f"Compute host {host} could not be found.")
 
     async def _require_other_host(self, server: FoundServer, host: str) -> None:

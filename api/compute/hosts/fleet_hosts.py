@@ -1,0 +1,137 @@
+"""Services and nodes of native cells, found one by one; and changes of services, which lists show at once."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
+from api.errors import ConflictError, NotFoundError
+from cells.errors import HostInUseError, HostNotFoundError
+from cells.model import Cell
+from cells.native.nodes import COMPUTE, ComputeNode, ComputeService
+from query.uuids import is_uuid
+
+# The largest that stands for a service or a node has sixteen digits.
+_NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundService:
+    cell: Cell
+    service: ComputeService
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    cell: Cell
+    node: ComputeNode
+
+
+class FleetHosts:
+    """Each cell is asked for what is wanted alone.
+
+    Every call raises FleetUnreachableError; those that find one thing raise CellDownError when it may be in a cell that
+    does not answer.
+    """
+
+    def __init__(self, access: FleetAccess, statuses: HostStatusCache) -> None:
+        self._access = access
+        self._statuses = statuses
+
+    async def services(
+        self, *, host: str | None = None, binary: str | None = None
+    ) -> OfCells[Sequence[ComputeService]]:
+        """The services of all cells, or those of a host or with a binary."""
+        native = self._access.native
+        return await self._access.ask_cells(lambda cell: native.nodes(cell).services(host=host, binary=binary))
+
+    async def compute_service(self, host: str) -> FoundService | None:
+        """The compute service of a host."""
+        native = self._access.native
+        found = await self._access.find_in_cells(
+            lambda cell: next(iter(native.nodes(cell).services(host=host, binary=COMPUTE)), None)
+        )
+        return None if found is None else FoundService(*found)
+
+    async def service(self, service_id: str) -> FoundService | None:
+        """The service with this uuid, or with these digits of its number."""
+        wanted, native = _id(service_id), self._access.native
+        if wanted is None:
+            return None
+        found = await self._access.find_in_cells(lambda cell: native.nodes(cell).service(wanted))
+        return None if found is None else FoundService(*found)
+
+    async def nodes(self) -> OfCells[Sequence[ComputeNode]]:
+        """The nodes of all cells."""
+        native = self._access.native
+        return await self._access.ask_cells(lambda cell: native.nodes(cell).nodes())
+
+    async def nodes_named_like(self, part: str) -> OfCells[Sequence[ComputeNode]]:
+        """The nodes whose hypervisors have `part` in their names."""
+        native = self._access.native
+        return await self._access.ask_cells(lambda cell: native.nodes(cell).nodes_named_like(part))
+
+    async def node(self, node_id: str) -> FoundNode | None:
+        """The node with this uuid, or with these digits of its number."""
+        wanted, native = _id(node_id), self._access.native
+        if wanted is None:
+            return None
+        found = await self._access.find_in_cells(lambda cell: native.nodes(cell).node(wanted))
+        return None if found is None else FoundNode(*found)
+
+    async def node_of(self, host: str) -> FoundNode | None:
+        """The first node of a host."""
+        native = self._access.native
+        found = await self._access.find_in_cells(lambda cell: next(iter(native.nodes(cell).nodes_of([host])), None))
+        return None if found is None else FoundNode(*found)
+
+    async def known_hosts(self, cells: Sequence[Cell]) -> Mapping[str, Sequence[str]]:
+        """The hosts that cells had when they were last seen, by the uuid of the cell."""
+        return await self._access.ask(partial(self._access.fleet.known_hosts.of, [cell.uuid for cell in cells]))
+
+    async def remember(self, of_cells: OfCells[Sequence[ComputeService]]) -> None:
+        """Note which hosts cells have, for a time when they do not answer."""
+        hosts = {cell.uuid: [each.host for each in services] for cell, services in of_cells.answers}
+        await self._access.ask(partial(self._access.fleet.known_hosts.remember, hosts))
+
+    async def change(
+        self, found: FoundService, *, disabled: bool, disabled_reason: str | None, forced_down: bool
+    ) -> ComputeService:
+        """Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
+        update = partial(
+            self._access.native.nodes(found.cell).update_service,
+            found.service.uuid,
+            disabled=disabled,
+            disabled_reason=disabled_reason,
+            forced_down=forced_down,
+        )
+        try:
+            changed = await self._access.act(found.cell, update)
+        except HostNotFoundError as error:
+            raise NotFoundError(f"Service {found.service.uuid} could not be found.") from error
+        self._statuses.forget()
+        return changed
+
+    async def remove(self, found: FoundService) -> None:
+        """Raises ConflictError while servers are there, NotFoundError when it is gone already, CellUnreachableError."""
+        service = found.service
+        try:
+            remove = partial(self._access.native.nodes(found.cell).remove_service, service.uuid)
+            await self._access.act(found.cell, remove)
+        except HostNotFoundError as error:
+            raise NotFoundError(f"Service {service.uuid} could not be found.") from error
+        except HostInUseError as error:
+            raise ConflictError("Unable to delete compute service that is hosting instances.") from error
+        fleet = self._access.fleet
+        await self._access.ask(partial(fleet.aggregates.forget_host, service.host))
+        await self._access.ask(partial(fleet.known_hosts.forget, found.cell.uuid, service.host))
+        self._statuses.forget()
+
+
+def _id(text: str) -> str | int | None:
+    """A uuid or a number; None for what is neither, and so stands for nothing."""
+    if _NUMBER.fullmatch(text):
+        return int(text)
+    return text if is_uuid(text) else None

@@ -1,0 +1,46 @@
+"""Which hosts native cells had when they were last seen: all that is known of the services of a cell that is down."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cells.fleet.database import FleetDatabase
+from cells.fleet.tables import known_hosts
+
+_COLUMNS = known_hosts.c
+
+
+class KnownHosts:
+    """Calls block."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+        dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
+        # Somebody else may note the same at the same time.
+        self._insert = dialect.insert(known_hosts).on_conflict_do_nothing()
+
+    def of(self, cell_uuids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """The hosts of each of the cells, in order."""
+        statement = select(known_hosts).where(_COLUMNS.cell_uuid.in_(cell_uuids)).order_by(_COLUMNS.host)
+        hosts: dict[str, list[str]] = {uuid: [] for uuid in cell_uuids}
+        with self._database.reading() as connection:
+            for row in connection.execute(statement):
+                hosts[row.cell_uuid].append(row.host)
+        return hosts
+
+    def remember(self, hosts: Mapping[str, Collection[str]]) -> None:
+        """Note all the hosts that each cell has (by its uuid); nothing is written when it is known."""
+        before = self.of(hosts)
+        for cell_uuid, names in hosts.items():
+            gone, new = set(before[cell_uuid]) - set(names), set(names) - set(before[cell_uuid])
+            if not gone and not new:
+                continue
+            with self._database.writing() as connection:
+                connection.execute(delete(known_hosts).where(_COLUMNS.cell_uuid == cell_uuid, _COLUMNS.host.in_(gone)))
+                if new:
+                    connection.execute(self._insert, [{"cell_uuid": cell_uuid, "host": host} for host in sorted(new)])
+
+    def forget(self, cell_uuid: str, host: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute(delete(known_hosts).where(_COLUMNS.cell_uuid == cell_uuid, _COLUMNS.host == host))
