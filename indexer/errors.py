@@ -16,6 +16,15 @@ IndexerError
 import traceback
 from enum import StrEnum
 
+_DETAIL_LENGTH = 1000
+
+
+def shortened(text: str, length: int) -> str:
+    """The text; of a longer one its beginning and its end, which is where causes stand, and how much is left out."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length // 2]} […{len(text) - length // 2 * 2} characters…] {text[len(text) - length // 2 :]}"
+
 
 class IndexerError(Exception):
     """Something went wrong on the way into the index."""
@@ -99,13 +108,13 @@ class DeadLetterReason(StrEnum):
 
 
 class MalformedMessageError(IndexerError):
-    """The message can never be indexed, for this `reason`; the text says what is wrong where.
+    """The message can never be indexed, for this `reason`; the text says what is wrong where, shortened if need be.
 
     trace: where in this program it failed; only if that was not foreseen.
     """
 
     def __init__(self, reason: DeadLetterReason, detail: str, trace: str | None = None) -> None:
-        super().__init__(detail)
+        super().__init__(shortened(detail, _DETAIL_LENGTH))
         self.reason = reason
         self.trace = trace
 

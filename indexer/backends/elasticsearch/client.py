@@ -13,7 +13,7 @@ from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexRequestError, IndexUnavailableError, shortened
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ NDJSON = "application/x-ndjson"
 _MISSING_INDEX = "index_not_found_exception"
 _BLOCKED = "cluster_block_exception"
 _INDEX_EXISTS = "resource_already_exists_exception"
+_REASON_LENGTH = 400
 _REQUEST_TIMEOUT = 408
 _TOO_MANY_REQUESTS = 429
 _FIRST_SERVER_ERROR = 500
@@ -40,8 +41,11 @@ class Cause(msgspec.Struct):
     caused_by: "Cause | None" = None
 
     def __str__(self) -> str:
-        """The reasons from the outermost to the innermost, which is usually the one that tells."""
-        own = f"{self.type}: {self.reason}" if self.reason else self.type
+        """The reasons from the outermost to the innermost, which is usually the one that tells.
+
+        Each is shortened: the server repeats what it does not take, however long that is.
+        """
+        own = f"{self.type}: {shortened(self.reason, _REASON_LENGTH)}" if self.reason else self.type
         return f"{own} ({self.caused_by})" if self.caused_by else own
 
 

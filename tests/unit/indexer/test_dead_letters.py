@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cells.errors import FleetUnreachableError
-from indexer.errors import DeadLetterReason
+from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from notifications.bus import Message
@@ -127,6 +127,14 @@ def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
     [failure] = stage.failures.kept.values()
     assert failure.summary.reason == "undeliverable"
     assert failure.summary.instance_uuid == failure.headers[RESOURCE_HEADER]
+
+
+def test_why_a_message_is_dead_is_never_longer_than_somebody_would_read() -> None:
+    error = MalformedMessageError.unexpected(KeyError("k" * 1_000_000))
+    detail = DeadLetter.of(Message(b"{", ROUTING_KEY, {}), error).detail
+    assert len(detail) < 1100
+    assert detail.startswith("KeyError: 'kkk")
+    assert "characters" in detail
 
 
 def test_that_an_instance_was_read_again_is_not_worth_stopping_for() -> None:

@@ -95,3 +95,14 @@ def test_documents_that_the_server_is_too_busy_for_are_told_from_the_others() ->
 def test_refusal_of_a_document_outweighs_what_would_pass() -> None:
     outcome = to_outcome(bulk(3), written(429, 403, 429))
     assert isinstance(outcome.failure, IndexRequestError)
+
+
+def test_reason_of_a_refusal_is_shortened_to_what_tells_something() -> None:
+    value = "v" * 100_000
+    innermost = {"type": "number_format_exception", "reason": f"For input string: {value} of field vcpus"}
+    cause = {"type": "document_parsing_exception", "reason": f"failed to parse '{value}'", "caused_by": innermost}
+    answer = json.dumps({"items": [{"index": {"status": 400, "error": cause}}]}).encode()
+    [reason] = to_outcome(bulk(1), answer).rejected.values()
+    assert len(reason) < 1000
+    for told in ("document_parsing_exception", "failed to parse", "number_format_exception", "of field vcpus"):
+        assert told in reason
