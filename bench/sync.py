@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -38,13 +39,15 @@ from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.settings import IndexSettings
 from indexer.settings import IndexerSettings
-from indexer.upkeep.bulk_sync import CellSource, no_limit, sync
+from indexer.upkeep.bulk_sync import CellSource, sync
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
+_PACE = Pace(None, Event())
 _IN_FLIGHT = 2 * _CELLS
 _BULK = 500
 # Only there when orjson is.
@@ -106,7 +109,7 @@ def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
             sync(CellSource(adapter, batch_size=_BATCH), writer)
 
     def sync_all() -> None:
-        with searchable_meanwhile(writer), ThreadPoolExecutor(_CELLS) as threads:
+        with searchable_meanwhile(writer, _PACE), ThreadPoolExecutor(_CELLS) as threads:
             list(threads.map(sync_one, cells))
         writer.make_searchable()
 
@@ -132,7 +135,7 @@ def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: l
                 current=index.writer,
                 generations=generations,
                 leases=leases,
-                spend=no_limit,
+                pace=_PACE,
                 batch_size=_BATCH,
                 parallel=_CELLS,
             )

@@ -161,7 +161,10 @@ def _sync_cells(
     work: _Work, cells: Sequence[Cell], shows: Sequence[Show], parallel: int
 ) -> list[SyncResult | Exception]:
     """Sync the cells, some at once; returns what came of each, in their order."""
-    with searchable_meanwhile(work.writer), ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads:
+    with (
+        searchable_meanwhile(work.writer, work.pace),
+        ThreadPoolExecutor(parallel, thread_name_prefix="sync") as threads,
+    ):
         syncs = [threads.submit(_sync_cell, work, cell, show) for cell, show in zip(cells, shows, strict=True)]
         try:
             return [_outcome(done) for done in syncs]

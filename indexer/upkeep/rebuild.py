@@ -24,6 +24,7 @@ from indexer.upkeep.rebuild_cells import RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 
 _KIND, _NAME = "rebuild", "next"
@@ -61,7 +62,7 @@ class Watcher(Protocol):
 class RebuildParts:
     """What a rebuild works with.
 
-    cells: every cell of the fleet. current: the index as everybody else sees it. spend: see indexer.writing.pace.
+    cells: every cell of the fleet. current: the index as everybody else sees it.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -69,7 +70,7 @@ class RebuildParts:
     current: IndexWriter
     generations: Generations
     leases: CellLeases
-    spend: Callable[[int], None]
+    pace: Pace
     batch_size: int
     parallel: int
 
@@ -192,13 +193,13 @@ class _Rebuild:
                 self._watcher.on_step()
 
             try:
-                cell.fill(writer, parts.spend, on_progress)
+                cell.fill(writer, parts.pace.spend, on_progress)
             except BaseException:
                 stop.set()
                 raise
 
         with (
-            searchable_meanwhile(self._new),
+            searchable_meanwhile(self._new, parts.pace),
             ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads,
         ):
             filling = [threads.submit(fill, cell) for cell in opened]

@@ -25,6 +25,10 @@ class Pace:
         self._turn = Lock()
         self._free_at_s = clock()
 
+    def takes_s(self, rows: int) -> float:
+        """How long so many rows take at least."""
+        return 0.0 if self._rows_per_s is None else rows / self._rows_per_s
+
     def spend(self, rows: int) -> None:
         """These rows have been read: return when the time that they may take is over."""
         if self._rows_per_s is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from threading import Event
 
 from cells.adapters import open_changelog_adapter
 from cells.fleet.fleet import Fleet
@@ -10,6 +11,7 @@ from indexer.backends import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase
 from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
 
 
 class Silent:
@@ -44,7 +46,7 @@ def open_parts(
             current=current,
             generations=generations,
             leases=leases,
-            spend=lambda _: None,
+            pace=Pace(None, Event()),
             batch_size=batch_size,
             parallel=2,
         )

@@ -1,6 +1,7 @@
 """Fields of newer producers survive whatever writes rows as their cell has them."""
 
 from collections.abc import Callable
+from threading import Event
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
 from tests.support.documents import make_document
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases
 from tests.support.memory_generations import MemoryGenerations
@@ -50,7 +52,7 @@ class Stage:
             current=self.index,
             generations=MemoryGenerations(self.index),
             leases=CellLeases(MemoryLeases()),
-            spend=lambda _: None,
+            pace=Pace(None, Event()),
             batch_size=1,
             parallel=1,
         )

@@ -39,7 +39,9 @@ def test_time_that_reading_takes_counts_and_is_not_saved_up() -> None:
 
 def test_no_rate_is_no_limit() -> None:
     time = FakeTime()
-    Pace(None, Event(), clock=time.clock, pause=time.pause).spend(1_000_000)
+    pace = Pace(None, Event(), clock=time.clock, pause=time.pause)
+    pace.spend(1_000_000)
+    assert pace.takes_s(1_000_000) == 0
     assert time.pauses == []
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from threading import Event
 
 import pytest
 
@@ -12,6 +13,7 @@ from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from indexer.transform.documents import to_document
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
+from indexer.writing.pace import Pace
 from tests.support.documents import make_document, make_uuid
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases, versions
 from tests.support.memory_generations import MemoryGenerations
@@ -73,7 +75,7 @@ class Stage:
             current=self.index,
             generations=self.generations,
             leases=CellLeases(self.leases),
-            spend=lambda _: None,
+            pace=Pace(None, Event()),
             batch_size=3,
             parallel=2,
         )

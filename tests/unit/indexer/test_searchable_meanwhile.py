@@ -2,13 +2,17 @@
 
 import threading
 from collections.abc import Iterator
+from threading import Event
 
 import pytest
 
 from indexer.errors import IndexUnavailableError
 from indexer.writing import searchable_meanwhile as module
+from indexer.writing.pace import Pace
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 from tests.support.waiting import wait_until
+
+AS_FAST_AS_IT_GOES = Pace(None, Event())
 
 
 class Index:
@@ -33,11 +37,29 @@ def often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_is_made_searchable_again_and_again_also_after_a_failure(fails: bool) -> None:
     index = Index(fails=fails)
-    with searchable_meanwhile(index):
+    with searchable_meanwhile(index, AS_FAST_AS_IT_GOES):
         wait_until(lambda: index.asked > 2)
 
 
 def test_what_fails_inside_ends_it() -> None:
     index = Index()
-    with pytest.raises(KeyError), searchable_meanwhile(index):
+    with pytest.raises(KeyError), searchable_meanwhile(index, AS_FAST_AS_IT_GOES):
         raise KeyError
+
+
+@pytest.mark.parametrize(("rows_per_s", "waits_s"), [(None, 0.5), (20_000, 0.5), (2000, 2.5), (10, 10.0)])
+def test_slow_writing_is_made_searchable_less_often(
+    rows_per_s: float | None, waits_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    waits: list[float | None] = []
+
+    class Over(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(module, "Event", Over)
+    with searchable_meanwhile(Index(), Pace(rows_per_s, Event())):
+        wait_until(lambda: waits)
+    assert waits[0] == waits_s
