@@ -76,18 +76,18 @@ def register(app: typer.Typer) -> None:
     """Add the command to the group `index`."""
     app.command(
         epilog=examples(
-            "fleetlight index sync --type OS::Nova::Server",
-            "fleetlight index sync --type OS::Nova::Server --cell cell2 --rate 2000",
-            "fleetlight index sync --type OS::Nova::Server --cell cell2 --source api --url https://nova:8774/v2.1",
+            "fleetlight index sync",
+            "fleetlight index sync --cell cell2 --rate 2000",
+            "fleetlight index sync --cell cell2 --source api --url https://nova:8774/v2.1",
         )
     )(sync)
 
 
 def sync(
+    *,
     resource_type: Annotated[
         str, typer.Option("--type", metavar="TYPE", help=f"What to sync: {', '.join(RESOURCE_TYPES)}.")
-    ],
-    *,
+    ] = RESOURCE_TYPES[0],
     source: Annotated[SyncSource, typer.Option(help="The cells themselves, or the compute API in front of one.")] = (
         SyncSource.CELLS
     ),

@@ -76,7 +76,7 @@ def verified(run: Run, *arguments: str) -> tuple[int, Mapping[str, Any]]:
 
 
 def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined: Result) -> None:
-    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    assert run("index", "sync").exit_code == 0
     code, cells = verified(run)
     assert (code, {name: cell["instances"] for name, cell in cells.items()}) == (
         0,
