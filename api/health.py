@@ -100,9 +100,10 @@ class HealthEndpoints:
             progress = {}
         known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
         self._metrics.show_cells(names, self._reader.hanging())
+        fresh = self._index.freshness()
         self._metrics.show_progress(
             {uuid: cell.watermark for uuid, cell in known.items()},
-            {uuid: self._index.age_s(cell) for uuid, cell in known.items()},
+            {uuid: fresh.age_s(cell) for uuid, cell in known.items()},
         )
         self._metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from cells.model import Cell
 
 
@@ -25,8 +27,7 @@ class Route(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
-class CellAnswer:
+class CellAnswer(Struct, frozen=True, gc=False):
     """What one cell contributed.
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.

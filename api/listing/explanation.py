@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from api.listing.answer import Consistency
+from api.listing.freshness import Freshness
 from api.listing.merge_sort import Row, Source
 from indexer.backends.base import CellProgress
 from query.fields import from_microseconds
@@ -87,8 +88,8 @@ class Reasons:
     ask_live: Collection[str]
     too_short: Collection[int]
 
-    def of(self, progress: CellProgress | None, behind_s: float) -> str:
-        """The reason for one cell, which the index follows as `progress` says and is `behind_s` seconds behind of."""
+    def of(self, progress: CellProgress | None, fresh: Freshness) -> str:
+        """The reason for one cell, which the index follows as `progress` says."""
         if self.no_index is not None:
             return self.no_index
         if self.consistency is Consistency.STRONG:
@@ -100,6 +101,7 @@ class Reasons:
         if progress.horizon in self.too_short:
             moment = from_microseconds(progress.horizon).isoformat(timespec="seconds")
             return f"deleted rows from before {moment} may be wanted, which the index has no longer"
+        behind_s = fresh.behind_s(progress)
         if self.consistency is Consistency.ANY:
             return f"consistency any: the index as it is, {behind_s:.1f} s behind"
         if not progress.is_complete:

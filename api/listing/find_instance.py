@@ -87,7 +87,8 @@ class InstanceFinder:
     ) -> Record | None:
         progress = {} if consistency is Consistency.STRONG else await self._index.progress_or_nothing()
         cells = await self._reader.cells()
-        indexed = {cell.uuid for cell in cells if self._index.answers(progress.get(cell.uuid), consistency)}
+        fresh = self._index.freshness()
+        indexed = {cell.uuid for cell in cells if fresh.answers(progress.get(cell.uuid), consistency)}
         if len(indexed) == len(cells) and (record := await self._find_in_index(uuid, may_see)) is not None:
             return record
         mapping = await self._ask_for_mapping(uuid)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from api.listing.answer import Consistency
 from api.listing.explanation import DescribesSearches, Query
+from api.listing.freshness import Freshness
 from api.listing.merge_sort import Source
 from api.listing.patient_index import IndexSlowError, PatientIndex
 from api.listing.progress import ProgressCache
@@ -80,38 +81,17 @@ class ListIndex:
         except IndexerError as error:
             self.failed(error)
             return {}
-        return {uuid: cell for uuid, cell in progress.items() if self.answers(cell, Consistency.BOUNDED)}
+        fresh = self.freshness()
+        return {uuid: cell for uuid, cell in progress.items() if fresh.answers(cell, Consistency.BOUNDED)}
 
     def read_progress_again(self) -> None:
         """Read the progress beside what is done next, unless it was just read."""
         if self._progress is not None:
             self._progress.read_again()
 
-    def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
-        """Whether the rows of a cell come from the index, which follows it as `progress` says."""
-        match progress, consistency:
-            case None, _:
-                return False
-            case _, Consistency.ANY:
-                return True
-            case _, Consistency.BOUNDED:
-                return self.is_complete(progress)
-        return False
-
-    def is_complete(self, progress: CellProgress) -> bool:
-        """Whether the index is known to have all of a cell up to about now.
-
-        A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
-        """
-        return progress.is_complete and abs(self.behind_s(progress)) <= self._settings.staleness_limit_s
-
-    def behind_s(self, progress: CellProgress) -> float:
-        """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""
-        return (self._clock() - progress.fresh_as_of) / 1e6
-
-    def age_s(self, progress: CellProgress) -> float:
-        """As `behind_s`, and never negative."""
-        return max(0.0, self.behind_s(progress))
+    def freshness(self) -> Freshness:
+        """How fresh what is known of it is now."""
+        return Freshness(self._clock(), self._settings.staleness_limit_s)
 
     async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
         """See IndexSearcher.page; only for who was told a progress."""

@@ -11,6 +11,7 @@ import structlog
 
 from api.listing.answer import CellAnswer, Consistency, Page, Route
 from api.listing.explanation import DescribesPages, Observer, Query, Reasons
+from api.listing.freshness import Freshness
 from api.listing.list_index import ListIndex, ProgressByCell
 from api.listing.merge_sort import Row, Source, merge_sorted
 from api.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
@@ -126,11 +127,12 @@ class InstanceLister:
             for horizon in {progress[uuid].horizon for uuid in progress}
             if may_match_forgotten(request.filter, horizon)
         ]
+        fresh = self._index.freshness()
         indexed = {
             cell.uuid
             for cell in cells
             if cell.uuid not in ask_live
-            and self._index.answers(progress.get(cell.uuid), consistency)
+            and fresh.answers(progress.get(cell.uuid), consistency)
             and progress[cell.uuid].horizon not in too_short
         }
         live = {
@@ -162,7 +164,7 @@ class InstanceLister:
             why = Reasons(consistency, self._settings.staleness_limit_s, self._index.why_not, ask_live, too_short)
             sources = observer.begin(
                 request,
-                {cell.uuid: why.of(progress.get(cell.uuid), self._behind_s(progress.get(cell.uuid))) for cell in cells},
+                {cell.uuid: why.of(progress.get(cell.uuid), fresh) for cell in cells},
                 by_cell,
             )
         rows: list[Row] = []
@@ -185,28 +187,15 @@ class InstanceLister:
     def _page(
         self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
     ) -> Page:
-        answers = [self._answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid)) for cell in cells]
+        fresh = self._index.freshness()  # a slow page is older than it was when it was asked for
+        answers = [_answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
-
-    def _behind_s(self, progress: CellProgress | None) -> float:
-        return 0.0 if progress is None else self._index.behind_s(progress)
 
     def _stand_in(self, cell: Cell, template: ItemTemplate) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None
         return partial(self._index.source, cells={cell.uuid}, template=template)
-
-    def _answer_of(self, cell: Cell, source: CellSource | None, progress: CellProgress | None) -> CellAnswer:
-        if source is not None and source.failure is None:
-            return CellAnswer(cell, Route.LIVE, is_complete=True)
-        failure = None if source is None else str(source.failure)
-        if progress is None or (source is not None and not source.has_stand_in):
-            return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
-        age_s = self._index.age_s(progress)
-        if source is None:
-            return CellAnswer(cell, Route.INDEX, self._index.is_complete(progress), progress.watermark, age_s)
-        return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, age_s, failure)
 
 
 async def _in_batches_unless_rows_move(
@@ -219,3 +208,15 @@ async def _in_batches_unless_rows_move(
         if observer is not None:
             observer.give_up("rows moved while they were read in batches: read again, all at once")
         return await merge(progress=progress, in_batches=False)
+
+
+def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
+    if source is None and progress is not None:
+        age_s = fresh.age_s(progress)
+        return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
+    if source is not None and source.failure is None:
+        return CellAnswer(cell, Route.LIVE, is_complete=True)
+    failure = None if source is None else str(source.failure)
+    if progress is None or (source is not None and not source.has_stand_in):
+        return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
+    return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)
