@@ -2,6 +2,7 @@
 
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
+│   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
 │   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
@@ -32,6 +33,10 @@ class IndexerError(Exception):
 
 class IndexUnavailableError(IndexerError):
     """The index backend cannot be used now; trying again later may succeed."""
+
+
+class IndexPausedError(IndexUnavailableError):
+    """Writing to the index is blocked: by a rebuild, which soon ends that, or by a person."""
 
 
 class IndexVersionError(IndexUnavailableError):

@@ -93,6 +93,7 @@ class PartlyWrittenError(IndexUnavailableError):
 
     def __init__(self, cause: IndexUnavailableError, result: WriteResult, remaining: Sequence[Document]) -> None:
         super().__init__(str(cause))
+        self.cause = cause
         self.result = result
         self.remaining = remaining
 

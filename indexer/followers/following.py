@@ -1,5 +1,6 @@
 """What all who follow a cell have in common: they start again after failures, and tell how far they are."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import structlog
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import IndexerError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, IndexUnavailableError
 from indexer.followers.consumer import Consumer, Receives
 from indexer.followers.liveness import Pulse
 from indexer.followers.sharing import Turn
@@ -32,6 +33,8 @@ _log = structlog.get_logger(__name__)
 
 _FIRST_WAIT_S = 0.2
 _LONGEST_EXPONENT = 10
+# Until then a rebuild is ending, and nothing is wrong.
+_USUAL_PAUSE_S = 5.0
 
 
 class Activity(StrEnum):
@@ -98,6 +101,7 @@ class Follower(ABC):
         self._activity = Activity.STARTING
         self._problem: str | None = None
         self._failures = 0
+        self._paused_since_s: float | None = None
 
     @property
     def progress(self) -> CellProgress:
@@ -203,6 +207,11 @@ class Follower(ABC):
 
     def _waits(self, error: IndexUnavailableError) -> None:
         self.pulse.beat()
+        now_s = time.monotonic()
+        if isinstance(error, IndexPausedError):
+            self._paused_since_s = self._paused_since_s or now_s
+            if now_s - self._paused_since_s < _USUAL_PAUSE_S:
+                return
         self._report(error)
 
     def _report(self, error: Exception) -> None:
@@ -212,6 +221,7 @@ class Follower(ABC):
 
     def _recovered(self) -> None:
         self._failures = 0
+        self._paused_since_s = None
         if self._problem is not None:
             _log.info("indexer.cell_followed_again", cell=self.cell.name)
             self._problem = None

@@ -11,12 +11,14 @@ from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from indexer.backends.base import Document, PartlyWrittenError, WriteResult
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 
 T = TypeVar("T")
 
 _FIRST_WAIT_S = 0.1
+# A rebuild's pause is over after a second.
+_PAUSE_WAIT_S = 0.3
 
 
 class WritesDocuments(Protocol):
@@ -99,14 +101,20 @@ class PatientWriter:
         def before_sleep(state: RetryCallState) -> None:
             nonlocal waited
             waited = True
-            error = state.outcome.exception() if state.outcome else None
-            if isinstance(error, IndexUnavailableError):
+            error = _failure(state)
+            if error is not None:
                 self._metrics.failed(self._cell_uuid, type(error).__name__)
                 self._on_wait(error)
 
+        longer_and_longer = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=self._retry_wait_max_s)
+
+        def wait_s(state: RetryCallState) -> float:
+            longest_s = _PAUSE_WAIT_S if isinstance(_failure(state), IndexPausedError) else self._retry_wait_max_s
+            return min(longer_and_longer(state), longest_s)
+
         retrying = Retrying(
             retry=retry_if_exception_type(IndexUnavailableError),
-            wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=self._retry_wait_max_s),
+            wait=wait_s,
             sleep=sleep_using_event(self._stop),
             stop=stop_when_event_set(self._stop),
             before_sleep=before_sleep,
@@ -116,3 +124,11 @@ class PatientWriter:
         if waited:
             self._on_answer()
         return result
+
+
+def _failure(state: RetryCallState) -> IndexUnavailableError | None:
+    """Why the last attempt failed."""
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, PartlyWrittenError):
+        return error.cause
+    return error if isinstance(error, IndexUnavailableError) else None

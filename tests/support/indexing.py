@@ -20,7 +20,7 @@ from cells.native.instance_payload import to_payload
 from cells.native.new_instance import new_record
 from cells.native.outbox import heartbeat_message
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
-from indexer.errors import IndexReplacedError, IndexUnavailableError
+from indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
 from notifications.bus import Delivery, Message
 from notifications.envelope import Notification, encode
 from notifications.errors import BusUnavailableError
@@ -81,7 +81,7 @@ class MemoryIndex:
         with self._lock:
             self._maybe_fail()
             if self.is_blocked:
-                raise IndexUnavailableError("writing is paused")
+                raise IndexPausedError("writing is paused")
             self.writes.append(len(documents))
             applied, rejected = 0, []
             for document in documents:

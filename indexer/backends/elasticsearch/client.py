@@ -13,7 +13,7 @@ from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError, IndexUnavailableError, shortened
+from indexer.errors import IndexPausedError, IndexRequestError, IndexUnavailableError, shortened
 
 T = TypeVar("T")
 
@@ -22,6 +22,8 @@ NDJSON = "application/x-ndjson"
 
 _MISSING_INDEX = "index_not_found_exception"
 _BLOCKED = "cluster_block_exception"
+# By its number: `index.blocks.write`, which is what pauses are made of (indexer.backends.elasticsearch.pause).
+_WRITE_BLOCK = "/8/"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _REASON_LENGTH = 400
 _REQUEST_TIMEOUT = 408
@@ -125,8 +127,14 @@ def is_missing_index(cause: Cause) -> bool:
 
 
 def is_blocked(cause: Cause) -> bool:
-    """Whether writing is paused, by a rebuild or by a person, and will go on some time."""
+    """Whether the server does not write now, and will go on some time: paused, or with a full disk."""
     return cause.type == _BLOCKED
+
+
+def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
+    """What to raise for a cause that passes by itself."""
+    is_paused = is_blocked(cause) and _WRITE_BLOCK in (cause.reason or "")
+    return IndexPausedError(text) if is_paused else IndexUnavailableError(text)
 
 
 def _body(answer: ApiResponse[Any]) -> bytes:
@@ -148,7 +156,7 @@ def _translated(request: str) -> Iterator[None]:
         cause = _cause(error.body)
         text = f"{request}: status {error.meta.status}, {cause}"
         if is_passing(error.meta.status) or is_missing_index(cause) or is_blocked(cause):
-            raise IndexUnavailableError(text) from error
+            raise unavailable(text, cause) from error
         if cause.type == _INDEX_EXISTS:
             raise ResourceExistsError(text) from error
         raise IndexRequestError(text) from error

@@ -12,7 +12,7 @@ import msgspec
 
 from cells.digests import row_digest
 from indexer.backends.base import KEPT_FIELDS, CellProgress, Document
-from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing
+from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded
 from indexer.errors import IndexRequestError, IndexUnavailableError
@@ -221,7 +221,7 @@ def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
             result.stale += 1
         elif is_passing(status) or is_missing_index(cause) or is_blocked(cause):
             result.unwritten.append(number)
-            result.failure = result.failure or IndexUnavailableError(f"document {uuid}: {cause}")
+            result.failure = result.failure or unavailable(f"document {uuid}: {cause}", cause)
         elif status == _BAD_REQUEST:
             result.rejected[number] = str(cause)
         else:

@@ -16,7 +16,7 @@ from indexer.backends.elasticsearch.documents import (
     to_outcome,
 )
 from indexer.backends.elasticsearch.rows import row_decoder
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexPausedError, IndexRequestError, IndexUnavailableError
 from tests.support.documents import TEMPLATE, make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
@@ -95,6 +95,23 @@ def test_documents_that_the_server_is_too_busy_for_are_told_from_the_others() ->
 def test_refusal_of_a_document_outweighs_what_would_pass() -> None:
     outcome = to_outcome(bulk(3), written(429, 403, 429))
     assert isinstance(outcome.failure, IndexRequestError)
+
+
+@pytest.mark.parametrize(
+    ("block", "is_paused"),
+    [
+        ("FORBIDDEN/8/index write (api)", True),
+        ("TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage", False),
+    ],
+)
+def test_pause_is_told_from_a_full_disk(block: str, is_paused: bool) -> None:
+    cause = {"type": "cluster_block_exception", "reason": f"index [i] blocked by: [{block}];"}
+    answer = json.dumps({"items": [{"index": {"status": 403, "error": cause}}]}).encode()
+    assert isinstance(to_outcome(bulk(1), answer).failure, IndexPausedError) == is_paused
+    refusal = ApiError("no", meta(403), json.dumps({"error": cause}).encode())
+    with pytest.raises(IndexUnavailableError) as caught:
+        sent(refusal)
+    assert isinstance(caught.value, IndexPausedError) == is_paused
 
 
 def test_reason_of_a_refusal_is_shortened_to_what_tells_something() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, ChangelogAdapter
@@ -315,6 +316,32 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
         take_away(False)
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_pause_of_a_rebuild_is_no_problem_unless_it_lasts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lasts: bool
+) -> None:
+    monkeypatch.setattr("indexer.followers.following._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
+    # What ends the pause of a rebuild that was killed is not what this is about.
+    stage.index.allow_writes = lambda: None  # type: ignore[method-assign]
+
+    def waits() -> float:
+        labels = {"cell": CELL_UUID, "kind": "IndexPausedError"}
+        return stage.registry.get_sample_value("fleetlight_indexer_failures_total", labels) or 0
+
+    with capture_logs() as logs, stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        stage.index.is_blocked = True
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(lambda: waits() > 3)
+        if lasts:
+            wait_until(lambda: service.health[CELL_UUID].problem == "writing is paused")
+        else:
+            assert service.health[CELL_UUID].problem is None
+        stage.index.is_blocked = False
+        wait_until(stage.is_followed_to_the_end)
+    assert ("indexer.cell_waiting" in [log["event"] for log in logs]) == lasts
 
 
 def test_cell_that_is_away_holds_up_no_other(stage: Stage) -> None:

@@ -7,8 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
+from indexer.writing import patient_writing
 from indexer.writing.patient_writing import PatientWriter
 from tests.support.documents import make_document
 from tests.support.indexing import MemoryIndex
@@ -28,12 +29,30 @@ class Overloaded(MemoryIndex):
         return result
 
 
-def writer(index: MemoryIndex, waits: list[Exception], registry: CollectorRegistry | None = None) -> PatientWriter:
+class Paused(MemoryIndex):
+    """Takes nothing the first five times, as of a bulk of which nothing was taken."""
+
+    attempts = 0
+
+    def write(self, documents: Iterable[Document]) -> WriteResult:
+        self.attempts += 1
+        if self.attempts > 5:
+            return super().write(documents)
+        raise PartlyWrittenError(IndexPausedError("a rebuild ends"), WriteResult(0, 0), list(documents))
+
+
+def writer(
+    index: MemoryIndex,
+    waits: list[Exception],
+    registry: CollectorRegistry | None = None,
+    *,
+    retry_wait_max_s: float = 0.01,
+) -> PatientWriter:
     return PatientWriter(
         index,
         "c0",
         Event(),
-        retry_wait_max_s=0.01,
+        retry_wait_max_s=retry_wait_max_s,
         metrics=IndexerMetrics(registry or CollectorRegistry()),
         on_wait=waits.append,
         on_answer=lambda: None,
@@ -57,3 +76,14 @@ def test_write_that_failed_as_a_whole_is_repeated(failures: int) -> None:
     index, waits = MemoryIndex(failures=failures), list[Exception]()
     assert writer(index, waits).write([make_document(1)]).applied == 1
     assert len(waits) == failures
+
+
+def test_pause_is_waited_out_in_short_steps_and_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(patient_writing, "sleep_using_event", lambda _: slept.append)
+    # The longest that it could choose.
+    monkeypatch.setattr("random.uniform", lambda _, high: high)
+    waits = list[Exception]()
+    assert writer(Paused(), waits, retry_wait_max_s=60).write([make_document(1)]).applied == 1
+    assert slept == [0.1, 0.2, 0.3, 0.3, 0.3]
+    assert [type(wait) for wait in waits] == [IndexPausedError] * 5
