@@ -20,7 +20,8 @@ class FailureLimits:
 class FleetSettings(BaseModel):
     """Where the list of cells and the instance mappings are.
 
-    database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password.
+    database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password. On SQLite indexers do
+        not share the cells (docs/decisions/0064).
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
     failures_max_count, failures_max_mib: messages that could not be indexed are kept here, of each cell the newest ones
         up to so many, and so many MiB.

@@ -9,6 +9,7 @@ from types import FrameType
 import structlog
 import typer
 from prometheus_client import CollectorRegistry
+from sqlalchemy import make_url
 
 from api.identity.none import refuse_open_listening
 from api.identity.opening import open_identity
@@ -39,6 +40,11 @@ from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
 
 _log = structlog.get_logger(__name__)
+
+_NOT_SHARED = (
+    "the fleet database is a SQLite file, on which indexers do not see each other: one more of them does no harm and "
+    "takes over, but only on PostgreSQL they see to it that each has its share of the cells"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -80,6 +86,8 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     configure_logging(settings.log)
     with open_fleet(settings.fleet) as fleet:
         _refuse_in_process_buses(fleet.cells())
+        if make_url(settings.fleet.database_url.get_secret_value()).get_backend_name() == "sqlite":
+            _log.info("indexer.shares_no_cells", reason=_NOT_SHARED)
         registry = CollectorRegistry()
         metrics = IndexerMetrics(registry)
         probes = IndexerProbes()

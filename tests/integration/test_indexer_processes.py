@@ -128,6 +128,30 @@ def test_indexers_share_the_cells_and_take_over_from_one_that_is_killed(
     assert damage(world, writer, load.journal) == Damage()
 
 
+def test_indexers_of_a_fleet_in_sqlite_do_not_share_which_they_say_and_take_over_all_the_same(
+    tmp_path: Path, elasticsearch_url: str, amqp_url: str
+) -> None:
+    with (
+        new_world(tmp_path, Servers(elasticsearch_url, amqp_url), _PATIENT) as world,
+        relays(world),
+        indexer(world, tmp_path / "first.log") as first,
+        opened(world) as writer,
+    ):
+        every = {cell.uuid for cell in world.cells}
+        load = Load(world.operations(system_clock), seed=1)
+        load.start()
+        wait_until(lambda: first.active() == every, _PATIENCE_S)
+        with indexer(world, tmp_path / "second.log") as second:
+            load.wait_for(50)
+            first.process.kill()
+            wait_until(lambda: second.active() == every, _PATIENCE_S)
+            load.finish()
+            over_at = system_clock()
+            wait_until(lambda: has_caught_up(world, writer, over_at), _PATIENCE_S)
+        assert damage(world, writer, load.journal) == Damage()
+    assert "indexer.shares_no_cells" in (tmp_path / "second.log").read_text()
+
+
 def test_indexer_that_is_stopped_in_the_middle_of_a_write_finishes_and_saves_it(
     tmp_path: Path, elasticsearch_url: str, amqp_url: str
 ) -> None:
