@@ -1,0 +1,200 @@
+"""A small fleet behind the compute API, filled anew with any servers, and asked by every route at once."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+from sqlalchemy import delete, insert
+
+from cells.adapters import open_adapter
+from cells.database import writing
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import InstanceMapping
+from cells.tables import changes, instances
+from indexer.backends import open_writer
+from indexer.backends.base import HORIZONS
+from indexer.backends.settings import IndexSettings
+from indexer.transform.documents import to_document
+from query.evaluate import matcher
+from query.instances import INSTANCE_FIELDS
+from query.retention import forgotten
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.faulty_cells import Faults, open_faulty
+from tests.support.list_oracle import Expected, Request, Times, expected_list
+from tests.support.list_routes import Rows
+
+Change = tuple[str, str, Mapping[str, Any]]
+"""Method, what follows the address of a server, and body of a request that changes it at once."""
+
+# What the index follows of each cell never changes: all of north, what it has of east without a promise that this is
+# everything, and of south all but what was deleted before the horizon.
+COMPLETE, INCOMPLETE, PURGED = "north", "east", "south"
+_OWN_HEADERS = ("fleetlight-", "x-openstack-request-id", "x-compute-request-id", "date")
+NEWEST = {"OpenStack-API-Version": "compute 2.104"}
+_ANY, _BOUNDED, _STRONG = ({"Fleetlight-Consistency": word} for word in ("any", "bounded", "strong"))
+
+
+class RequestedFleet:
+    """The fleet, and its API over cells that can be down (`faults`)."""
+
+    def __init__(self, fleet: ComputeFleet, horizon: int) -> None:
+        self.fleet = fleet
+        self.faults = Faults()
+        self._horizon = horizon
+        self._is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)
+        self._writer = open_writer(fleet.index_settings)
+        self._indexed: dict[str, int] = {}
+        fleet.index(COMPLETE, PURGED)
+        fleet.index(INCOMPLETE, is_complete=False)
+        self._writer.save_state(HORIZONS, {fleet.cells[PURGED].uuid: horizon})
+        self._pool = CellPool(fleet.fleet.cells, partial(open_faulty, faults=self.faults), list_timeout_s=60)
+        self.api = self.new_api()
+
+    def new_api(self) -> Api:
+        """An API that nobody has changed anything by."""
+        return self.fleet.api(pool=self._pool, staleness_limit_s=1e6, cell_timeout_s=60)
+
+    def change(self, api: Api, rows: Mapping[str, list[dict[str, Any]]], uuid: str, change: Change) -> None:
+        """Send such a request of its project, and note in `rows` what became of the server, which may be in its way."""
+        [(cell, place)] = [
+            (name, place)
+            for name, records in rows.items()
+            for place, record in enumerate(records)
+            if record["uuid"] == uuid
+        ]
+        method, path, body = change
+        project = {"X-Project-Id": rows[cell][place]["project_id"]}
+        answer = api.request(method, f"/v2.1/servers/{uuid}{path}", {**NEWEST, **project}, json=body)
+        assert answer.status_code < 300 or answer.status_code == 409, answer.text
+        with closing(open_adapter(self.fleet.cells[cell])) as adapter:
+            row = adapter.find(uuid)
+        assert row is not None
+        rows[cell][place] = dict(row.record)
+
+    def fill(self, rows: Rows) -> None:
+        """Replace everything: `rows` are in the cells, and in the index as far as that has them."""
+        self._writer.remove(self._indexed)
+        self._indexed = {}
+        documents = []
+        for name, cell in self.fleet.cells.items():
+            records = [{**record, "revision": 1} for record in rows[name]]
+            with writing(self.fleet.engine(name)) as connection:
+                connection.execute(delete(instances))
+                connection.execute(delete(changes))
+                if records:
+                    connection.execute(insert(instances), records)
+            self.fleet.fleet.add_mappings(
+                [
+                    InstanceMapping(record["uuid"], cell.uuid, record["project_id"], record["user_id"], 0)
+                    for record in rows[name]
+                ]
+            )
+            for record in rows[name]:
+                if name != PURGED or not self._is_forgotten(record):
+                    documents.append(to_document(cell.uuid, 1, record))
+                    self._indexed[record["uuid"]] = 1
+        assert not self._writer.write(documents).rejected
+        self._writer.make_searchable()
+
+    def check(self, rows: Rows, request: Request, times: Times) -> None:
+        """Every route gives what the contract says, the same bytes, and all pages, whichever route each comes by."""
+        expected = expected_list((row for cell in rows.values() for row in cell), request, times)
+        answers = [self._get(self.api, request, how) for how in (_ANY, _BOUNDED, _STRONG)]
+        self.faults.of = {INCOMPLETE: "down"}
+        try:
+            while_down = self._get(self.api, request, _BOUNDED)
+        finally:
+            self.faults.heal()
+        if expected.refused:
+            assert answers[0].status_code in expected.refused, answers[0].text
+            for answer in answers[1:]:
+                assert_same(answers[0], answer)
+            return
+        for answer in answers:
+            assert answer.status_code == 200, answer.text
+            assert_same(answers[-1], answer)
+        assert answers[-1].headers["Fleetlight-Complete"] == "true"
+        check_while_down(while_down, answers[-1], {row["uuid"] for row in rows[INCOMPLETE]}, expected.limit)
+        self._check_pages(expected, answers[-1], request)
+
+    def check_own_changes(self, api: Api, rows: Rows, request: Request, times: Times) -> None:
+        """The lists of who has changed `rows` by `api` have the changes, which the index lacks."""
+        expected = expected_list((row for cell in rows.values() for row in cell), request, times)
+        answer = self._get(api, request, {})
+        assert_same(self._get(api, request, _STRONG), answer)
+        if not expected.refused:
+            assert answer.headers["Fleetlight-Complete"] == "true"
+            self._check_pages(expected, answer, request, api)
+
+    def _check_pages(self, expected: Expected, first: httpx.Response, request: Request, api: Api | None = None) -> None:
+        found: list[str] = []
+        answer, hows = first, cycle((_STRONG, _ANY, _BOUNDED) if api is None else ({},))
+        for _ in range(len(expected.uuids) + 2):
+            page = [server["id"] for server in answer.json()["servers"]]
+            found += page
+            assert expected.limit is None or len(page) <= expected.limit
+            links = answer.json().get("servers_links")
+            assert (links is not None) == (bool(page) and len(page) == expected.limit)
+            if links is None:
+                break
+            answer = self._ask(api or self.api, links[0]["href"], request, next(hows))
+            assert answer.status_code == 200, answer.text
+        assert found == ([] if expected.limit == 0 else [*expected.uuids])
+
+    def _get(self, api: Api, request: Request, how: Mapping[str, str]) -> httpx.Response:
+        return self._ask(api, f"/v2.1/servers/detail?{urlencode(request.pairs)}", request, how)
+
+    def _ask(self, api: Api, url: str, request: Request, how: Mapping[str, str]) -> httpx.Response:
+        asker = request.asker
+        headers = {
+            "OpenStack-API-Version": f"compute 2.{request.minor}",
+            "X-Roles": "admin" if asker.is_admin else "member",
+            "X-Project-Id": asker.project_id,
+            "X-User-Id": asker.user_id,
+        }
+        return api.get(url, headers, how)
+
+    def close(self) -> None:
+        self._writer.close()
+        self.fleet.close_pool(self._pool)
+
+
+def check_while_down(
+    answer: httpx.Response, whole: httpx.Response, of_the_cell: Collection[str], limit: int | None
+) -> None:
+    """The index stands in for the cell; where it cannot, the answer says so, and lacks nothing of the others."""
+    if answer.headers.get("Fleetlight-Complete") == "true":
+        assert_same(whole, answer)
+    elif answer.status_code != 500 and limit is None:  # 500: nobody knows where the marker sorts
+        listed, there = (
+            [server["id"] for server in body.json()["servers"] if server["id"] not in of_the_cell]
+            for body in (answer, whole)
+        )
+        assert listed == there
+
+
+def assert_same(one: httpx.Response, other: httpx.Response) -> None:
+    """Two answers differ in nothing but what says how they were made."""
+    assert (one.status_code, one.text) == (other.status_code, other.text)
+    assert _headers(one) == _headers(other)
+
+
+def _headers(answer: httpx.Response) -> Sequence[tuple[str, str]]:
+    return [(name, value) for name, value in answer.headers.multi_items() if not name.startswith(_OWN_HEADERS)]
+
+
+@contextmanager
+def requested_fleet(
+    folder: Path, horizon: int, index: IndexSettings | None = None, new_database: Callable[[], str] | None = None
+) -> Iterator[RequestedFleet]:
+    with compute_fleet(folder, index, new_database) as fleet:
+        requested = RequestedFleet(fleet, horizon)
+        try:
+            yield requested
+        finally:
+            requested.close()
