@@ -3,14 +3,20 @@
 By itself it asks the system for each part of a frame: nine times for a message, and a dozen times more for time limits.
 With each of them a thread gives up its turn, and behind a thread that encodes documents it waits milliseconds for the
 next one. Measured: docs/decisions/0033.
+
+And it fails on what a broker hands on all the same: routing keys, names and texts that are no UTF-8, a time that no
+clock has, arrays in arrays without end. Here such a message comes without its properties, or with what can be read of
+its routing key, since after a failure the same one would be the next again.
 """
 
+from collections.abc import Callable
 from ssl import SSLWantReadError
 from struct import Struct
 from typing import Any
 
 from amqp.basic_message import Message  # type: ignore[import-untyped]  # as kombu, which it belongs to
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]
+from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
 from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]
 from amqp.transport import SSLTransport, TCPTransport  # type: ignore[import-untyped]
 from kombu.transport import pyamqp
@@ -22,13 +28,14 @@ _READ_BYTES = 65_536
 # A frame: type, channel, size of the payload; the payload; one octet.
 _FRAME = Struct(">BHI")
 _FRAME_END = 0xCE
-_HEADER, _BODY = 2, 3
+_METHOD, _HEADER, _BODY = 1, 2, 3
 # The payload of basic.deliver: class and method; the consumer's tag behind its length; _DELIVERY, which ends with the
 # length of the exchange's name; that name; the routing key behind its length.
 _DELIVER = bytes((0, 60, 0, 60))
 _DELIVERY = Struct(">Q?B")
 # The payload of a header: four octets, the size of the body, the properties.
 _HEADER_BEGIN = Struct(">4xQ")
+_NO_PROPERTIES = bytes(2)
 
 
 class _ReadsAhead:
@@ -97,7 +104,47 @@ class TlsTransport(_ReadsAhead, SSLTransport):  # type: ignore[misc]
     """With TLS."""
 
 
+def properties_of(header: bytes) -> dict[str, Any]:
+    """The properties in the payload of a header; none if they cannot be read."""
+    try:
+        properties: dict[str, Any] = decode_properties_basic(header, _HEADER_BEGIN.size)[0]
+    except Exception:  # noqa: BLE001  # any sender can put anything there
+        return {}
+    return properties
+
+
+def _readable(name: bytes) -> bytes:
+    return name.decode(errors="ignore").encode()
+
+
+def _with_readable_names(method: bytes) -> bytes:
+    """The payload of basic.deliver with names of exchange and routing key that are text."""
+    end = len(_DELIVER) + 1 + method[len(_DELIVER)]
+    begin = end + _DELIVERY.size
+    exchange_end = begin + method[begin - 1]
+    exchange, key = _readable(method[begin:exchange_end]), _readable(method[exchange_end + 1 :])
+    return method[: begin - 1] + bytes((len(exchange),)) + exchange + bytes((len(key),)) + key
+
+
+def _frame_handler(connection: Any, callback: Callable[..., None]) -> Callable[[Frame], bool]:
+    """py-amqp's, which gets nothing that it would fail on."""
+    handle: Callable[[Frame], bool] = frame_handler(connection, callback)
+
+    def on_frame(frame: Frame) -> bool:
+        frame_type, channel, payload = frame
+        if frame_type == _HEADER and not properties_of(payload):
+            frame = frame_type, channel, payload[: _HEADER_BEGIN.size] + _NO_PROPERTIES
+        elif payload.startswith(_DELIVER) and frame_type == _METHOD:
+            frame = frame_type, channel, _with_readable_names(payload)
+        return handle(frame)
+
+    return on_frame
+
+
 class _Connection(pyamqp.Connection):  # type: ignore[misc]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(frame_handler=_frame_handler, **options)
+
     def Transport(  # noqa: N802  # py-amqp calls it so
         self, host: str, connect_timeout: float, ssl: Any, read_timeout: Any, write_timeout: Any, **options: Any
     ) -> _ReadsAhead:
@@ -126,11 +173,11 @@ class _Connection(pyamqp.Connection):  # type: ignore[misc]
         header, body = content
         self.bytes_recv += 1  # which shows that the broker lives
         message = Message(body, channel=channel)
-        message.properties, _ = decode_properties_basic(header, _HEADER_BEGIN.size)
+        message.properties = properties_of(header)
         message.delivery_info = {
             "delivery_tag": tag,
             "redelivered": redelivered,
-            "routing_key": method[end + _DELIVERY.size + exchange_length + 1 :].decode(errors="replace"),
+            "routing_key": method[end + _DELIVERY.size + exchange_length + 1 :].decode(errors="ignore"),
         }
         callback(message)
         return True

@@ -325,8 +325,11 @@ class Receiver:
         return link
 
     def _shared(self, headers: Headers) -> Headers:
-        """The same with the texts that all messages have, which would be a sixth of what waits in memory."""
-        shared = {intern(name): value for name, value in headers.items()}
+        """The same with the texts that all messages have, which would be a sixth of what waits in memory.
+
+        Names that are no text are left out: none of them is ours.
+        """
+        shared = {intern(name): value for name, value in headers.items() if type(name) is str}
         if shared.get(topology.CELL_HEADER) == self._cell_uuid:
             shared[topology.CELL_HEADER] = self._cell_uuid
         return shared

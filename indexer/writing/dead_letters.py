@@ -108,7 +108,8 @@ class DeadLetters:
                 raise
             _log.warning("indexer.dead_letters_on_the_bus", cell=self._cell_uuid, reason=error.reason)
             for letter in letters:
-                self._bus.bury(letter.message, letter.reason.value, letter.detail)
+                message = replace(letter.message, headers=_plain(letter.message.headers))
+                self._bus.bury(message, letter.reason.value, letter.detail)
         return [failure.summary.instance_uuid for failure in found if failure.summary.instance_uuid is not None]
 
     def take_from_bus(self) -> None:

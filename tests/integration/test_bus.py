@@ -4,9 +4,11 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from struct import pack
 from threading import Thread
 from uuid import uuid4
 
+import amqp  # type: ignore[import-untyped]  # as kombu, which it belongs to
 import kombu
 import pytest
 
@@ -311,6 +313,61 @@ def test_message_of_no_delivery_can_be_a_dead_letter(bus: Bus) -> None:
 
 def test_there_are_no_dead_letters_on_a_bus_that_nobody_used(bus: Bus) -> None:
     assert dead_letters(bus.url, bus.cell) == 0
+
+
+def _long(text: bytes) -> bytes:
+    return pack(">I", len(text)) + text
+
+
+def _nested(depth: int) -> bytes:
+    array = b""
+    for _ in range(depth):
+        array = b"A" + _long(array)
+    return array
+
+
+HEADERS, CONTENT_TYPE = b"\x20\x00", b"\x80\x00"
+UNREADABLE = {
+    "time that no clock has": HEADERS + _long(b"\x02atT" + pack(">Q", 2**62)),
+    "name that is no text": HEADERS + _long(b"\x01\xffS" + _long(b"value")),
+    "type that is no text": CONTENT_TYPE + b"\x01\xff",
+    "arrays in arrays": HEADERS + _long(b"\x02at" + _nested(1200)),
+    "routing key that is no text": b"\x00\x00",
+}
+
+
+class _Raw(amqp.Message):  # type: ignore[misc]
+    """A message with these bytes for its properties."""
+
+    def __init__(self, body: bytes, properties: bytes) -> None:
+        super().__init__(body)
+        self._raw = properties
+
+    def _serialize_properties(self) -> bytes:
+        return self._raw
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("size", [1, 200_000], ids=["one frame", "several frames"])
+def test_message_whose_properties_or_routing_key_cannot_be_read_comes_without_them(
+    amqp_bus: Bus, what: str, size: int
+) -> None:
+    receiver = amqp_bus.receiver()
+    receiver.receive(1, LARGE, 0.01)
+    raw = _Raw(b"x" * size, UNREADABLE[what])
+    key = f"{topology.TOPIC}.\udcff" if "routing key" in what else ROUTING_KEY
+    with kombu.Connection(amqp_bus.url) as connection, connection.channel() as channel:
+        for _ in range(3):  # of which the first comes alone, and others with it
+            channel.basic_publish(
+                raw, exchange=topology.exchange_name(amqp_bus.cell), routing_key=key.encode(errors="surrogateescape")
+            )
+    amqp_bus.publisher().publish(_messages(7))
+    *strange, last = _drain(receiver, 4)
+    assert [(len(delivery.body), delivery.headers) for delivery in strange] == [(size, {})] * 3
+    assert last.headers == {topology.SEQUENCE_HEADER: 7}
+    receiver.ack([*strange, last])
+    receiver.close()
+    assert amqp_bus.receiver().receive(1, LARGE, 0.1) == []
 
 
 def test_publisher_and_receiver_work_in_two_threads(bus: Bus) -> None:

@@ -1,6 +1,7 @@
 """From a message that could not be indexed to a failure."""
 
 import json
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -109,6 +110,15 @@ def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() 
     stage.letters.take_from_bus()
     assert stage.bus.buried == []
     assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
+
+
+def test_headers_that_nobody_expects_are_texts_in_the_refuge() -> None:
+    stage = Stage()
+    stage.failures.is_away = True
+    strange: Any = {"size": 1, "name": b"\xff", "when": None}
+    stage.letters.keep([DeadLetter(Message(b"{", ROUTING_KEY, strange), DeadLetterReason.MALFORMED, "why")])
+    [(message, _, _)] = stage.bus.buried
+    assert message.headers == {"size": 1, "name": r"b'\xff'", "when": "None"}
 
 
 def test_dead_letter_is_not_left_to_a_bus_that_ends_with_the_process() -> None:
