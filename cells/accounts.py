@@ -74,7 +74,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.flavor_access),
                 May(fleet_tables.keypairs),
                 May(fleet_tables.quota_limits),
-                May(fleet_tables.quota_defaults),
+                May(fleet_tables.quota_classes),
                 May(fleet_tables.server_groups),
                 May(fleet_tables.server_group_members),
                 May(fleet_tables.known_hosts, ("INSERT", "DELETE")),

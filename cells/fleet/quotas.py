@@ -10,10 +10,12 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from cells.errors import QuotaExceededError
 from cells.fleet.database import FleetDatabase
-from cells.fleet.tables import keypairs, quota_defaults, quota_limits, server_groups
+from cells.fleet.tables import keypairs, quota_classes, quota_limits, server_groups
 from cells.tables import instance_mappings
 
 UNLIMITED = -1
+DEFAULT_CLASS = "default"
+"""The quota class that all projects are in; what is said of others is kept, and means nothing."""
 # What a fleet begins with; memory in MiB.
 DEFAULTS = {
     "instances": 10,
@@ -45,21 +47,28 @@ class Quotas:
 
     def defaults(self) -> dict[str, int]:
         """The limits of a project of which nothing else is said."""
+        return self.of_class(DEFAULT_CLASS)
+
+    def of_class(self, name: str) -> dict[str, int]:
+        """The limits of a quota class; of one that nobody has heard of, those that a fleet begins with."""
         with self._database.reading() as connection:
-            return _defaults(connection)
+            return _of_class(connection, name)
 
     def limits(self, project_id: str) -> dict[str, int]:
         columns = quota_limits.c
         statement = select(columns.resource, columns.limit).where(columns.project_id == project_id)
         with self._database.reading() as connection:
-            return _defaults(connection) | {row.resource: row.limit for row in connection.execute(statement)}
+            return _of_class(connection, DEFAULT_CLASS) | {
+                row.resource: row.limit for row in connection.execute(statement)
+            }
 
-    def set_defaults(self, limits: Mapping[str, int]) -> None:
-        columns = quota_defaults.c
+    def set_class(self, name: str, limits: Mapping[str, int]) -> None:
+        """Set those of `limits`; the others stay."""
+        columns = quota_classes.c
         with self._database.writing() as connection:
-            connection.execute(delete(quota_defaults).where(columns.resource.in_(limits)))
+            connection.execute(delete(quota_classes).where(columns.name == name, columns.resource.in_(limits)))
             for resource, limit in limits.items():
-                connection.execute(insert(quota_defaults).values(resource=resource, limit=limit))
+                connection.execute(insert(quota_classes).values(name=name, resource=resource, limit=limit))
 
     def set_limits(self, project_id: str, limits: Mapping[str, int]) -> None:
         """Set those of `limits`; the others stay."""
@@ -95,6 +104,6 @@ class Quotas:
             return dict(connection.execute(statement).one()._mapping)
 
 
-def _defaults(connection: Connection) -> dict[str, int]:
-    rows = connection.execute(select(quota_defaults))
+def _of_class(connection: Connection, name: str) -> dict[str, int]:
+    rows = connection.execute(select(quota_classes).where(quota_classes.c.name == name))
     return DEFAULTS | {row.resource: row.limit for row in rows}

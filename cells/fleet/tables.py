@@ -51,9 +51,11 @@ quota_limits = Table(
     Column("limit", BigInteger, nullable=False),
 )
 
-quota_defaults = Table(
-    "quota_defaults",
+# Those of the class `default` are what projects have of which nothing else is said.
+quota_classes = Table(
+    "quota_classes",
     fleet_metadata,
+    Column("name", BINARY_TEXT, primary_key=True),
     Column("resource", Text, primary_key=True),
     Column("limit", BigInteger, nullable=False),
 )

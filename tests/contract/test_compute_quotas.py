@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cells.fleet.quotas import DEFAULTS
+from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 ALWAYS = {"instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members"}
@@ -53,7 +53,7 @@ def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
     yield new_api
     for project in ("demo", "red"):
         fleet.fleet.quotas.reset(project)
-    fleet.fleet.quotas.set_defaults(DEFAULTS)
+    fleet.fleet.quotas.set_class(DEFAULT_CLASS, DEFAULTS)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,29 @@ def test_quotas_are_read_by_their_project_and_changed_by_administrators(api: Api
 
 def test_default_class_is_what_projects_have(api: Api) -> None:
     url = "/v2.1/os-quota-class-sets/default"
-    assert set(api.get(url, microversion("2.49")).json()["quota_class_set"]) == (
-        {"id"} | FILES | {name for name in ALWAYS if not name.startswith("server_group")}
-    )
+    until_49 = {"id"} | FILES | NETWORK | {name for name in ALWAYS if not name.startswith("server_group")}
+    assert set(api.get(url, microversion("2.49")).json()["quota_class_set"]) == until_49
+    assert set(api.get(url, microversion("2.50")).json()["quota_class_set"]) == {"id"} | FILES | ALWAYS
     assert set(api.get(url, microversion("2.57")).json()["quota_class_set"]) == {"id"} | ALWAYS
     changed = api.request("PUT", url, microversion("2.57"), json={"quota_class_set": {"cores": 3}})
     assert set(changed.json()["quota_class_set"]) == ALWAYS
     assert api.get("/v2.1/os-quota-sets/red").json()["quota_set"]["cores"] == 3
     assert api.get(url, MEMBER).status_code == 403
-    assert api.get("/v2.1/os-quota-class-sets/other").status_code == 404
+    by_version = {
+        version: api.request("PUT", url, microversion(version), json={"quota_class_set": {"fixed_ips": 3}})
+        for version in ("2.49", "2.50")
+    }
+    assert {version: answer.status_code for version, answer in by_version.items()} == {"2.49": 200, "2.50": 400}
+
+
+def test_other_classes_are_kept_and_mean_nothing(api: Api) -> None:
+    url = "/v2.1/os-quota-class-sets/gold"
+    shown = api.get(url, microversion("2.57")).json()["quota_class_set"]
+    assert shown == {"id": "gold"} | {name: DEFAULTS[name] for name in ALWAYS}
+    changed = api.request("PUT", url, microversion("2.57"), json={"quota_class_set": {"cores": 3}})
+    assert changed.json()["quota_class_set"] == {name: DEFAULTS[name] for name in ALWAYS} | {"cores": 3}
+    assert api.get(url, microversion("2.57")).json()["quota_class_set"]["cores"] == 3
+    assert api.get("/v2.1/os-quota-class-sets/default").json()["quota_class_set"]["cores"] == DEFAULTS["cores"]
+    assert api.get("/v2.1/os-quota-sets/red").json()["quota_set"]["cores"] == DEFAULTS["cores"]
+    too_long = api.request("PUT", f"/v2.1/os-quota-class-sets/{'x' * 256}", json={"quota_class_set": {"cores": 3}})
+    assert too_long.status_code == 400

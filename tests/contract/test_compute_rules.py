@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cells.fleet.quotas import DEFAULT_CLASS
 from cells.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
@@ -21,7 +22,7 @@ NEWEST = "2.104"
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
         fleet.add_hosts(1)
-        fleet.fleet.quotas.set_defaults({"instances": 100})
+        fleet.fleet.quotas.set_class(DEFAULT_CLASS, {"instances": 100})
         yield fleet
 
 

@@ -12,16 +12,16 @@ NETWORK = ("floating_ips", "fixed_ips", "security_groups", "security_group_rules
 NETWORK_UNTIL = 35
 IMAGE_METADATA_UNTIL = 38
 FILES_UNTIL = 56
-_CLASS_GROUPS_SINCE = 50
+_CLASSES_CHANGED = 50
 
 
 def shape_of_limits(value: Kind, *, classes: bool = False) -> Shape:
-    """What shows limits, each as a `value`. classes: quota classes got to know of server groups later."""
+    """What shows limits, each as a `value`. classes: those of quota classes changed at other microversions."""
     keys: dict[str, Kind | Key] = dict.fromkeys(_ALWAYS, value)
     if classes:
-        keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASS_GROUPS_SINCE))
+        keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASSES_CHANGED))
     keys |= dict.fromkeys(_FILES, Key(value, until=FILES_UNTIL))
-    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=NETWORK_UNTIL)))
+    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=_CLASSES_CHANGED - 1 if classes else NETWORK_UNTIL)))
 
 
 def shown_limits(limits: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Quotas of projects: `/os-quota-sets`, and the defaults, `/os-quota-class-sets` (contracts/nova-rest, 4.4)."""
+"""Quotas of projects, `/os-quota-sets`, and the defaults, `/os-quota-class-sets` (contracts/nova-rest, 4.4)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -15,11 +15,11 @@ from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape
-from api.errors import BadRequestError, NotFoundError, NotSupportedError
+from api.errors import BadRequestError, NotSupportedError
 from cells.fleet.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
-_DEFAULT_CLASS = "default"
+_LONGEST_NAME = 255
 _LIMITS = shape_of_limits(INTEGER)
 _SHOWN = _LIMITS.with_keys({"id": TEXT})
 _USED = shape_of_limits(Shape({"limit": INTEGER, "in_use": INTEGER, "reserved": INTEGER})).with_keys({"id": TEXT})
@@ -86,7 +86,7 @@ class _UpdateSince57(RequestModel):
     quota_set: _SetSince57
 
 
-class _ClassUntil35(RequestModel):
+class _ClassUntil49(RequestModel):
     quota_class_set: _LimitsUntil35
 
 
@@ -101,8 +101,8 @@ class _ClassSince57(RequestModel):
 _UPDATE = Body[_UpdateUntil35 | _UpdateUntil56 | _UpdateSince57](
     {1: _UpdateUntil35, 36: _UpdateUntil56, 57: _UpdateSince57}
 )
-_UPDATE_CLASS = Body[_ClassUntil35 | _ClassUntil56 | _ClassSince57](
-    {1: _ClassUntil35, 36: _ClassUntil56, 57: _ClassSince57}
+_UPDATE_CLASS = Body[_ClassUntil49 | _ClassUntil56 | _ClassSince57](
+    {1: _ClassUntil49, 50: _ClassUntil56, 57: _ClassSince57}
 )
 
 
@@ -112,7 +112,7 @@ class QuotaHandlers:
         self._quotas = access.fleet.quotas
 
     def routes(self) -> list[Route]:
-        one, defaults = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
+        one, one_class = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
         return [
             Route("GET", one, self.show, query=_PARAMETERS, errors=(403,), answer=Shape({"quota_set": _SHOWN})),
             Route("GET", one + "/defaults", self.defaults, query=_PARAMETERS, answer=Shape({"quota_set": _SHOWN})),
@@ -134,13 +134,13 @@ class QuotaHandlers:
                 answer=Shape({"quota_set": _LIMITS}),
             ),
             Route("DELETE", one, self.delete, query=_PARAMETERS, success=(202,), errors=(403, 501)),
-            Route("GET", defaults, self.show_class, errors=(403, 404), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
+            Route("GET", one_class, self.show_class, errors=(403,), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
             Route(
                 "PUT",
-                defaults,
+                one_class,
                 self.update_class,
                 body=_UPDATE_CLASS,
-                errors=(403, 404),
+                errors=(403,),
                 answer=Shape({"quota_class_set": _CLASS}),
             ),
         ]
@@ -186,18 +186,18 @@ class QuotaHandlers:
 
     async def show_class(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-quota-class-sets:show")
-        _require_default_class(request)
-        limits = await self._access.ask(self._quotas.defaults)
-        return json_answer(
-            {"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": _DEFAULT_CLASS, **shown_limits(limits)})}
-        )
+        name = request.http.path_params["class_name"]
+        limits = await self._access.ask(partial(self._quotas.of_class, name))
+        return json_answer({"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": name, **shown_limits(limits)})})
 
     async def update_class(self, request: ComputeRequest) -> Response:
         given = (await _UPDATE_CLASS.read(request)).quota_class_set.given()
         request.authorize("os_compute_api:os-quota-class-sets:update")
-        _require_default_class(request)
-        await self._access.ask(partial(self._quotas.set_defaults, given))
-        limits = await self._access.ask(self._quotas.defaults)
+        name = request.http.path_params["class_name"]
+        if len(name) > _LONGEST_NAME:
+            raise BadRequestError(f"The name of a quota class may have {_LONGEST_NAME} characters.")
+        await self._access.ask(partial(self._quotas.set_class, name, given))
+        limits = await self._access.ask(partial(self._quotas.of_class, name))
         return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
     async def _used(self, project_id: str) -> dict[str, int]:
@@ -226,9 +226,3 @@ def _refuse_below_use(limits: Mapping[str, int], used: Mapping[str, int]) -> Non
                 f"Quota limit {limit} for {resource} must be greater than or equal to already used and reserved "
                 f"{used[resource]}."
             )
-
-
-def _require_default_class(request: ComputeRequest) -> None:
-    name = request.http.path_params["class_name"]
-    if name != _DEFAULT_CLASS:
-        raise NotFoundError(f"Quota class {name} could not be found.")

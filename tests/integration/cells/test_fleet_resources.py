@@ -7,7 +7,7 @@ from cells.fleet.default_flavors import DEFAULT_FLAVORS
 from cells.fleet.flavors import Flavor, FlavorQuery
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.fleet.key_material import SSH, PublicKey
-from cells.fleet.quotas import DEFAULTS, UNLIMITED, check
+from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
 from cells.migrations import upgrade_fleet
 from cells.model import Cell
 
@@ -99,7 +99,7 @@ def test_keypairs_belong_to_users(fleet: Fleet) -> None:
 
 def test_quota_of_a_project_stands_over_the_default(fleet: Fleet) -> None:
     assert fleet.quotas.limits("red") == DEFAULTS
-    fleet.quotas.set_defaults({"cores": 40})
+    fleet.quotas.set_class(DEFAULT_CLASS, {"cores": 40})
     fleet.quotas.set_limits("red", {"instances": 5, "cores": UNLIMITED})
     fleet.quotas.set_limits("red", {"instances": 6})
     assert fleet.quotas.limits("red") == DEFAULTS | {"instances": 6, "cores": UNLIMITED}
