@@ -11,6 +11,12 @@ from cells.actions.steps import Source, Step
 from cells.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
 
 
+def _cold_migration() -> tuple[Step, ...]:
+    """A host is looked for; the scheduling of a move is two events of its instance action."""
+    began, ended = scheduling()
+    return *work("cold_migrate", began), *work("conductor_migrate_server", ended)
+
+
 def _move(name: str, migration_type: str) -> Action:
     """A cold migration, with another flavor or without."""
     return Action(
@@ -18,7 +24,7 @@ def _move(name: str, migration_type: str) -> Action:
         word=name,
         record=name,
         steps=(
-            *work("cold_migrate", *scheduling()),
+            *_cold_migration(),
             *work(
                 "compute_prep_resize",
                 exists(Source.DESTINATION),

@@ -5,7 +5,23 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, exists, insert, or_, select, true, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from cells.errors import ResourceExistsError, ResourceNotFoundError
@@ -23,8 +39,11 @@ SORT_KEYS = (
     "rxtx_factor",
     "is_public",
     "disabled",
+    "description",
 )
-_GIVEN = (*SORT_KEYS[1:], "description")
+_GIVEN = SORT_KEYS[1:]
+BY_AGE = "number"
+"""The sort key for the order in which flavors were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +204,7 @@ class Flavors:
         statement = select(flavors).where(
             _is_listed(query), columns.memory_mb >= query.min_memory_mb, columns.root_gb >= query.min_root_gb
         )
-        key = columns[query.sort_key]
+        key = _sort_column(query.sort_key)
         if query.marker is not None:
             marker = connection.execute(
                 select(key.label("key"), columns.number).where(_is_listed(query), columns.flavorid == query.marker)
@@ -195,6 +214,14 @@ class Flavors:
             beyond = key < marker.key if query.is_descending else key > marker.key
             statement = statement.where(or_(beyond, and_(key == marker.key, columns.number > marker.number)))
         return statement.order_by(key.desc() if query.is_descending else key, columns.number)
+
+
+def _sort_column(name: str) -> ColumnElement[Any]:
+    """What is sorted by, as values that can be compared where a page begins: nulls and booleans cannot."""
+    column = flavors.c[name]
+    if isinstance(column.type, Boolean):
+        return case((column, 1), else_=0)
+    return func.coalesce(column, "") if column.nullable else column
 
 
 def _is_listed(query: FlavorQuery) -> ColumnElement[bool]:

@@ -10,6 +10,7 @@ import pytest
 from cells.native.nodes import Capacity, NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
+IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 URL = "/v2.1/os-aggregates"
 NEW = {"id", "name", "availability_zone", "created_at", "updated_at", "deleted", "deleted_at"}
 FULL = NEW | {"hosts", "metadata"}
@@ -172,7 +173,9 @@ REFUSALS: list[tuple[str, str, str, dict[str, Any] | None, int]] = [
     ("2.1", "POST", "/9999/action", {"add_host": {"host": "free"}}, 404),
     ("2.80", "POST", "/{number}/images", {"cache": [{"id": "x"}]}, 404),
     ("2.81", "POST", "/{number}/images", {"cache": []}, 400),
-    ("2.81", "POST", "/{number}/images", {"cache": [{"id": "x"}]}, 501),
+    ("2.81", "POST", "/{number}/images", {"cache": [{"id": "x"}]}, 400),
+    ("2.81", "POST", "/{number}/images", {"cache": [{"id": IMAGE}, {"id": IMAGE}]}, 400),
+    ("2.81", "POST", "/{number}/images", {"cache": [{"id": IMAGE}]}, 501),
 ]
 
 

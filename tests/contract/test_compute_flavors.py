@@ -227,9 +227,72 @@ def test_extra_specs_are_merged_read_and_removed(api: Api) -> None:
     assert api.request("POST", "/v2.1/flavors/x/os-extra_specs", json=body).status_code == 404
 
 
-def test_values_of_known_extra_specs_are_checked_from_2_86(api: Api) -> None:
-    body = {"extra_specs": {"hw:cpu_policy": "whatever"}}
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [
+        ("hw:cpu_policy", "whatever", 400),
+        ("hw:cpu_policy", "shared", 200),
+        ("hw:cpu_policyyyy", "shared", 400),
+        ("hw:numa_nodes", "0", 400),
+        ("hw:numa_nodes", "2", 200),
+        ("hw:numa_cpus.1", "0-3,^2", 200),
+        ("hw:numa_mem.one", "512", 400),
+        ("hw:mem_page_size", "2MB", 200),
+        ("hw:mem_page_size", "huge", 400),
+        ("hw:boot_menu", "Yes", 200),
+        ("hw:boot_menu", "perhaps", 400),
+        ("hw_rng:rate_bytes", "-1", 400),
+        ("hw_video:ram_max_mb", "16", 200),
+        ("quota:cpu_shares", "many", 400),
+        ("quota:disk_read_bytes_sec", "1024", 200),
+        ("quota:colour", "1", 400),
+        ("resources:VCPU", "N", 400),
+        ("resources_of:CUSTOM_GOLD", "1", 200),
+        ("resources:VVCPU", "1", 400),
+        ("trait:STORAGE_DISK_SSD", "required", 200),
+        ("trait1:CUSTOM_GOLD", "wanted", 400),
+        ("trait:gold", "required", 400),
+        ("hide_hypervisor_id", "maybe", 400),
+        ("group_policy", "none", 200),
+        ("capabilities:cpu_info:features", "<in> aes", 200),
+        ("colour", "red", 200),
+        ("ours:colour", "red", 200),
+    ],
+)
+def test_extra_specs_of_known_namespaces_are_checked_from_2_86(api: Api, name: str, value: str, status: int) -> None:
+    create(api, id="t")
+    url, body = "/v2.1/flavors/t/os-extra_specs", {"extra_specs": {name: value}}
+    assert api.request("POST", url, microversion("2.86"), json=body).status_code == status
+    assert api.request("PUT", f"{url}/{name}", microversion("2.86"), json={name: value}).status_code == status
+    assert api.request("POST", url, microversion("2.85"), json=body).status_code == 200
+
+
+def test_numbers_in_extra_specs_are_kept_as_text(api: Api) -> None:
     create(api, id="t")
     url = "/v2.1/flavors/t/os-extra_specs"
-    assert api.request("POST", url, microversion("2.86"), json=body).status_code == 400
-    assert api.request("POST", url, microversion("2.85"), json=body).status_code == 200
+    assert api.request("POST", url, json={"extra_specs": {"a": 5}}).json() == {"extra_specs": {"a": 5}}
+    assert api.request("PUT", f"{url}/b", json={"b": 1.5}).json() == {"b": 1.5}
+    assert api.get(url).json() == {"extra_specs": {"a": "5", "b": "1.5"}}
+    for wrong in (True, None, ["1"], "x" * 256):
+        assert api.request("POST", url, json={"extra_specs": {"a": wrong}}).status_code == 400
+
+
+SORT_KEYS = [
+    *("created_at", "description", "disabled", "ephemeral_gb", "flavorid", "id", "is_public", "memory_mb", "name"),
+    *("root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus"),
+]
+
+
+@pytest.mark.parametrize("key", SORT_KEYS)
+def test_pages_of_every_order_of_flavors_are_the_whole_list(api: Api, key: str) -> None:
+    create(api, "2.55", id="0", description="last made")
+    for direction in ("asc", "desc"):
+        url = f"/v2.1/flavors?sort_key={key}&sort_dir={direction}"
+        whole = ids(api.get(url))
+        paged: list[str] = []
+        while page := ids(api.get(f"{url}&limit=2" + (f"&marker={paged[-1]}" if paged else ""))):
+            paged += page
+        assert paged == whole
+        assert len(whole) == 7
+    if key in {"id", "created_at"}:
+        assert whole[0] == "0"

@@ -1,51 +1,41 @@
 """Extra specs of flavors: `/flavors/{id}/os-extra_specs` (contracts/nova-rest, 4.1)."""
 
-import re
+from collections.abc import Mapping
 from functools import partial
+from typing import Annotated
 
+from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from api.compute.flavors.known_extra_specs import check_extra_spec
 from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Metadata, OneItem
+from api.compute.protocol.body_types import MetadataKey, one_item
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.request_body import Body, RequestModel, RootRequestModel
 from api.compute.protocol.routes import Route
-from api.compute.protocol.shapes import TEXT, MapOf, Shape
+from api.compute.protocol.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from api.errors import BadRequestError, NotFoundError
 from cells.fleet.flavors import Flavor
 
 _CHECKED_SINCE = 86
-# Values of well-known keys; whatever is not here is taken as it is.
-_KNOWN = {
-    "hw:cpu_policy": re.compile(r"dedicated|shared|mixed"),
-    "hw:cpu_thread_policy": re.compile(r"prefer|isolate|require"),
-    "hw:emulator_threads_policy": re.compile(r"isolate|share"),
-    "hw:mem_page_size": re.compile(r"large|small|any|[0-9]+([kKMGT]i?(b|B)?)?"),
-    "hw:numa_nodes": re.compile(r"[1-9][0-9]*"),
-    "hw:cpu_sockets": re.compile(r"[1-9][0-9]*"),
-    "hw:cpu_cores": re.compile(r"[1-9][0-9]*"),
-    "hw:cpu_threads": re.compile(r"[1-9][0-9]*"),
-    "hw:serial_port_count": re.compile(r"[0-9]+"),
-    "hw:watchdog_action": re.compile(r"none|pause|poweroff|reset|disabled"),
-    "hw_rng:allowed": re.compile(r"(?i:true|false|yes|no|on|off|1|0)"),
-    "quota:cpu_shares": re.compile(r"[0-9]+"),
-    "quota:cpu_quota": re.compile(r"[0-9]+"),
-    "quota:cpu_period": re.compile(r"[0-9]+"),
-}
+# Numbers are kept as text, and shown as they are to whoever gives them.
+_Value = Annotated[str, Field(max_length=255)] | int | float
+_Given = dict[MetadataKey, _Value]
 
 
 class _ExtraSpecs(RequestModel):
-    extra_specs: Metadata
+    extra_specs: _Given
 
 
-class _OneExtraSpec(RootRequestModel[OneItem]):
+class _OneExtraSpec(RootRequestModel[Annotated[_Given, BeforeValidator(one_item)]]):
     """The value of one key, by the key."""
 
 
 _CREATE = Body({1: _ExtraSpecs})
 _UPDATE = Body({1: _OneExtraSpec})
 _ALL = Shape({"extra_specs": MapOf(TEXT)})
+_ECHOED = MapOf(OneOf((TEXT, NUMBER)))
 
 
 class ExtraSpecHandlers:
@@ -58,9 +48,16 @@ class ExtraSpecHandlers:
         one = all_of_them + "/{key}"
         return [
             Route("GET", all_of_them, self.index, errors=(403, 404), answer=_ALL),
-            Route("POST", all_of_them, self.create, body=_CREATE, errors=(403, 404), answer=_ALL),
+            Route(
+                "POST",
+                all_of_them,
+                self.create,
+                body=_CREATE,
+                errors=(403, 404),
+                answer=Shape({"extra_specs": _ECHOED}),
+            ),
             Route("GET", one, self.show, errors=(403, 404), answer=MapOf(TEXT)),
-            Route("PUT", one, self.update, body=_UPDATE, errors=(403, 404), answer=MapOf(TEXT)),
+            Route("PUT", one, self.update, body=_UPDATE, errors=(403, 404), answer=_ECHOED),
             Route("DELETE", one, self.delete, errors=(403, 404)),
         ]
 
@@ -102,23 +99,19 @@ class ExtraSpecHandlers:
         await self._access.ask(partial(self._flavors.change_extra_specs, flavor_id, without_key))
         return empty_answer(200)
 
-    async def _merge(self, request: ComputeRequest, given: dict[str, str]) -> None:
+    async def _merge(self, request: ComputeRequest, given: Mapping[str, str | float]) -> None:
+        texts = {name: str(value) for name, value in given.items()}
         if request.minor >= _CHECKED_SINCE:
-            _check(given)
+            for name, value in texts.items():
+                check_extra_spec(name, value)
         flavor_id = request.http.path_params["flavor_id"]
-        await self._access.ask(partial(self._flavors.change_extra_specs, flavor_id, lambda known: known | given))
+        await self._access.ask(partial(self._flavors.change_extra_specs, flavor_id, lambda known: known | texts))
 
     async def _flavor(self, request: ComputeRequest) -> Flavor:
         caller, flavor_id = request.caller, request.http.path_params["flavor_id"]
         return await self._access.ask(
             partial(self._flavors.find, flavor_id, project_id=caller.project_id, is_admin=caller.is_admin)
         )
-
-
-def _check(extra_specs: dict[str, str]) -> None:
-    for key, value in extra_specs.items():
-        if key in _KNOWN and not _KNOWN[key].fullmatch(value):
-            raise BadRequestError(f"Validation failed; extra spec '{key}' cannot have the value '{value}'.")
 
 
 def _unknown_key(request: ComputeRequest) -> NotFoundError:

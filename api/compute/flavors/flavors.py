@@ -35,7 +35,7 @@ from api.compute.protocol.shapes import (
 )
 from api.errors import MarkerNotFoundError, ParameterError
 from cells.errors import ResourceNotFoundError
-from cells.fleet.flavors import SORT_KEYS, Flavor, FlavorQuery
+from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from query.errors import RegularExpressionError
 from query.regex import compile_pattern
 
@@ -48,8 +48,10 @@ _LARGEST_FACTOR = 3.4e38
 _PARAMETERS = list_parameters(
     PAGING | {"sort_key": 1, "sort_dir": 1, "minRam": 1, "minDisk": 1, "is_public": 1, "name": _NAME_FILTER_SINCE}
 )
-# Nova's names of sort keys that are called otherwise here.
-_SORT_KEYS = {name: name for name in SORT_KEYS} | {"id": "flavorid"}
+# Nova's names of sort keys that are called otherwise here, and of those that no flavor has here or that never change.
+_SORT_KEYS = {name: name for name in SORT_KEYS} | dict.fromkeys(
+    ("id", "created_at", "updated_at", "vcpu_weight"), BY_AGE
+)
 
 
 def _to_text(value: object) -> object:

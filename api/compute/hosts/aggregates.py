@@ -4,11 +4,12 @@ import re
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Fqdn, MetadataKey, Name
+from api.compute.protocol.body_types import Fqdn, MetadataKey, Name, UuidText
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.request_body import Body, RequestModel
@@ -78,11 +79,17 @@ class _Action(RequestModel):
 
 
 class _Image(RequestModel):
-    id: str
+    id: UuidText
+
+
+def _are_different(images: list[_Image]) -> list[_Image]:
+    if len({image.id for image in images}) != len(images):
+        raise PydanticCustomError("repeated", "has an image twice")
+    return images
 
 
 class _Images(RequestModel):
-    cache: Annotated[list[_Image], Field(min_length=1)]
+    cache: Annotated[list[_Image], Field(min_length=1), AfterValidator(_are_different)]
 
 
 _CREATE = Body({1: _Create})

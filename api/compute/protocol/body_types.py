@@ -42,10 +42,10 @@ Count = Annotated[BodyInteger, Field(ge=0, le=MAX_INTEGER)]
 PositiveCount = Annotated[BodyInteger, Field(ge=1, le=MAX_INTEGER)]
 
 
-def _one_item(value: object) -> object:
+def one_item(value: object) -> object:
     if isinstance(value, dict) and len(value) != 1:
-        raise PydanticCustomError("not_one_item", "must have exactly one item")
+        raise PydanticCustomError("notone_item", "must have exactly one item")
     return value
 
 
-OneItem = Annotated[Metadata, BeforeValidator(_one_item)]
+OneItem = Annotated[Metadata, BeforeValidator(one_item)]
