@@ -81,6 +81,9 @@ USUAL_COMMANDS = (
     *("server list --name api --ip 10 --flavor m1.tiny --image debian-12", "server list --host cell1-compute-01"),
     *("server list --changes-since 2026-01-01T00:00:00 --locked", "server list --project demo --user admin"),
     *("server migration list", "server migration list --project demo --limit 1"),
+    *("server migration list --status finished --type resize", "quota show --default", "quota delete research"),
+    *("application credential create usual", "application credential show usual", "application credential list"),
+    *("application credential delete usual", "hypervisor stats show"),
 )
 
 
@@ -106,6 +109,15 @@ def test_usual_commands_about_a_server_succeed(live: LiveApi, admin: Connection)
             f"server reboot --hard --wait {server.id}",
             f"server resize --flavor m1.small --wait {server.id}",
             f"server resize confirm {server.id}",
+            f"server rebuild --image cirros-0.6.3 --password secret --property a=b --wait {server.id}",
+            f"server migrate --wait {server.id}",
+            f"server migrate revert {server.id}",
+            f"server event list --long {server.id}",
+            f"server migration list --server {server.id}",
+            f"server volume list {server.id}",
+            f"server set --auto-approve --state active {server.id}",
+            f"server shelve --offload --wait {server.id}",
+            f"server unshelve --wait {server.id}",
         ],
     )
     admin.compute.wait_for_server(server, wait=120)

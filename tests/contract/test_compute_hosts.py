@@ -356,6 +356,17 @@ def test_what_may_be_in_a_cell_that_is_down_is_not_called_unknown(
     assert (answer.status_code, answer.json()["computeFault"]["code"]) == (500, 500), answer.text
 
 
+@pytest.mark.parametrize("place", [{"host": "e1"}, {"hypervisor_hostname": "e1"}, {"availability_zone": "sunrise:e1"}])
+def test_server_for_a_host_whose_cell_is_down_is_not_put_elsewhere(
+    fleet: ComputeFleet, api_without_east: Api, place: dict[str, str]
+) -> None:
+    before = fleet.fleet.quotas.counts("demo")
+    server = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none", **place}
+    refused = api_without_east.request("POST", "/v2.1/servers", microversion("2.74"), json={"server": server})
+    assert refused.status_code == 500, refused.text
+    assert fleet.fleet.quotas.counts("demo") == before
+
+
 def test_what_a_cell_has_that_answers_is_found_while_another_one_is_down(api_without_east: Api) -> None:
     assert api_without_east.get(f"{HOSTS}/n1").status_code == 200
     for version in ("2.52", "2.53"):

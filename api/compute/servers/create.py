@@ -2,7 +2,7 @@
 
 import secrets
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,13 +20,13 @@ from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServ
 from api.compute.servers.new_addresses import addresses_of, check_networks
 from api.compute.servers.references import named_flavor, named_keypairs
 from api.compute.servers.shape import NEW_SERVER
-from api.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
+from api.errors import BadRequestError, CellDownError, ConflictError, ForbiddenError, NotSupportedError
 from cells.actions.request_spec import hints_as_lists
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
-from cells.model import InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.native.choose_cell import CellNodesNow, choose_cell, wished_cells, zones
 from cells.native.nodes import ComputeNode
 from cells.native.placement import Wish, demand_of
@@ -85,9 +85,8 @@ class ServerCreation:
         password = server.admin_pass or new_password()
         answered = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
         surveyed = [CellNodesNow(cell, nodes) for cell, nodes in answered.answers if not cell.disabled]
-        down = {cell.uuid for cell in answered.down}
         rows = await self._access.act_anywhere(
-            partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=down)
+            partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=answered.down)
         )
         # They were announced together, and the last one last.
         request.hand_out_token(rows[-1])
@@ -101,9 +100,9 @@ class ServerCreation:
         count: int,
         *,
         surveyed: Sequence[CellNodesNow],
-        down: Collection[str],
+        down: Sequence[Cell],
     ) -> Sequence[InstanceRow]:
-        """surveyed: the cells that may take new servers. down: uuids of those that did not answer."""
+        """surveyed: the cells that may take new servers. down: those that did not answer."""
         fleet, native, server = self._access.fleet, self._access.native, wanted.server
         project_id = request.caller.project_id
         if project_id is None:
@@ -118,7 +117,7 @@ class ServerCreation:
         group_uuid = _group_of(wanted.scheduler_hints)
         if not surveyed:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
-        _check_place(place, surveyed)
+        _check_place(place, surveyed, down)
         common = _common_values(request, wanted, flavor, place) | {
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
@@ -130,7 +129,7 @@ class ServerCreation:
         turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.turn(*turns):
             group = self._group(request, group_uuid)
-            check_new_instances(fleet, native, project_id, flavor, count, down=down)
+            check_new_instances(fleet, native, project_id, flavor, count, down={cell.uuid for cell in down})
             cells = wished_cells(fleet, group, wanted.same_hosts)
             cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count, cells)
             if cell is None:
@@ -216,17 +215,22 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
     return str(uuid) if uuid else None
 
 
-def _check_place(place: _Place, surveyed: Sequence[CellNodesNow]) -> None:
-    """Raises BadRequestError for a zone, host or node that there is not."""
+def _check_place(place: _Place, surveyed: Sequence[CellNodesNow], down: Sequence[Cell]) -> None:
+    """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
     if place.zone is not None and place.zone not in zones(surveyed) and not place.is_forced:
         raise BadRequestError("The requested availability zone is not available")
-    if place.is_forced or not (place.host or place.node):
+    if not (place.host or place.node):
         return
 
     def is_named(node: ComputeNode) -> bool:
         return place.host in {None, node.service.host} and place.node in {None, node.hypervisor_hostname}
 
-    if not any(is_named(node) for now in surveyed for node in now.nodes):
+    if any(is_named(node) for now in surveyed for node in now.nodes):
+        return
+    for cell in down:
+        if not cell.disabled:
+            raise CellDownError(cell.name)
+    if not place.is_forced:
         raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
 
 

@@ -137,11 +137,14 @@ def _asked(body: bytes) -> NewCredential:
 
 
 def _roles(asked: NewCredential, own: frozenset[str]) -> tuple[str, ...]:
-    """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's."""
-    if asked.roles is None:
+    """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's.
+
+    Clients send an empty list when nobody names any.
+    """
+    if not asked.roles:
         return tuple(name for name in ROLES if name in own)
     known = {role_id(name): name for name in ROLES}
     names = {known.get(role.id) if role.id is not None else role.name for role in asked.roles}
-    if not names or not names <= own:
+    if not names <= own:
         raise BadRequestError("Invalid application credential: it can only have roles that you have in the project.")
     return tuple(name for name in ROLES if name in names)
