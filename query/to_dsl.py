@@ -8,6 +8,7 @@ context: no scores are needed.
 import re
 from collections.abc import Sequence
 from typing import Any, assert_never
+from uuid import UUID
 
 from query.errors import NotExpressibleError
 from query.fields import FieldSet, Kind
@@ -102,6 +103,11 @@ def uuid_parts(uuid: str) -> tuple[int, int]:
         raise ValueError(f"'{uuid}' is not a uuid in its lower-case form with dashes")
     digits = uuid.replace("-", "")
     return int(digits[:16], 16) + MIN_INTEGER, int(digits[16:], 16) + MIN_INTEGER
+
+
+def uuid_of(high: int, low: int) -> str:
+    """The uuid that `uuid_parts` gives these two numbers for."""
+    return str(UUID(int=(high - MIN_INTEGER << 64) | (low - MIN_INTEGER)))
 
 
 def _lowest(kind: Kind) -> Any:

@@ -9,7 +9,7 @@ Links depend on the address that a request was sent to, so they are made by `Ite
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -112,10 +112,14 @@ class ItemTemplate(ABC):
     """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
 
     pieces: names of the pieces that a source has to deliver, in this order.
+    form: templates of the same form and with the same `host_statuses` make the same items.
     """
 
-    def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str) -> None:
+    host_statuses: HostStatuses | None = None
+
+    def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str, *form: Hashable) -> None:
         self.pieces = tuple(pieces)
+        self.form = (versioned_base, plain_base, *form)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
         versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
         bookmark = b'{"rel":"bookmark","href":"%b/' % plain
@@ -170,8 +174,6 @@ class _BriefTemplate(ItemTemplate):
 
 
 class _FullTemplate(ItemTemplate):
-    host_statuses: HostStatuses | None = None
-
     def __init__(self, minor: int, is_admin: bool, versioned_base: str, plain_base: str) -> None:
         self._is_admin = is_admin
         self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
@@ -187,7 +189,7 @@ class _FullTemplate(ItemTemplate):
         self._ends_piece = len(pieces)
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
-        super().__init__(pieces, versioned_base, plain_base)
+        super().__init__(pieces, versioned_base, plain_base, minor, is_admin)
         # Last come the members of everybody, those that not every item has, and what ends the item.
         rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
         self._without_image = self._links + b',"image":""' + rest

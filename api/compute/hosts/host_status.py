@@ -75,7 +75,9 @@ class HostStatusCache:
             if hosts is not None
         }
         if self._reading is this:
-            self._statuses, self._read_at = statuses, time.monotonic()
+            if statuses != self._statuses:  # what has not changed stays the same object: pages are remembered with it
+                self._statuses = statuses
+            self._read_at = time.monotonic()
         return statuses
 
     async def _hosts_of(self, cell: Cell) -> Mapping[str, str] | None:

@@ -7,7 +7,7 @@ tabs of an answer are ours, and to split it at them is to have its pieces. Parsi
 Documents that were written without tabs, by older versions, are found out and parsed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from indexer.backends.base import FoundPage, FoundRow
 from indexer.errors import IndexRequestError
 from indexer.items.view import PIECE_NAMES, ItemTemplate
+from query.to_dsl import uuid_of
 
 _PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()
 SOURCE = b'{\t%%b,"cell_uuid":\t%%b\t,"view":{%b}}' % _PIECES
@@ -34,6 +35,27 @@ _TEXT = msgspec.json.Decoder(str)
 _values = msgspec.structs.astuple
 
 
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """Which write of a document has been found. sort: by what it was ordered; the parts of its uuid come last."""
+
+    index: str = msgspec.field(name="_index")
+    seq_no: int = msgspec.field(name="_seq_no")
+    primary_term: int = msgspec.field(name="_primary_term")
+    sort: tuple[Any, ...]
+
+    @property
+    def uuid(self) -> str:
+        return uuid_of(*self.sort[-2:])
+
+
+class _Writes(msgspec.Struct):
+    hits: list[Write]
+
+
+class _WritesAnswer(msgspec.Struct):
+    hits: _Writes
+
+
 class RowDecoder:
     """Cuts the rows out of the answer of a search, parsing nothing but what it needs.
 
@@ -48,14 +70,22 @@ class RowDecoder:
         source_type = define(
             "_RowSource", [("cell_uuid", str), ("view", view_type), *((name, Any, None) for name in keys)]
         )
-        hit_type = define("_Hit", [("source", source_type, msgspec.field(name="_source"))])
-        hits_type = define("_Hits", [("hits", list[hit_type])])  # type: ignore[valid-type]
-        self._answer = msgspec.json.Decoder(define("_Answer", [("hits", hits_type)]))
+        source = ("source", source_type, msgspec.field(name="_source"))
+        self._answer = _answer_decoder(define("_Hit", [source]))
+        self._answer_with_writes = _answer_decoder(define("_HitWithWrite", [source], bases=(Write,)))
         self._columns = [_FIRST_PIECE + 2 * PIECE_NAMES.index(name) for name in pieces]
 
     def rows(self, body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
         """Raises IndexRequestError, as `page` does."""
         return [FoundRow(_position(hit), _item(hit, template)) for hit in self._hits(body)]
+
+    def rows_with_writes(self, body: bytes, template: ItemTemplate) -> Mapping[Write, FoundRow]:
+        """The rows of an answer that says which write each is from. Raises IndexRequestError."""
+        hits = decoded(self._answer_with_writes, body).hits.hits
+        return {
+            Write(hit.index, hit.seq_no, hit.primary_term, hit.sort): FoundRow(_position(hit), _item(hit, template))
+            for hit in hits
+        }
 
     def page(self, parts: Iterator[bytes], template: ItemTemplate) -> FoundPage:
         """parts: the answer as it arrives; one is cut while the server writes the next one."""
@@ -86,6 +116,18 @@ class RowDecoder:
 
 
 row_decoder = lru_cache(maxsize=64)(RowDecoder)
+_WRITES_ANSWER = msgspec.json.Decoder(_WritesAnswer)
+
+
+def writes_in(body: bytes) -> Sequence[Write]:
+    """What an answer without sources says was found. Raises IndexRequestError."""
+    writes: Sequence[Write] = decoded(_WRITES_ANSWER, body).hits.hits
+    return writes
+
+
+def _answer_decoder(hit_type: Any) -> msgspec.json.Decoder[Any]:
+    hits_type = msgspec.defstruct("_Hits", [("hits", list[hit_type])], gc=False)
+    return msgspec.json.Decoder(msgspec.defstruct("_Answer", [("hits", hits_type)], gc=False))
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:

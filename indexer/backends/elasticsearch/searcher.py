@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from elasticsearch import Elasticsearch
+
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import open_client, read, send
@@ -15,8 +17,9 @@ from indexer.backends.elasticsearch.documents import (
     from_states_hits,
     state_of,
 )
+from indexer.backends.elasticsearch.known_pages import KnownPages
 from indexer.backends.elasticsearch.names import Names
-from indexer.backends.elasticsearch.rows import RowDecoder, row_decoder
+from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.items.view import ItemTemplate
@@ -27,6 +30,8 @@ from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
 
 T = TypeVar("T")
+
+_WITH_WRITES = {"seq_no_primary_term": True}
 
 # Searches of one process at the same time; more wait.
 _SEARCH_THREADS = 16
@@ -41,6 +46,7 @@ class ElasticsearchSearcher:
     def __init__(self, settings: IndexSettings) -> None:
         self._names = Names.of(settings.prefix)
         self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
+        self._known_pages = KnownPages()
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
@@ -50,14 +56,13 @@ class ElasticsearchSearcher:
         return await self._run(lambda: decoder.rows(send(self._client, "POST", path, body), template))
 
     async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        decoder, path, body = self._question(request, cells, template)
-        return await self._run(
-            lambda: read(self._client, "POST", path, body, lambda parts: decoder.page(parts, template))
-        )
+        key = (request, frozenset(cells), template.form)
+        search = _PageSearch(self._client, *self._question(request, cells, template), template)
+        return await self._run(lambda: self._known_pages.find(key, template.host_statuses, search))
 
     def _question(
         self, request: PageRequest, cells: Collection[str], template: ItemTemplate
-    ) -> tuple[RowDecoder, str, object]:
+    ) -> tuple[RowDecoder, str, Mapping[str, Any]]:
         """What reads the answer, and the path and the body of the search.
 
         The whole source is fetched and cut here, which is faster than letting the server do it.
@@ -102,6 +107,41 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+
+
+class _PageSearch:
+    """The search for one page, asked in the ways that `KnownPages` needs."""
+
+    def __init__(
+        self, client: Elasticsearch, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: ItemTemplate
+    ) -> None:
+        self._client = client
+        self._decoder = decoder
+        self._path = path
+        self._body = body
+        self._template = template
+
+    def page(self) -> FoundPage:
+        return read(
+            self._client, "POST", self._path, self._body, lambda parts: self._decoder.page(parts, self._template)
+        )
+
+    def writes(self) -> Sequence[Write]:
+        # Without stored fields nothing has to be read but columns.
+        return writes_in(self._send({**self._body, **_WITH_WRITES, "stored_fields": "_none_"}))
+
+    def rows(self) -> Mapping[Write, FoundRow]:
+        return self._rows({**self._body, **_WITH_WRITES})
+
+    def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
+        these = {"ids": {"values": [write.uuid for write in writes]}}
+        return self._rows({"size": len(writes), "query": these, "sort": self._body["sort"], **_WITH_WRITES})
+
+    def _rows(self, body: Mapping[str, Any]) -> Mapping[Write, FoundRow]:
+        return self._decoder.rows_with_writes(self._send(body), self._template)
+
+    def _send(self, body: Mapping[str, Any]) -> bytes:
+        return send(self._client, "POST", self._path, body)
 
 
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:

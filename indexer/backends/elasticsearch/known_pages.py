@@ -1,0 +1,142 @@
+"""Pages that were asked for before, and are answered from memory once Elasticsearch has said that they still hold.
+
+What a page costs Elasticsearch and us is mostly its documents: they are read, written as JSON, and taken apart. Which
+documents it has, and which write each of them is from, Elasticsearch tells from its columns in a fifth of the time. A
+document that is still from the same write (Elasticsearch, "Optimistic concurrency control") is what it was, so what is
+remembered is never older than what the search for the page itself would find (docs/decisions/0087).
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from indexer.backends.base import FoundPage, FoundRow
+from indexer.backends.elasticsearch.rows import Write
+
+# A page of few rows costs little more than to ask which they are.
+_MIN_ROWS = 100
+# If more of its rows are new, the page itself is less work than those.
+_MAX_NEW = 0.25
+# Who asks for the same again and again does so more often.
+_KEPT_S = 60.0
+_MAX_PAGES = 4096
+_MAX_BYTES = 64 * 1024 * 1024
+# What a row takes besides its item: its write, and its place in a dict.
+_ROW_BYTES = 500
+
+
+class PageSearch(Protocol):
+    """The search for one page; raises IndexUnavailableError or IndexRequestError."""
+
+    def page(self) -> FoundPage:
+        """The page in the fastest way."""
+        ...
+
+    def writes(self) -> Sequence[Write]:
+        """Which documents the page has, in its order."""
+        ...
+
+    def rows(self) -> Mapping[Write, FoundRow]:
+        """The page, and the write that each row is from, in its order."""
+        ...
+
+    def rows_of(self, writes: Collection[Write]) -> Mapping[Write, FoundRow]:
+        """The documents of `writes`, each as it is now: one that has changed is from another write."""
+        ...
+
+
+class _Known(Struct):
+    """items: None for a page that was asked for once. shown: what it was rendered with besides its documents."""
+
+    used_at_s: float
+    items: dict[Write, bytes] | None = None
+    last: tuple[Any, ...] | None = None
+    shown: object = None
+    size: int = 0
+
+
+class KnownPages:
+    """The pages that were asked for last; threads may share one.
+
+    A page is remembered when it is asked for a second time, so that pages which nobody asks for again cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[Hashable, _Known] = OrderedDict()
+        self._size = 0
+        self._guard = threading.Lock()
+
+    def find(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
+        """The page that `search` finds now.
+
+        key: all that the rows of the page and their rendering depend on, besides the documents and `shown`, which is
+            compared by identity. Raises what `search` raises.
+        """
+        known = self._get(key)
+        if known is None:
+            page = search.page()
+            if page.rows >= _MIN_ROWS:
+                self._keep(key, _Known(monotonic()))
+            return page
+        if known.items is None or known.shown is not shown:
+            return self._ask_anew(key, shown, search)
+        writes = search.writes()
+        if writes == list(known.items):
+            return _page(known.items, known.last)
+        new = [write for write in writes if write not in known.items]
+        if writes and writes[-1] not in new and writes[-1] != next(reversed(known.items)):
+            new.append(writes[-1])  # for its position
+        if len(new) > _MAX_NEW * len(writes):
+            return self._ask_anew(key, shown, search)
+        found = search.rows_of(new) if new else {}
+        if not found.keys() >= set(new):
+            # They have changed meanwhile, and what they are now may belong elsewhere.
+            return self._ask_anew(key, shown, search)
+        items = {write: found[write].item if write in found else known.items[write] for write in writes}
+        last = found[writes[-1]].position if writes and writes[-1] in found else known.last
+        return self._remember(key, shown, items, last)
+
+    def _ask_anew(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
+        rows = search.rows()
+        items = {write: row.item for write, row in rows.items()}
+        return self._remember(key, shown, items, rows[next(reversed(items))].position if items else None)
+
+    def _get(self, key: Hashable) -> _Known | None:
+        with self._guard:
+            self._forget_old()
+            known = self._pages.get(key)
+            if known is not None:
+                known.used_at_s = monotonic()
+                self._pages.move_to_end(key)
+            return known
+
+    def _remember(
+        self, key: Hashable, shown: object, items: dict[Write, bytes], last: tuple[Any, ...] | None
+    ) -> FoundPage:
+        size = sum(map(len, items.values())) + _ROW_BYTES * len(items)
+        self._keep(key, _Known(monotonic(), items, last, shown, size))
+        return _page(items, last)
+
+    def _keep(self, key: Hashable, known: _Known) -> None:
+        with self._guard:
+            before = self._pages.pop(key, None)
+            self._size += known.size - (0 if before is None else before.size)
+            self._pages[key] = known
+            self._forget_old()
+
+    def _forget_old(self) -> None:
+        oldest_s = monotonic() - _KEPT_S
+        while self._pages:
+            known = next(iter(self._pages.values()))
+            if known.used_at_s >= oldest_s and len(self._pages) <= _MAX_PAGES and self._size <= _MAX_BYTES:
+                break
+            self._pages.popitem(last=False)
+            self._size -= known.size
+
+
+def _page(items: dict[Write, bytes], last: tuple[Any, ...] | None) -> FoundPage:
+    return FoundPage(b",".join(items.values()), len(items), last if items else None)
