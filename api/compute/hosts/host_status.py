@@ -24,6 +24,7 @@ _SINCE = 16
 _READ_AGAIN_AFTER_S = 2.0
 # What is older counts for nothing. Reading takes one timeout while a cell hangs, so requests that keep coming go on.
 _OLD_AFTER_TIMEOUTS = 3
+_NOTHING_KNOWN: HostStatuses = {}
 
 
 class HostStatusCache:
@@ -59,7 +60,7 @@ class HostStatusCache:
         is_old = age_s > _OLD_AFTER_TIMEOUTS * self._access.timeout_s
         if self._reading is not None and (self._statuses is None or is_old):
             return await asyncio.shield(self._reading)
-        return self._statuses or {}
+        return _NOTHING_KNOWN if self._statuses is None else self._statuses
 
     async def _read(self) -> HostStatuses:
         """What the cells say now. It is remembered, unless `forget` was called while they were asked."""

@@ -23,7 +23,7 @@ _MIN_ROWS = 100
 _MAX_NEW = 0.25
 # Who asks for the same again and again does so more often.
 _KEPT_S = 60.0
-_MAX_PAGES = 4096
+_MAX_NOTES = 4096
 _MAX_BYTES = 64 * 1024 * 1024
 # What a row takes besides its item: its write, and its place in a dict.
 _ROW_BYTES = 500
@@ -50,13 +50,13 @@ class PageSearch(Protocol):
 
 
 class _Known(Struct):
-    """items: None for a page that was asked for once. shown: what it was rendered with besides its documents."""
+    """shown: what it was rendered with besides its documents. size: in bytes, about."""
 
+    items: dict[Write, bytes]
+    last: tuple[Any, ...] | None
+    shown: object
+    size: int
     used_at_s: float
-    items: dict[Write, bytes] | None = None
-    last: tuple[Any, ...] | None = None
-    shown: object = None
-    size: int = 0
 
 
 class KnownPages:
@@ -68,6 +68,8 @@ class KnownPages:
     def __init__(self) -> None:
         self._pages: OrderedDict[Hashable, _Known] = OrderedDict()
         self._size = 0
+        # When pages were asked for that are not remembered, by their hashes: keys may be large.
+        self._asked_at_s: OrderedDict[int, float] = OrderedDict()
         self._guard = threading.Lock()
 
     def find(self, key: Hashable, shown: object, search: PageSearch) -> FoundPage:
@@ -77,12 +79,12 @@ class KnownPages:
             compared by identity. Raises what `search` raises.
         """
         known = self._get(key)
-        if known is None:
+        if known is None and not self._was_asked_for(key):
             page = search.page()
             if page.rows >= _MIN_ROWS:
-                self._keep(key, _Known(monotonic()))
+                self._note(key)
             return page
-        if known.items is None or known.shown is not shown:
+        if known is None or known.shown is not shown:
             return self._ask_anew(key, shown, search)
         writes = search.writes()
         if writes == list(known.items):
@@ -114,25 +116,35 @@ class KnownPages:
                 self._pages.move_to_end(key)
             return known
 
+    def _was_asked_for(self, key: Hashable) -> bool:
+        with self._guard:
+            asked_at_s = self._asked_at_s.get(hash(key))
+            return asked_at_s is not None and asked_at_s >= monotonic() - _KEPT_S
+
+    def _note(self, key: Hashable) -> None:
+        with self._guard:
+            self._asked_at_s[hash(key)] = monotonic()
+            self._asked_at_s.move_to_end(hash(key))
+            if len(self._asked_at_s) > _MAX_NOTES:
+                self._asked_at_s.popitem(last=False)
+
     def _remember(
         self, key: Hashable, shown: object, items: dict[Write, bytes], last: tuple[Any, ...] | None
     ) -> FoundPage:
         size = sum(map(len, items.values())) + _ROW_BYTES * len(items)
-        self._keep(key, _Known(monotonic(), items, last, shown, size))
-        return _page(items, last)
-
-    def _keep(self, key: Hashable, known: _Known) -> None:
         with self._guard:
+            self._asked_at_s.pop(hash(key), None)
             before = self._pages.pop(key, None)
-            self._size += known.size - (0 if before is None else before.size)
-            self._pages[key] = known
+            self._size += size - (0 if before is None else before.size)
+            self._pages[key] = _Known(items, last, shown, size, monotonic())
             self._forget_old()
+        return _page(items, last)
 
     def _forget_old(self) -> None:
         oldest_s = monotonic() - _KEPT_S
         while self._pages:
             known = next(iter(self._pages.values()))
-            if known.used_at_s >= oldest_s and len(self._pages) <= _MAX_PAGES and self._size <= _MAX_BYTES:
+            if known.used_at_s >= oldest_s and self._size <= _MAX_BYTES:
                 break
             self._pages.popitem(last=False)
             self._size -= known.size

@@ -150,8 +150,17 @@ def test_pages_that_were_not_used_lately_make_room(regular: Caller, monkeypatch:
     assert regular.ask() == ["writes"], "it was used after the one that is gone"
 
 
-def test_pages_that_were_asked_for_once_make_room_too(regular: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_pages, "_MAX_PAGES", 3)
-    for number in range(3):
-        regular.ask(f"page {number}")
-    assert regular.ask() == ["page"]
+def test_of_pages_that_were_asked_for_once_the_last_ones_are_noted(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_pages, "_MAX_NOTES", 2)
+    for key in ("first", "second", "third"):
+        caller.ask(key)
+    assert [caller.ask("first"), caller.ask("third")] == [["page"], ["rows"]]
+
+
+def test_page_that_was_asked_for_a_minute_ago_is_new(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller.ask()
+    later_s = time.monotonic() + 70
+    monkeypatch.setattr(known_pages, "monotonic", lambda: later_s)
+    assert [caller.ask(), caller.ask()] == [["page"], ["rows"]]
