@@ -80,7 +80,7 @@ class ComputeNode:
     """A node with its service.
 
     capacity: all that it has. used: what instances take up of it, also while they move away or are resized.
-    instance_count: instances that do so.
+    instance_count: instances that do so. created_at: when it joined, in microseconds since the epoch.
     """
 
     id: int
@@ -92,6 +92,7 @@ class ComputeNode:
     capacity: Capacity
     used: Capacity
     instance_count: int
+    created_at: int
     service: ComputeService
 
     @property
@@ -335,6 +336,7 @@ def _node(row: Row[tuple[object, ...]]) -> ComputeNode:
         capacity=Capacity(values["vcpus"], values["memory_mib"], values["disk_gib"]),
         used=Capacity(*(int(values[name] or 0) for name in ("used_vcpus", "used_memory_mib", "used_disk_gib"))),
         instance_count=values["instance_count"] or 0,
+        created_at=values[compute_nodes.c.created_at],
         service=ComputeService(**{name: values[f"of_service_{name}"] for name in ComputeService.__dataclass_fields__}),
     )
 

@@ -1,5 +1,7 @@
 """Services, availability zones and hypervisors, by microversion."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,8 +190,10 @@ def test_hypervisors_have_exactly_the_keys_of_the_microversion(
 
 
 def test_processors_are_a_text_until_2_27(api: Api) -> None:
-    assert hypervisors(api, "/detail", "2.27")[0]["cpu_info"] == "{}"
-    assert hypervisors(api, "/detail", "2.28")[0]["cpu_info"] == {}
+    described = hypervisors(api, "/detail", "2.28")[0]["cpu_info"]
+    assert set(described) == {"arch", "model", "vendor", "features", "topology"}
+    assert described["topology"] == {"sockets": 1, "cores": 8, "threads": 1}
+    assert json.loads(hypervisors(api, "/detail", "2.27")[0]["cpu_info"]) == described
 
 
 def test_statistics_are_sums_until_2_87(api: Api) -> None:
@@ -246,9 +250,21 @@ def test_wrong_questions_about_hypervisors_are_refused(api: Api, path: str, vers
     assert api.get(HYPERVISORS + path, microversion(version)).status_code == status
 
 
-def test_uptime_of_a_simulated_host_is_not_known(api: Api) -> None:
-    number = hypervisors(api, "", "2.1")[0]["id"]
-    assert api.get(f"{HYPERVISORS}/{number}/uptime").status_code == 501
+UPTIME = re.compile(r" \d\d:\d\d:\d\d up 0 days,  0:0\d,  0 users,  load average: 0.00, 0.00, 0.00")
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.53", "2.87", "2.88"])
+def test_simulated_host_is_up_since_it_joined_unless_it_is_down(api: Api, version: str) -> None:
+    """Until 2.87 by itself, later with the other things about a hypervisor."""
+    short = next(each for each in hypervisors(api, "", version) if each["hypervisor_hostname"] == "e1")
+    url = f"{HYPERVISORS}/{short['id']}" + ("/uptime" if version != "2.88" else "")
+    shown = api.get(url, microversion(version)).json()["hypervisor"]
+    assert UPTIME.fullmatch(shown["uptime"]), shown
+    assert version == "2.88" or shown == short | {"uptime": shown["uptime"]}
+    service = services(api)["e1"]["id"]
+    api.request("PUT", f"{SERVICES}/{service}", microversion("2.53"), json={"forced_down": True})
+    down = api.get(url, microversion(version))
+    assert (down.json()["hypervisor"]["uptime"] is None) if version == "2.88" else (down.status_code == 400)
 
 
 def test_hosts_are_listed_until_2_42(api: Api) -> None:

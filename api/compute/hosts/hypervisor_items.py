@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
 from cells.native.nodes import ComputeNode
+from query.fields import from_microseconds
 from query.uuids import number_of
 
+_MINUTE_US = 60_000_000
+_MINUTES_PER_DAY = 24 * 60
 _CPU_OBJECTS_SINCE = 28
 _UUIDS_SINCE = 53
 _WITHOUT_NUMBERS_SINCE = 88
@@ -26,6 +31,13 @@ _NUMBERS = (
 )
 _ID = Since({1: INTEGER, _UUIDS_SINCE: TEXT})
 _SERVERS = ListOf(Shape({"uuid": TEXT, "name": or_null(TEXT)}))
+_PROCESSORS = Shape(
+    {
+        **dict.fromkeys(("arch", "model", "vendor"), TEXT),
+        "features": ListOf(TEXT),
+        "topology": Shape(dict.fromkeys(("sockets", "cores", "threads"), INTEGER)),
+    }
+)
 SHORT = Shape({"id": _ID, "hypervisor_hostname": TEXT, "state": TEXT, "status": TEXT, "servers": optional(_SERVERS)})
 FULL = SHORT.with_keys(
     {
@@ -34,10 +46,11 @@ FULL = SHORT.with_keys(
         "host_ip": TEXT,
         "service": Shape({"id": _ID, "host": TEXT, "disabled_reason": or_null(TEXT)}),
         **dict.fromkeys(_NUMBERS, Key(INTEGER, until=_WITHOUT_NUMBERS_SINCE - 1)),
-        "cpu_info": Key(Since({1: TEXT, _CPU_OBJECTS_SINCE: Shape({})}), until=_WITHOUT_NUMBERS_SINCE - 1),
+        "cpu_info": Key(Since({1: TEXT, _CPU_OBJECTS_SINCE: _PROCESSORS}), until=_WITHOUT_NUMBERS_SINCE - 1),
         "uptime": Key(or_null(TEXT), since=_WITHOUT_NUMBERS_SINCE),
     }
 )
+WITH_UPTIME = SHORT.with_keys({"uptime": TEXT})
 STATISTICS = Shape({"count": INTEGER, **dict.fromkeys(_NUMBERS, INTEGER)})
 
 
@@ -45,8 +58,14 @@ def short_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
     return SHORT.of(request.minor, _short_values(request, node))
 
 
-def full_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
+def item_with_uptime(request: ComputeRequest, node: ComputeNode, now: int) -> dict[str, Any]:
+    return WITH_UPTIME.of(request.minor, _short_values(request, node) | {"uptime": uptime(node, now)})
+
+
+def full_item(request: ComputeRequest, node: ComputeNode, now: int) -> dict[str, Any]:
+    """now: microseconds since the epoch."""
     service = node.service
+    processors = _processors(node)
     values = {
         **_short_values(request, node),
         "hypervisor_type": node.hypervisor_type,
@@ -58,9 +77,8 @@ def full_item(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:
             "disabled_reason": service.disabled_reason,
         },
         **_numbers(node),
-        # No driver that there is says anything about processors.
-        "cpu_info": "{}" if request.minor < _CPU_OBJECTS_SINCE else {},
-        "uptime": None,
+        "cpu_info": msgspec.json.encode(processors).decode() if request.minor < _CPU_OBJECTS_SINCE else processors,
+        "uptime": uptime(node, now) if node.service.is_up else None,
     }
     return FULL.of(request.minor, values)
 
@@ -69,6 +87,27 @@ def statistics(nodes: Sequence[ComputeNode]) -> dict[str, int]:
     """The sums over all nodes."""
     numbers = [_numbers(node) for node in nodes]
     return {"count": len(nodes)} | {name: sum(each[name] for each in numbers) for name in _NUMBERS}
+
+
+def uptime(node: ComputeNode, now: int) -> str:
+    """As the command `uptime` writes it. A simulated host runs since it joined, and has neither users nor load."""
+    minutes = (now - node.created_at) // _MINUTE_US
+    days, hours = minutes // _MINUTES_PER_DAY, f"{minutes // 60 % 24:2}:{minutes % 60:02}"
+    return (
+        f" {from_microseconds(now):%H:%M:%S} up {days} day{'' if days == 1 else 's'}, {hours},  0 users,"
+        "  load average: 0.00, 0.00, 0.00"
+    )
+
+
+def _processors(node: ComputeNode) -> dict[str, Any]:
+    """Those of a simulated host: one with as many cores as it can give."""
+    return {
+        "arch": "x86_64",
+        "model": node.hypervisor_type,
+        "vendor": node.hypervisor_type,
+        "features": [],
+        "topology": {"sockets": 1, "cores": node.capacity.vcpus, "threads": 1},
+    }
 
 
 def _short_values(request: ComputeRequest, node: ComputeNode) -> dict[str, Any]:

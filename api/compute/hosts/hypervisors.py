@@ -7,7 +7,16 @@ from typing import Any
 from starlette.responses import Response
 
 from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode
-from api.compute.hosts.hypervisor_items import FULL, SHORT, STATISTICS, full_item, short_item, statistics
+from api.compute.hosts.hypervisor_items import (
+    FULL,
+    SHORT,
+    STATISTICS,
+    WITH_UPTIME,
+    full_item,
+    item_with_uptime,
+    short_item,
+    statistics,
+)
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
@@ -17,7 +26,8 @@ from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape, page
-from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, NotSupportedError
+from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError
+from cells.clock import Clock, system_clock
 from cells.native.nodes import ComputeNode
 from query.uuids import is_uuid, number_of
 
@@ -44,8 +54,9 @@ _Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
 class HypervisorHandlers:
     """A fleet has some thousand nodes at most, so a list of them is read whole and cut to its page here."""
 
-    def __init__(self, access: FleetAccess, hosts: FleetHosts) -> None:
+    def __init__(self, access: FleetAccess, hosts: FleetHosts, clock: Clock = system_clock) -> None:
         self._access = access
+        self._clock = clock
         self._hosts = hosts
 
     def routes(self) -> list[Route]:
@@ -68,7 +79,12 @@ class HypervisorHandlers:
             ),
             Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
             Route(
-                "GET", one + "/uptime", self.uptime, until=_STATISTICS_UNTIL, success=(), errors=(400, 403, 404, 501)
+                "GET",
+                one + "/uptime",
+                self.uptime,
+                until=_STATISTICS_UNTIL,
+                errors=(400, 403, 404),
+                answer=Shape({"hypervisor": WITH_UPTIME}),
             ),
             matching(one + "/search", self.search),
             matching(one + "/servers", self.servers),
@@ -80,12 +96,12 @@ class HypervisorHandlers:
 
     async def detail(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:list-detail")
-        return await self._list(request, "os-hypervisors/detail", full_item)
+        return await self._list(request, "os-hypervisors/detail", partial(full_item, now=self._clock()))
 
     async def show(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:show")
         found = await self._required(request)
-        item = full_item(request, found.node)
+        item = full_item(request, found.node, self._clock())
         if _wants_servers(request):
             item |= _servers_of(request, found.node, await self._servers([found]))
         return json_answer({"hypervisor": item})
@@ -98,8 +114,10 @@ class HypervisorHandlers:
 
     async def uptime(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:uptime")
-        await self._required(request)
-        raise NotSupportedError("Virt driver does not support uptime function.")
+        node = (await self._required(request)).node
+        if not node.service.is_up:
+            raise BadRequestError(f"Compute service of {node.service.host} is unavailable at this time.")
+        return json_answer({"hypervisor": item_with_uptime(request, node, self._clock())})
 
     async def search(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:search")
