@@ -130,6 +130,7 @@ class Receiver:
         # The size of each, by its tag.
         self._outstanding: dict[int | str, int] = {}
         self._held_bytes = 0
+        self._awaits_answer = False
         # Of all messages that have come, over whatever link.
         self._largest_bytes = 0
         self._is_active = False
@@ -278,7 +279,11 @@ class Receiver:
     def _answering_link(self) -> Iterator[Link]:
         """A link over which the broker answers before any number of large messages, which would all have to be read."""
         if self._largest_bytes * self._prefetch <= self._prefetch_max_bytes:
-            yield self._link or self._open_link()
+            self._awaits_answer = True
+            try:
+                yield self._link or self._open_link()
+            finally:
+                self._awaits_answer = False
             return
         link = Link(self._transport_url, self._cell_uuid, self._settings)
         try:
@@ -302,8 +307,8 @@ class Receiver:
             body = body_of(message)
             self._held_bytes += len(body)
             self._largest_bytes = max(self._largest_bytes, len(body))
-            if self._held_bytes - len(body) > 2 * self._prefetch_max_bytes:
-                # Only while an answer is awaited; now that they are known to be so large it will not be behind them.
+            if self._awaits_answer and self._held_bytes > 2 * self._prefetch_max_bytes:
+                # Now that they are known to be so large, the next answer will not be behind them.
                 raise ConnectionAbortedError("messages came that are too large to read them all before an answer")
             self._arrived.append(
                 Delivery(

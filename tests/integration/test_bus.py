@@ -211,6 +211,17 @@ def test_receiver_that_holds_all_it_may_goes_on_once_some_is_acknowledged(bus: B
     assert _sequences(receiver.receive(1, LARGE, 5)) == [3]
 
 
+def test_message_larger_than_what_may_be_held_comes_like_any_other(bus: Bus) -> None:
+    publisher = bus.publisher()
+    publisher.publish([Message(b"x" * LARGE_BODY, ROUTING_KEY, {}), *_messages(1, 2, 3)])
+    receiver = bus.receiver(prefetch_max_bytes=LARGE_BODY // 10)
+    for expected in (LARGE_BODY, 1, 1, 1):
+        [delivery] = receiver.receive(1, LARGE, 5)
+        assert len(delivery.body) == expected
+        assert not delivery.redelivered
+        receiver.ack([delivery])
+
+
 def test_answer_behind_large_messages_is_not_waited_for(amqp_bus: Bus) -> None:
     _publish_large(amqp_bus)
     receiver = amqp_bus.receiver(prefetch_max_bytes=3 * LARGE_BODY)
