@@ -27,12 +27,17 @@ _WRITE_BLOCK = "/8/"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _REASON_LENGTH = 400
 _REQUEST_TIMEOUT = 408
+_TOO_LARGE = 413
 _TOO_MANY_REQUESTS = 429
 _FIRST_SERVER_ERROR = 500
 
 
 class ResourceExistsError(IndexRequestError):
     """Somebody else has created it."""
+
+
+class TooLargeError(IndexRequestError):
+    """The request has more bytes than the server takes."""
 
 
 class Cause(msgspec.Struct):
@@ -159,6 +164,8 @@ def _translated(request: str) -> Iterator[None]:
             raise unavailable(text, cause) from error
         if cause.type == _INDEX_EXISTS:
             raise ResourceExistsError(text) from error
+        if error.meta.status == _TOO_LARGE:
+            raise TooLargeError(text) from error
         raise IndexRequestError(text) from error
     except TlsError as error:
         # Its text is "TLS error", whatever is wrong.

@@ -25,6 +25,9 @@ from query.to_dsl import UUID_PARTS, uuid_parts
 # Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
 BULK_MAX_DOCUMENTS = 500
 BULK_MAX_BYTES = 5_000_000
+# Four times a document has to be less than a tenth of the server's memory, or it says for ever that it is too busy
+# (measured: 30 MB with 1 GB). Real ones have some kilobytes.
+DOCUMENT_MAX_BYTES = 10_000_000
 MAX_CELLS = 10_000
 # index.max_result_window of Elasticsearch.
 MAX_ROWS = 10_000
@@ -196,6 +199,9 @@ def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterato
             line = _bulk_line(document)
         except (ValueError, OverflowError) as error:
             rejected[number] = str(error)
+            continue
+        if len(line) > DOCUMENT_MAX_BYTES:
+            rejected[number] = f"the document has {len(line)} bytes, more than {DOCUMENT_MAX_BYTES}"
             continue
         if numbers and (len(numbers) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
             yield Bulk(numbers, ids, misfits, b"".join(lines))

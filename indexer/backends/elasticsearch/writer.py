@@ -15,7 +15,7 @@ from cells.digests import RangeDigest
 from cells.turns import in_turns
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.elasticsearch import digests as compared
-from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, open_client, send
+from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, TooLargeError, open_client, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
@@ -259,6 +259,10 @@ class ElasticsearchWriter:
         path = f"/{self._target.alias}/_bulk?require_alias=true&filter_path=items.index.status,items.index.error"
         try:
             return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
+        except TooLargeError as failure:
+            if len(bulk.numbers) > 1:
+                return BulkOutcome(unwritten=bulk.numbers, failure=failure, misfits=bulk.misfits)
+            return BulkOutcome(rejected={bulk.numbers[0]: str(failure)}, misfits=bulk.misfits)
         except (IndexUnavailableError, IndexRequestError) as failure:
             return BulkOutcome(unwritten=bulk.numbers, failure=failure, misfits=bulk.misfits)
 

@@ -1,14 +1,17 @@
 """Whatever answers instead of Elasticsearch is an index that failed, never an error that nobody expects."""
 
 import json
+from contextlib import closing
 from typing import Any, cast
 
 import pytest
 from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse
 from elasticsearch import ApiError, Elasticsearch
+from msgspec.structs import replace
 
 from indexer.backends.elasticsearch.client import send
 from indexer.backends.elasticsearch.documents import (
+    DOCUMENT_MAX_BYTES,
     Bulk,
     from_found,
     from_progress_hits,
@@ -16,7 +19,10 @@ from indexer.backends.elasticsearch.documents import (
     to_outcome,
 )
 from indexer.backends.elasticsearch.rows import row_decoder
+from indexer.backends.elasticsearch.writer import ElasticsearchWriter
+from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexPausedError, IndexRequestError, IndexUnavailableError
+from indexer.extra_fields import Extra
 from tests.support.documents import TEMPLATE, make_document
 
 _NOT_UTF_8 = b'{"hits":{"hits":[{"_id":"\xff","_source":{}}]},"docs":[{"_id":"\xff"}]}'
@@ -90,6 +96,28 @@ def test_documents_that_the_server_is_too_busy_for_are_told_from_the_others() ->
     assert outcome.rejected.keys() == {3}
     assert outcome.unwritten == [1, 4]
     assert isinstance(outcome.failure, IndexUnavailableError)
+
+
+def test_document_that_no_server_would_take_is_not_sent() -> None:
+    huge = replace(make_document(1), extra=Extra("ns/Payload-1.9", {"blob": "x" * DOCUMENT_MAX_BYTES}, {}))
+    rejected: dict[int, str] = {}
+    [sent_bulk] = to_bulks([make_document(0), huge, make_document(2)], rejected)
+    assert sent_bulk.numbers == [0, 2]
+    assert f"more than {DOCUMENT_MAX_BYTES}" in rejected[1]
+
+
+def test_document_that_is_too_large_by_itself_is_rejected_and_no_reason_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> bytes:
+        return sent(ApiError("no", meta(413), b""))
+
+    monkeypatch.setattr("indexer.backends.elasticsearch.writer.send", refuse)
+    with closing(ElasticsearchWriter(IndexSettings(backend="elasticsearch"))) as writer:
+        [rejection] = writer.write([make_document(1)]).rejected
+        assert "status 413" in rejection.reason
+        with pytest.raises(IndexRequestError, match="status 413"):
+            writer.write([make_document(1), make_document(2)])
 
 
 def test_refusal_of_a_document_outweighs_what_would_pass() -> None:
