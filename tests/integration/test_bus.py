@@ -369,7 +369,8 @@ def test_message_whose_properties_or_routing_key_cannot_be_read_comes_without_th
     key = f"{topology.TOPIC}.\udcff" if "routing key" in what else ROUTING_KEY
     with kombu.Connection(amqp_bus.url) as connection, connection.channel() as channel:
         for _ in range(3):  # of which the first comes alone, and others with it
-            channel.basic_publish(
+            # Confirmed: others are lost now and then when the channel is closed after them.
+            channel.basic_publish_confirm(
                 raw, exchange=topology.exchange_name(amqp_bus.cell), routing_key=key.encode(errors="surrogateescape")
             )
     amqp_bus.publisher().publish(_messages(7))
