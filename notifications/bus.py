@@ -215,12 +215,14 @@ class Receiver:
             raise
 
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
-        """Hand at most `limit` dead letters to `keep`, and forget them when it returns; returns how many there were.
+        """Hand at most `limit` dead letters to `keep`, and forget them when it returns; returns how many they were.
 
+        Large ones are fewer: no more after `prefetch_max_bytes`. 0 if there is none.
         Raises BusError, BusUnavailableError, and what `keep` raises; then they stay.
         """
         try:
-            with self._answering_link() as link, link.taken(topology.dead_name(self._cell_uuid), limit) as taken:
+            queue = topology.dead_name(self._cell_uuid)
+            with self._answering_link() as link, link.taken(queue, limit, self._prefetch_max_bytes) as taken:
                 if taken:
                     keep([Message(body, routing_key, headers) for body, routing_key, headers in taken])
             return len(taken)

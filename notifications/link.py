@@ -101,9 +101,10 @@ class Link:
         return True
 
     @contextmanager
-    def taken(self, queue: str, limit: int) -> Iterator[list[tuple[bytes, str, dict[str, int | str]]]]:
+    def taken(self, queue: str, limit: int, max_bytes: int) -> Iterator[list[tuple[bytes, str, dict[str, int | str]]]]:
         """Take at most `limit` messages out of `queue`, for good when the block ends well; otherwise they stay.
 
+        No more after `max_bytes` of them.
         Over a channel of its own, since acknowledgements of the other one can be about all messages before.
         """
         with self.translated():
@@ -112,9 +113,11 @@ class Link:
                 channel.auto_decode = False
         try:
             messages: list[Any] = []
+            size = 0
             with self.translated():
-                while len(messages) < limit and (message := channel.basic_get(queue)) is not None:
+                while len(messages) < limit and size < max_bytes and (message := channel.basic_get(queue)) is not None:
                     messages.append(message)
+                    size += len(message.body)
             yield [(body_of(each), each.delivery_info["routing_key"], each.headers or {}) for each in messages]
             with self.translated():
                 for message in messages:

@@ -119,7 +119,7 @@ class DeadLetters:
             self._failures.add(self._failed([_from_queue(message) for message in messages]))
 
         try:
-            while self._bus.take_dead(keep, _TAKEN_AT_ONCE) == _TAKEN_AT_ONCE:
+            while self._bus.take_dead(keep, _TAKEN_AT_ONCE):
                 pass
         except FleetUnreachableError as error:
             _log.warning("indexer.dead_letters_stay_on_the_bus", cell=self._cell_uuid, reason=error.reason)

@@ -211,6 +211,15 @@ def test_receiver_that_holds_all_it_may_goes_on_once_some_is_acknowledged(bus: B
     assert _sequences(receiver.receive(1, LARGE, 5)) == [3]
 
 
+def test_large_dead_letters_are_taken_a_few_at_a_time(bus: Bus) -> None:
+    receiver = bus.receiver(prefetch_max_bytes=2 * LARGE_BODY)
+    for _ in range(5):
+        receiver.bury(Message(b"x" * LARGE_BODY, ROUTING_KEY, {}), "malformed", "not JSON")
+    wait_until(lambda: dead_letters(bus.url, bus.cell) == 5)
+    taken = [receiver.take_dead(lambda _: None, 100) for _ in range(4)]
+    assert taken == [2, 2, 1, 0]
+
+
 def test_message_larger_than_what_may_be_held_comes_like_any_other(bus: Bus) -> None:
     publisher = bus.publisher()
     publisher.publish([Message(b"x" * LARGE_BODY, ROUTING_KEY, {}), *_messages(1, 2, 3)])
