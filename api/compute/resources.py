@@ -7,6 +7,7 @@ from api.compute.flavors.access import FlavorAccessHandlers
 from api.compute.flavors.extra_specs import ExtraSpecHandlers
 from api.compute.flavors.flavors import FlavorHandlers
 from api.compute.hosts.aggregates import AggregateHandlers
+from api.compute.hosts.audit_log import AuditLogHandlers
 from api.compute.hosts.availability_zones import AvailabilityZoneHandlers
 from api.compute.hosts.fleet_hosts import FleetHosts
 from api.compute.hosts.host_status import HostStatusCache
@@ -93,6 +94,7 @@ def compute_routes(
     yield from ServiceHandlers(hosts).routes()
     yield from HostHandlers(access, hosts).routes()
     yield from HypervisorHandlers(access, hosts).routes()
+    yield from AuditLogHandlers(hosts).routes()
     yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()

@@ -357,6 +357,7 @@ def test_services_of_a_cell_that_is_down_are_absent_until_2_68_and_unknown_from_
         ("GET", f"{HYPERVISORS}/1", "2.52", None),
         ("GET", f"{HYPERVISORS}/e1/search", "2.52", None),
         ("GET", f"{HYPERVISORS}?marker=1", "2.52", None),
+        ("GET", "/v2.1/os-migrations?marker=00000000-0000-4000-8000-000000000000", "2.59", None),
         ("GET", f"{HYPERVISORS}/00000000-0000-4000-8000-000000000000", "2.53", None),
         ("GET", f"{HYPERVISORS}?hypervisor_hostname_pattern=e1", "2.53", None),
         ("PUT", f"{SERVICES}/disable", "2.52", {"host": "e1", "binary": "nova-compute"}),
@@ -389,6 +390,28 @@ def test_what_a_cell_has_that_answers_is_found_while_another_one_is_down(api_wit
         node = hypervisors(api_without_east, "", version)[0]
         path = f"{HYPERVISORS}/{node['id']}"
         assert api_without_east.get(path, microversion(version)).json()["hypervisor"]["id"] == node["id"]
+
+
+def test_no_host_has_run_an_audit_of_what_ran(api: Api) -> None:
+    url = "/v2.1/os-instance_usage_audit_log"
+    shown = api.get(f"{url}/2026-03-04 05:06:07").json()["instance_usage_audit_log"]
+    assert shown == {
+        "hosts_not_run": ["e1", "n1", "n2"],
+        "log": {},
+        "num_hosts": 3,
+        "num_hosts_done": 0,
+        "num_hosts_not_run": 3,
+        "num_hosts_running": 0,
+        "overall_status": "0 of 3 hosts done. 0 errors.",
+        "period_beginning": "2026-02-01 00:00:00",
+        "period_ending": "2026-03-01 00:00:00",
+        "total_errors": 0,
+        "total_instances": 0,
+    }
+    assert set(api.get(url).json()["instance_usage_audit_logs"]) == set(shown)
+    for wrong in ("yesterday", "0001-01-01 00:00:00"):
+        assert api.get(f"{url}/{wrong}").status_code == 400
+    assert api.get(url, MEMBER).status_code == 403
 
 
 def test_one_host_is_asked_for_alone(api: Api) -> None:

@@ -143,6 +143,8 @@ _ADMIN = (
     "os-hypervisors:uptime",
     "os-hypervisors:search",
     "os-hypervisors:servers",
+    "os-instance-usage-audit-log:list",
+    "os-instance-usage-audit-log:show",
     "os-aggregates:index",
     "os-aggregates:create",
     "os-aggregates:show",

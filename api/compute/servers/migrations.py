@@ -165,12 +165,11 @@ class MigrationHandlers:
         return await self._access.ask_cell(server.cell, page)
 
     async def _position_of(self, marker: str) -> tuple[int, str]:
-        """Raises MarkerNotFoundError."""
-        found = await self._access.ask_cells(lambda cell: self._log(cell).find(marker))
-        for _, migration in found.answers:
-            if migration is not None:
-                return _order(migration)
-        raise MarkerNotFoundError(marker)
+        """Raises MarkerNotFoundError, and CellDownError when it may be in a cell that does not answer."""
+        found = await self._access.find_in_cells(lambda cell: self._log(cell).find(marker))
+        if found is None:
+            raise MarkerNotFoundError(marker)
+        return _order(found[1])
 
     def _log(self, cell: Cell) -> MigrationLog:
         return MigrationLog(self._access.native.engine(cell), cell)

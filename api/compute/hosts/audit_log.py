@@ -1,0 +1,84 @@
+"""`/os-instance_usage_audit_log` (contracts/nova-rest, 7): which hosts have announced what ran in the last month.
+
+No host here does that by itself, so none has; programs that ask are told so.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from api.compute.hosts.fleet_hosts import FleetHosts
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.headers import COMPLETE
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
+from api.errors import BadRequestError
+from cells.clock import Clock, system_clock
+from cells.native.nodes import COMPUTE
+from query.fields import from_microseconds
+
+_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
+_LOG = Shape(
+    {
+        "hosts_not_run": ListOf(TEXT),
+        "log": MapOf(Shape({})),
+        **dict.fromkeys(("num_hosts", "num_hosts_done", "num_hosts_not_run", "num_hosts_running"), INTEGER),
+        **dict.fromkeys(("overall_status", "period_beginning", "period_ending"), TEXT),
+        **dict.fromkeys(("total_errors", "total_instances"), INTEGER),
+    }
+)
+
+
+class AuditLogHandlers:
+    def __init__(self, hosts: FleetHosts, clock: Clock = system_clock) -> None:
+        self._hosts = hosts
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        path, gives = "/os-instance_usage_audit_log", (COMPLETE,)
+        all_logs, one = (Shape({f"instance_usage_audit_log{ending}": _LOG}) for ending in ("s", ""))
+        return [
+            Route("GET", path, self.index, errors=(403,), answer=all_logs, gives=gives),
+            Route("GET", path + "/{before}", self.show, errors=(400, 403), answer=one, gives=gives),
+        ]
+
+    async def index(self, request: ComputeRequest) -> Response:
+        request.authorize("os_compute_api:os-instance-usage-audit-log:list")
+        return await self._answer("instance_usage_audit_logs", from_microseconds(self._clock()))
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """The last month that was over before the time in the address."""
+        request.authorize("os_compute_api:os-instance-usage-audit-log:show")
+        return await self._answer("instance_usage_audit_log", _time(request.http.path_params["before"]))
+
+    async def _answer(self, key: str, before: datetime) -> Response:
+        end = before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        begin = (end - timedelta(days=1)).replace(day=1)
+        of_cells = await self._hosts.services(binary=COMPUTE)
+        hosts = sorted(service.host for _, services in of_cells.answers for service in services)
+        log = {
+            "hosts_not_run": hosts,
+            "log": {},
+            "num_hosts": len(hosts),
+            "num_hosts_done": 0,
+            "num_hosts_not_run": len(hosts),
+            "num_hosts_running": 0,
+            "overall_status": f"0 of {len(hosts)} hosts done. 0 errors.",
+            "period_beginning": f"{begin:{_FORMATS[0]}}",
+            "period_ending": f"{end:{_FORMATS[0]}}",
+            "total_errors": 0,
+            "total_instances": 0,
+        }
+        return json_answer({key: log}, headers=of_cells.headers)
+
+
+def _time(text: str) -> datetime:
+    for form in _FORMATS:
+        try:
+            time = datetime.strptime(text, form).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        if time.year > 1:
+            return time
+    raise BadRequestError(f"Invalid timestamp for date {text}")
