@@ -84,6 +84,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     finder = InstanceFinder(parts.cells, mappings.mapping_of, index, parts.search)
     # Where the catalog names another image service, or none, any image may be one of it.
     has_image = is_default_image if isinstance(parts.identity, TokenIdentity) else _any_image
+    has_project = parts.identity.has_project if isinstance(parts.identity, TokenIdentity) else _any_project
     access = FleetAccess(
         parts.fleet,
         mappings,
@@ -92,6 +93,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         parts.api.max_limit,
         has_image,
         parts.cells.treat_as_hanging,
+        has_project,
     )
 
     changelogs = Changelogs(parts.cells, parts.fleet.journals, parts.search.cell_timeout_s, clock=parts.clock)
@@ -186,4 +188,8 @@ def _other_operations(identity: Identity) -> Sequence[Operation]:
 
 
 def _any_image(_image_id: str) -> bool:
+    return True
+
+
+def _any_project(_project_id: str) -> bool:
     return True

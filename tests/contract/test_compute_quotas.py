@@ -1,11 +1,14 @@
 """Limits, quota sets and quota classes, by microversion."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.identity_site import Site
+from tests.support.identity import OTHER
 
 ALWAYS = {"instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members"}
 FILES = {"injected_files", "injected_file_content_bytes", "injected_file_path_bytes"}
@@ -134,6 +137,23 @@ def test_quotas_are_read_by_their_project_and_changed_by_administrators(api: Api
     assert api.request("PUT", "/v2.1/os-quota-sets/red", RED, json={"quota_set": {}}).status_code == 403
     assert api.request("DELETE", "/v2.1/os-quota-sets/red", RED).status_code == 403
     assert api.request("DELETE", "/v2.1/os-quota-sets/red?user_id=ada").status_code == 501
+
+
+def test_quotas_are_those_of_a_project_that_there_is(fleet: ComputeFleet, tmp_path: Path) -> None:
+    """Where that can be said: any project is taken that another identity service may know."""
+    site = Site(fleet, tmp_path)
+    url, token = "/v2.1/os-quota-sets", site.log_in("ada")
+    admin = {"X-Auth-Token": token}
+    assert site.get(f"{url}/{OTHER}", token).status_code == 200
+    for path in ("", "/detail", "/defaults"):
+        refused = site.get(f"{url}/no-such{path}", token)
+        assert (refused.status_code, "not a valid project" in refused.json()["badRequest"]["message"]) == (400, True)
+    for project, status in (("no-such", 400), (OTHER, 200)):
+        changed = site.api.request("PUT", f"{url}/{project}", admin, json={"quota_set": {"cores": 30}})
+        assert changed.status_code == status
+    assert site.api.request("DELETE", f"{url}/no-such", admin).status_code == 202, (
+        "what a removed project leaves behind"
+    )
 
 
 def test_default_class_is_what_projects_have(api: Api) -> None:

@@ -114,14 +114,21 @@ class QuotaHandlers:
     def routes(self) -> list[Route]:
         one, one_class = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
         return [
-            Route("GET", one, self.show, query=_PARAMETERS, errors=(403,), answer=Shape({"quota_set": _SHOWN})),
-            Route("GET", one + "/defaults", self.defaults, query=_PARAMETERS, answer=Shape({"quota_set": _SHOWN})),
+            Route("GET", one, self.show, query=_PARAMETERS, errors=(400, 403), answer=Shape({"quota_set": _SHOWN})),
+            Route(
+                "GET",
+                one + "/defaults",
+                self.defaults,
+                query=_PARAMETERS,
+                errors=(400,),
+                answer=Shape({"quota_set": _SHOWN}),
+            ),
             Route(
                 "GET",
                 one + "/detail",
                 self.detail,
                 query=_PARAMETERS,
-                errors=(403,),
+                errors=(400, 403),
                 answer=Shape({"quota_set": _USED}),
             ),
             Route(
@@ -146,17 +153,18 @@ class QuotaHandlers:
         ]
 
     async def show(self, request: ComputeRequest) -> Response:
-        project_id = _readable_project(request, "show")
+        project_id = self._readable_project(request, "show")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def defaults(self, request: ComputeRequest) -> Response:
-        limits = await self._access.ask(self._quotas.defaults)
         project_id = request.http.path_params["quota_project"]
+        self._access.check_project(project_id)
+        limits = await self._access.ask(self._quotas.defaults)
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def detail(self, request: ComputeRequest) -> Response:
-        project_id = _readable_project(request, "detail")
+        project_id = self._readable_project(request, "detail")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         used = await self._used(project_id)
         quota_set: dict[str, Any] = {"id": project_id}
@@ -171,6 +179,7 @@ class QuotaHandlers:
         request.authorize("os_compute_api:os-quota-sets:update")
         _refuse_users(request)
         project_id = request.http.path_params["quota_project"]
+        self._access.check_project(project_id)
         given = wanted.given()
         if not wanted.force:
             _refuse_below_use(given, await self._used(project_id))
@@ -200,18 +209,22 @@ class QuotaHandlers:
         limits = await self._access.ask(partial(self._quotas.of_class, name))
         return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
+    def _readable_project(self, request: ComputeRequest, action: str) -> str:
+        """The project in the address.
+
+        Raises ForbiddenError unless it is the caller's, or the caller may read others; BadRequestError for one that
+        there is not.
+        """
+        project_id: str = request.http.path_params["quota_project"]
+        rule = f"os_compute_api:os-quota-sets:{action}"
+        request.authorize(rule)
+        if project_id != request.caller.project_id:
+            request.authorize("os_compute_api:os-quota-sets:update")
+        self._access.check_project(project_id)
+        return project_id
+
     async def _used(self, project_id: str) -> dict[str, int]:
         return await self._access.in_use(project_id)
-
-
-def _readable_project(request: ComputeRequest, action: str) -> str:
-    """The project in the address; raises ForbiddenError unless it is the caller's, or the caller may read others."""
-    project_id: str = request.http.path_params["quota_project"]
-    rule = f"os_compute_api:os-quota-sets:{action}"
-    request.authorize(rule)
-    if project_id != request.caller.project_id:
-        request.authorize("os_compute_api:os-quota-sets:update")
-    return project_id
 
 
 def _refuse_users(request: ComputeRequest) -> None:

@@ -47,7 +47,7 @@ class OfCells(Generic[T]):
 class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
-    has_image: whether there is an image with that uuid.
+    has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
     on_hang: told uuid and reason of a cell that is found hanging, so that lists need not find out for themselves.
     """
 
@@ -58,6 +58,7 @@ class FleetAccess:
     max_limit: int
     has_image: Callable[[str], bool]
     on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
+    has_project: Callable[[str], bool] = lambda _project_id: True
     _guarded: dict[str, GuardedCell] = field(default_factory=dict)
     _changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
@@ -67,6 +68,11 @@ class FleetAccess:
         """Raises BadRequestError for an image that there is not."""
         if not self.has_image(image_id):
             raise BadRequestError(f"Image {image_id} could not be found.")
+
+    def check_project(self, project_id: str) -> None:
+        """Raises BadRequestError for a project that there is not."""
+        if not self.has_project(project_id):
+            raise BadRequestError(f"Project ID {project_id} is not a valid project.")
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
         """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
