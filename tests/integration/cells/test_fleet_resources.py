@@ -1,10 +1,13 @@
 """Flavors, key pairs, quotas, server groups and aggregates in the fleet database."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 
 from cells.errors import AggregateInUseError, QuotaExceededError, ResourceExistsError, ResourceNotFoundError
 from cells.fleet.default_flavors import DEFAULT_FLAVORS
-from cells.fleet.flavors import Flavor, FlavorQuery
+from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.fleet.key_material import SSH, PublicKey
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
@@ -180,3 +183,41 @@ def test_name_of_an_aggregate_is_taken_once(fleet: Fleet) -> None:
         fleet.aggregates.change(other.number, "racks", {})
     with pytest.raises(ResourceNotFoundError):
         fleet.aggregates.change(2**70, "third", {})
+
+
+def test_hosts_are_known_as_they_were_last_seen(fleet: Fleet, cell: Cell) -> None:
+    hosts = fleet.known_hosts
+    hosts.remember({cell.uuid: ["b", "a"], "other": ["c"]})
+    assert hosts.of([cell.uuid, "other", "unknown"]) == {cell.uuid: ["a", "b"], "other": ["c"], "unknown": []}
+    hosts.remember({cell.uuid: ["b", "d"]})
+    assert hosts.of([cell.uuid, "other"]) == {cell.uuid: ["b", "d"], "other": ["c"]}
+    hosts.forget(cell.uuid, "d")
+    assert hosts.of([cell.uuid]) == {cell.uuid: ["b"]}
+    fleet.set_disabled(cell.uuid, True)
+    fleet.remove_cell(fleet.cell(cell.uuid))
+    assert hosts.of([cell.uuid, "other"]) == {cell.uuid: [], "other": ["c"]}
+
+
+def test_hosts_are_noted_by_several_at_once(fleet: Fleet, cell: Cell) -> None:
+    seen = {cell.uuid: [f"host{number}" for number in range(20)]}
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(fleet.known_hosts.remember, [seen] * 8))
+    assert fleet.known_hosts.of(seen) == {cell.uuid: sorted(seen[cell.uuid])}
+
+
+def test_limits_of_quota_classes_are_kept_apart(fleet: Fleet) -> None:
+    fleet.quotas.set_class("gold", {"cores": 7})
+    fleet.quotas.set_class("gold", {"ram": 8})
+    assert fleet.quotas.of_class("gold") == DEFAULTS | {"cores": 7, "ram": 8}
+    assert fleet.quotas.of_class(DEFAULT_CLASS) == fleet.quotas.defaults() == DEFAULTS
+
+
+@pytest.mark.parametrize("key", [*SORT_KEYS, BY_AGE])
+def test_pages_of_flavors_are_the_whole_list_by_every_key(fleet: Fleet, key: str) -> None:
+    fleet.flavors.create(TINY)
+    for is_descending in (False, True):
+        query = FlavorQuery(None, sort_key=key, is_descending=is_descending)
+        paged: list[str] = []
+        while page := _ids(fleet, replace(query, limit=2, marker=paged[-1] if paged else None)):
+            paged += page
+        assert paged == _ids(fleet, query)

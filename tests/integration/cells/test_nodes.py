@@ -8,8 +8,9 @@ from sqlalchemy import Engine, insert, select
 
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.model import Cell
-from cells.native.nodes import Capacity, CellNodes, NewHost
+from cells.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
 from cells.tables import allocations, changes
+from query.uuids import number_of
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 HOSTS = [NewHost("host1", SIZE, "zone-a", "node1.example.org"), NewHost("host2", SIZE, "zone-b")]
@@ -52,6 +53,28 @@ def test_node_shows_what_instances_use_of_it(nodes: CellNodes, engine: Engine) -
     assert (first.used, first.instance_count) == (Capacity(4, 2048, 20), 1)
     assert first.free == Capacity(12, 63_488, 980)
     assert (second.used, second.instance_count, second.free) == (Capacity(0, 0, 0), 0, SIZE)
+
+
+def test_nodes_and_services_are_found_by_their_names_uuids_and_numbers(nodes: CellNodes, engine: Engine) -> None:
+    first, second = nodes.nodes()
+    with engine.begin() as connection:
+        amounts = {"vcpus": 1, "memory_mib": 1, "disk_gib": 1}
+        claims = [{"instance_uuid": INSTANCE, "node_id": node.id, **amounts} for node in (first, second)]
+        connection.execute(insert(allocations), claims)
+    first, second = nodes.nodes()
+    assert nodes.nodes_of(["host2", "no-such"]) == [second]
+    assert nodes.nodes_named_like("NODE1.") == [first]
+    assert nodes.nodes_named_like("%") == nodes.nodes_named_like("_") == []
+    for node in (first, second):
+        assert nodes.node(node.uuid) == nodes.node(number_of(node.uuid)) == node
+        service = node.service
+        assert nodes.service(service.uuid) == nodes.service(number_of(service.uuid)) == service
+        assert nodes.services(host=service.host) == nodes.services(host=service.host, binary=COMPUTE) == [service]
+    assert nodes.services(binary="nova-scheduler") == []
+    # Beyond every number that stands for something, so that it is the beginning of no uuid.
+    for unknown in (INSTANCE, 0, number_of(first.uuid) * 16, 10**16 - 1):
+        assert nodes.node(unknown) is None
+        assert nodes.service(unknown) is None
 
 
 def test_zone_of_a_host_without_instances_is_changed_and_announced_once(nodes: CellNodes, engine: Engine) -> None:
