@@ -127,7 +127,10 @@ def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
     is_relayed = following == _FOLLOWER and any(each.lag_changes == 0 for each in stale)
     commands = f"do `fleetlight relay` and `{following}`" if is_relayed else f"does `{following}`"
     names = ", ".join(each.cell.name for each in stale)
-    print_notice(f"stale: nothing says any more that the index has every change of {names}; {commands} run?")
+    print_notice(
+        f"stale: nothing says any more that the index has every change of {names}; {commands} run? One that "
+        "does says in its log what it waits for"
+    )
 
 
 def _report_rebuilds(settings: IndexSettings) -> None:

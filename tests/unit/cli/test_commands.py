@@ -343,6 +343,7 @@ def test_status_of_a_fleet_that_does_not_run_says_so(run: Run, cells: Sequence[C
     assert result.exit_code == 1
     names = ", ".join(cell.name for cell in cells)
     assert f"that the index has every change of {names}; does `fleetlight up` run?" in result.stderr
+    assert "says in its log what it waits for" in result.stderr
 
 
 @pytest.mark.parametrize(
