@@ -11,9 +11,9 @@ import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -202,6 +202,14 @@ def _keys(section: str) -> dict[str, FieldInfo]:
     return model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else {}
 
 
+def _is_secret(section: str, key: str) -> bool:
+    """Whether a value of this key must not be shown: by its type, or by its name where nothing says what it is."""
+    field = _keys(section).get(key)
+    if field is None:
+        return is_secret_name(key)
+    return SecretStr in {field.annotation, *get_args(field.annotation)}
+
+
 def _variable(section: str, key: str) -> str:
     return _PREFIX + "_".join(filter(None, (section, key))).upper()
 
@@ -269,7 +277,7 @@ def _problem(details: ErrorDetails) -> str:
     if not key and isinstance(details["input"], dict):
         # About several keys of the section, whose values may be secret.
         return f"configuration: {name}: {details['msg'].removeprefix('Value error, ')}"
-    value = "(not shown)" if is_secret_name(key) else mask_url_passwords(repr(details["input"]))
+    value = "(not shown)" if _is_secret(section, key) else mask_url_passwords(repr(details["input"]))
     allowed = f"must be {_LIST}" if details["type"] == "tuple_type" else details["msg"].removeprefix("Value error, ")
     return f"configuration: {name} ({variable}) is {value}: {allowed}"
 

@@ -67,8 +67,8 @@ def api(
     settings = with_api_options(load_settings(config, data_dir), host, port, auth)
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
-    identity = open_identity(settings.api, settings.identity, settings.keystone)
     configure_logging(settings.log)
+    identity = open_identity(settings.api, settings.identity, settings.keystone)
 
     def on_ready(_stop: Stop) -> None:
         _log.info("api.ready", address=address_of(listener), search=settings.search.enabled)

@@ -4,11 +4,13 @@ import io
 import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
 
 from cli.logging import LogSettings, configure_logging, mask_url_passwords
+from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture
@@ -47,6 +49,18 @@ def test_secrets_are_not_logged(output: io.StringIO) -> None:
         logger.exception("failed")
     assert "hunter2" not in output.getvalue()
     assert "amqp://guest:***@host//" in output.getvalue()
+
+
+def test_what_the_api_logs_before_it_serves_is_json_too(run: Run, empty_place: Path) -> None:
+    (empty_place / "users").write_text("nonsense\n")
+    (empty_place / "fleetlight.toml").write_text(
+        f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/none.db"\n'
+        f'[api]\nauth = "basic"\n[identity]\nhtpasswd_file = "{empty_place}/users"\n'
+    )
+    result = run("api")
+    assert result.exit_code != 0
+    assert not result.stdout
+    assert json.loads(result.stderr.splitlines()[0])["event"] == "htpasswd.line_ignored"
 
 
 @pytest.mark.parametrize(

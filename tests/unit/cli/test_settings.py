@@ -137,6 +137,20 @@ def test_errors_show_no_secret() -> None:
     assert message == "configuration: index: username and password belong together: set both or neither"
 
 
+@pytest.mark.parametrize(
+    ("section", "text", "shown"),
+    [
+        ("api", 'watch_key = "tooshort"', "(not shown)"),
+        ("upstream", "token = 5", "(not shown)"),
+        ("identity", "token_lifetime_s = 0", "0"),
+    ],
+)
+def test_what_is_secret_goes_by_its_type_not_by_its_name(section: str, text: str, shown: str) -> None:
+    message = error_of(f"{FLEET}[{section}]\n{text}\n")
+    assert f") is {shown}: " in message
+    assert "tooshort" not in message
+
+
 def test_missing_file_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"cannot read the configuration nowhere\.toml: No such file"):
         load_settings(Path("nowhere.toml"), None)
