@@ -10,13 +10,16 @@ lock          held by the running `fleetlight up`; its text is the process id
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")
+_PAUSE_S = 0.1
 
 
 class DataFolder:
@@ -57,9 +60,10 @@ class DataFolder:
             raise CommandError(f"cannot create the data folder {self.path}: {error.strerror}") from error
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, patience_s: float = 5.0) -> Iterator[None]:
         """Keep every other process out; the system frees the lock when the process ends, however it ends.
 
+        patience_s: how long another process may need to end, which was told to just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
         # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file.
@@ -68,19 +72,31 @@ class DataFolder:
         except OSError as error:
             raise CommandError(f"cannot write to the data folder {self.path}: {error.strerror}") from error
         with opened as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock(file, patience_s):
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 raise CommandError(
                     f"the data folder {self.path} is in use by process {holder}; "
                     "stop that process, or give another folder with --data-dir"
-                ) from None
+                )
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _lock(file: IO[str], patience_s: float) -> bool:
+    """Whether the lock was free within `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE_S)
+        else:
+            return True
 
 
 def sqlite_url(path: Path) -> str:

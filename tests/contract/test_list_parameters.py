@@ -268,6 +268,16 @@ def test_what_is_malformed_is_said_before_what_is_forbidden(api: Api, query: str
     assert status(api, query, LAST, MEMBER) == 400
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["name=[x", "limit=x", "sort_key=x", "sort_dir=x", "changes-since=x", "all_tenants=x", "locked=x", "tags=[x"],
+)
+def test_message_names_the_parameter_and_quotes_the_value(api: Api, query: str) -> None:
+    name, value = query.split("=")
+    message = api.get(f"/v2.1/servers?{query}", microversion("2.104")).json()["badRequest"]["message"]
+    assert message.startswith(f"Invalid input for query parameters {name}. Value: {value}. ")
+
+
 @pytest.mark.parametrize("raw", ["name=%ff", "%ff=1", "name=%ed%a0%80", "name=%00", "na%00me=1", "name=%c3"])
 def test_query_must_be_utf_8_without_nul(api: Api, raw: str) -> None:
     for headers in ({}, MEMBER):

@@ -1,13 +1,26 @@
 """Random servers, and random requests for lists of them as clients send them: names, values, microversion and role."""
 
-from collections.abc import Mapping, Sequence
-from itertools import count
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, product
 from typing import Any
 
 from hypothesis import strategies as st
 
 from cells.native.new_instance import new_record
-from tests.support.list_oracle import FORBIDDEN, IGNORED, PATTERNS, SORTED, TAG_PATTERNS, Asker, Request, Times
+from tests.contract.answering import words
+from tests.support.list_oracle import (
+    FORBIDDEN,
+    IGNORED,
+    KNOWN_SINCE,
+    PATTERNS,
+    PUBLIC_SINCE,
+    SORTED,
+    TAG_PATTERNS,
+    Asker,
+    Request,
+    Times,
+)
 from tests.support.requested_fleet import Change
 
 CELLS = ("north", "east", "south")
@@ -65,57 +78,55 @@ CHANGES: tuple[Change, ...] = (
     ("POST", "/action", {"lock": None}),
     ("POST", "/action", {"os-resetState": {"state": "error"}}),
 )
+MINORS = (1, 4, 5, 25, 26, 37, 38, 65, 66, 72, 73, 74, 75, 82, 83, 89, 90, 98, 104, 104, 104)
 _numbers = count()
 
 
-def can_be_changed(row: Mapping[str, Any]) -> bool:
-    """Whether it is there, in states that can be announced."""
-    return not (row["deleted"] or row["hidden"]) and row["vm_state"] in _STATES[:6] and row["task_state"] is None
+def can_be_changed(row: Mapping[str, Any], project_id: str) -> bool:
+    """Whether it is there for the project, in states that can be announced."""
+    is_there = row["project_id"] == project_id and not row["deleted"] and not row["hidden"]
+    return is_there and row["vm_state"] in _STATES[:6] and row["task_state"] is None
 
 
-def _or_none(*values: Any) -> st.SearchStrategy[Any]:
-    return st.sampled_from((None, *values))
-
-
-_changes = st.fixed_dictionaries(
-    {
-        "display_name": _or_none(*_NAMES),
-        "display_description": _or_none("a", "A b", "é"),
-        "hostname": _or_none("a", "web-1"),
-        "host": _or_none("host1", "Host1", "host10"),
-        "node": _or_none("host1", "b"),
-        "availability_zone": _or_none("a", "b"),
-        "vm_state": st.sampled_from(_STATES),
-        "task_state": st.sampled_from(_TASKS),
-        "power_state": _or_none(0, 1, 4),
-        "progress": _or_none(0, 1, 10, 100),
-        "launch_index": _or_none(0, 1, 10),
-        "instance_type_id": _or_none(1, 2),
-        "created_at": st.sampled_from(MOMENTS),
-        "updated_at": _or_none(*MOMENTS),
-        "launched_at": _or_none(*MOMENTS),
-        "terminated_at": _or_none(*MOMENTS),
-        "deleted": st.sampled_from((False,) * 3 + (True,)),
-        "deleted_at": _or_none(*MOMENTS),
-        "hidden": st.sampled_from((False,) * 7 + (True,)),
-        "locked": st.booleans(),
-        "locked_by": _or_none("owner", "admin"),
-        "project_id": st.sampled_from(("demo", "demo", "other")),
-        "user_id": st.sampled_from(("ada", "grace")),
-        "image_ref": _or_none("", "a"),
-        "flavor": _or_none({**_FLAVOR, "flavorid": "1"}, {**_FLAVOR, "flavorid": "é"}),
-        "key_name": _or_none("a", "b"),
-        "config_drive": _or_none("", "True"),
-        "kernel_id": _or_none("", "a"),
-        "ramdisk_id": _or_none("", "a"),
-        "root_device_name": _or_none("/dev/vda", "/dev/vdb"),
-        "access_ip_v4": _or_none("10.0.0.1"),
-        "access_ip_v6": _or_none("fd00::1"),
-        "auto_disk_config": st.booleans(),
-        "tags": st.lists(st.sampled_from(_TAGS), max_size=3, unique=True),
-        "ip_addresses": st.lists(st.sampled_from(_ADDRESSES), max_size=2),
-    }
-)
+# What a server can be, each with about the chance that its values have here.
+_COLUMNS: Mapping[str, tuple[Any, ...]] = {
+    "display_name": (None, *_NAMES),
+    "display_description": (None, "a", "A b", "é"),
+    "hostname": (None, "a", "web-1"),
+    "host": (None, "host1", "Host1", "host10"),
+    "node": (None, "host1", "b"),
+    "availability_zone": (None, "a", "b"),
+    "vm_state": _STATES,
+    "task_state": _TASKS,
+    "power_state": (None, 0, 1, 4),
+    "progress": (None, 0, 1, 10, 100),
+    "launch_index": (None, 0, 1, 10),
+    "instance_type_id": (None, 1, 2),
+    "created_at": MOMENTS,
+    "updated_at": (None, *MOMENTS),
+    "launched_at": (None, *MOMENTS),
+    "terminated_at": (None, *MOMENTS),
+    "deleted": (False,) * 3 + (True,),
+    "deleted_at": (None, *MOMENTS),
+    "hidden": (False,) * 7 + (True,),
+    "locked": (False, True),
+    "locked_by": (None, "owner", "admin"),
+    "project_id": ("demo", "demo", "other"),
+    "user_id": ("ada", "grace"),
+    "image_ref": (None, "", "a"),
+    "flavor": (None, {**_FLAVOR, "flavorid": "1"}, {**_FLAVOR, "flavorid": "é"}),
+    "key_name": (None, "a", "b"),
+    "config_drive": (None, "", "True"),
+    "kernel_id": (None, "", "a"),
+    "ramdisk_id": (None, "", "a"),
+    "root_device_name": (None, "/dev/vda", "/dev/vdb"),
+    "access_ip_v4": (None, "10.0.0.1"),
+    "access_ip_v6": (None, "fd00::1"),
+    "auto_disk_config": (False, True),
+    "tags": ([], ["a"], ["a", "b"], ["b", "A", "ä"], ["a b", ""], ["", "a"]),
+    "ip_addresses": ([], *([address] for address in _ADDRESSES), [*_ADDRESSES[:2]], [*_ADDRESSES[2:]]),
+}
+_changes = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in _COLUMNS.items()})
 
 
 @st.composite
@@ -126,56 +137,93 @@ def fleets(draw: st.DrawFn, max_size: int = 12) -> dict[str, list[dict[str, Any]
     example = next(_numbers)
     rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in CELLS}
     for (cell, changes), place in zip(drawn, places, strict=True):
-        rows[cell].append(new_record({**changes, "uuid": f"{place:08x}-0000-4000-8000-{example:012x}"}, now=0))
+        rows[cell].append(_record(changes, place, example))
     return rows
 
 
-def _pair(names: str | Sequence[str], *values: str) -> st.SearchStrategy[tuple[str, str]]:
-    name = st.just(names) if isinstance(names, str) else st.sampled_from(names)
-    return st.tuples(name, st.sampled_from(values))
+def many_rows(size: int) -> dict[str, list[dict[str, Any]]]:
+    """Records by cell, always the same ones."""
+    generator, example = random.Random(size), next(_numbers)
+    rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in CELLS}
+    for place in range(size):
+        changes = {name: generator.choice(values) for name, values in _COLUMNS.items()}
+        rows[generator.choice(CELLS)].append(_record(changes, place, example))
+    return rows
+
+
+def _record(changes: Mapping[str, Any], place: int, example: int) -> dict[str, Any]:
+    return new_record({**changes, "uuid": f"{place:08x}-0000-4000-8000-{example:012x}"}, now=0)
+
+
+Values = tuple[Sequence[str], Sequence[str]]
+"""Names, and the values that each of them is asked for with."""
+
+_FILTERS: tuple[Values, ...] = (
+    (["name", "display_name"], _PATTERNS_FIT),
+    (words("host vm_state task_state user_id image image_ref"), ("", "a", "host1", "ada", "paused")),
+    (["task_state"], ("", "rebooting", "migrating")),
+    (["vm_state"], ("active", "soft-delete", "deleted")),
+    (["launch_index"], ("", "1", "^10$", "[")),
+    (["flavor"], ("1", "é", "2")),
+    (["power_state", "progress"], ("1", "^0$", "0", "^10{1,2}$")),
+    (["status"], _STATUSES),
+    (["locked", "all_tenants"], _TRUTHS),
+    (["deleted", "soft_deleted"], ("true", "1", "false", "0", "", "maybe")),
+    (["project_id", "tenant_id"], ("demo", "other", "")),
+    (["changes-since", "changes-before"], (*TIMES,)),
+    (["ip", "ip6"], ("10.0.0.1", "0.1", "fd", ".", "^10", "203", ":")),
+    (TAG_PATTERNS, ("a", "a,b", "b,A", "ä", "a b", "nowhere,a", "", ",", "a,", "A,a b,ä", "[")),
+)
+_REST: tuple[Values, ...] = (
+    (["marker"], ("ffffffff-0000-4000-8000-000000000000", "x", "")),
+    (["limit"], ("0", "1", "2", "3", "007", "-1", "x", "")),
+    (["sort_key"], (*SORTED, "locked", "name", "", *IGNORED)),
+    (["sort_dir"], ("asc", "desc", " asc ", "ASC", "")),
+    ([*FORBIDDEN, "_x", "foo", "offset", "é"], ("1", "")),
+)
+
+
+def every_filter() -> Iterator[tuple[str, str]]:
+    """Every name with every value, but patterns of other columns than names by turns."""
+    for names, values in (*_FILTERS, *_REST):
+        yield from product(names, values)
+    for place, name in enumerate(PATTERNS):
+        for value in (*_PATTERNS_FIT[place % 7 :: 7], _PATTERNS_UNFIT[place % len(_PATTERNS_UNFIT)]):
+            yield name, value
+
+
+def _of(group: Values) -> st.SearchStrategy[tuple[str, str]]:
+    return st.tuples(st.sampled_from(group[0]), st.sampled_from(group[1]))
 
 
 def _pairs(uuids: Sequence[str]) -> st.SearchStrategy[tuple[str, str]]:
-    tags = st.lists(st.sampled_from((*_TAGS, "nowhere")), min_size=1, max_size=3).map(",".join)
-    direction = _pair("sort_dir", "asc", "desc", " asc ", "asc", "desc", "ASC")
-    return st.one_of(
-        _pair(PATTERNS, *_PATTERNS_FIT),
-        _pair(("name", "display_name"), *_PATTERNS_FIT),
-        _pair((*PATTERNS, *TAG_PATTERNS), *_PATTERNS_UNFIT),
-        _pair(("host", "vm_state", "task_state", "user_id", "image", "image_ref"), "", "a", "host1", "ada", "paused"),
-        _pair("task_state", "", "rebooting", "migrating"),
-        _pair("vm_state", "active", "soft-delete", "deleted"),
-        _pair("launch_index", "", "1", "^10$", "["),
-        _pair("flavor", "1", "é", "2"),
-        _pair(("power_state", "progress"), "1", "^0$", "0", "^10{1,2}$"),
-        _pair("status", *_STATUSES),
-        _pair("status", *_STATUSES),
-        _pair("locked", *_TRUTHS),
-        _pair("all_tenants", "1", "1", *_TRUTHS),
-        _pair(("deleted", "soft_deleted"), "true", "1", "false", "0", "", "maybe"),
-        _pair(("project_id", "tenant_id"), "demo", "other", ""),
-        _pair(("changes-since", "changes-before"), *TIMES),
-        _pair(("ip", "ip6"), "10.0.0.1", "0.1", "fd", ".", "^10", "203", ":"),
-        st.tuples(st.sampled_from(TAG_PATTERNS), tags),
-        st.tuples(st.sampled_from(TAG_PATTERNS), tags),
-        st.tuples(st.sampled_from(("marker", "uuid")), st.sampled_from(uuids)),
-        _pair("marker", "00000000-0000-4000-8000-000000000000", "x", ""),
-        _pair("limit", "0", "1", "2", "3", "007", "-1", "x", ""),
-        _pair("limit", "1", "2", "3"),
-        _pair("sort_key", *SORTED),
-        _pair("sort_key", "locked", "display_name", "updated_at", "uuid", "name", "", *IGNORED[:4]),
-        direction,
-        direction,
-        _pair((*FORBIDDEN[:2], "_x", "foo", "offset", "é"), "1", ""),
-    )
+    groups = [
+        *_FILTERS,
+        *_REST,
+        (PATTERNS, _PATTERNS_FIT),
+        ((*PATTERNS, *TAG_PATTERNS), _PATTERNS_UNFIT),
+        (["marker", "uuid"], uuids),
+        (["limit"], ("1", "2", "3")),
+        (["sort_dir"], ("asc", "desc")),
+    ]
+    return st.one_of(*map(_of, groups))
 
 
-def requests(uuids: Sequence[str]) -> st.SearchStrategy[Request]:
-    """Names and values, the minor microversion, and who asks. uuids: of servers that there are."""
-    usual = st.lists(_pair("all_tenants", "1") | _pair("limit", "1", "2", "3"), max_size=2)
-    return st.builds(
-        Request,
-        st.tuples(usual, st.lists(_pairs(uuids), max_size=4)).map(lambda parts: parts[0] + parts[1]),
-        st.sampled_from((1, 4, 5, 25, 26, 37, 38, 65, 66, 72, 73, 74, 75, 82, 83, 89, 90, 98, 104, 104, 104)),
-        st.builds(Asker, st.sampled_from((True, True, False)), st.sampled_from(("demo", "other")), st.just("ada")),
+def requests(uuids: Sequence[str], projects: Sequence[str] = ("demo", "other")) -> st.SearchStrategy[Request]:
+    """uuids: of servers that there are. projects: who may ask."""
+    usual = st.lists(_of((["all_tenants"], ["1"])) | _of((["limit"], ["1", "2", "3"])), max_size=2)
+    pairs = st.tuples(usual, st.lists(_pairs(uuids), max_size=4)).map(lambda parts: parts[0] + parts[1])
+    anybody = st.builds(Asker, st.sampled_from((True, True, False)), st.sampled_from(projects), st.just("ada"))
+    member = st.builds(Asker, st.just(False), st.sampled_from(projects), st.just("ada"))
+    several = st.builds(Request, pairs, st.sampled_from(MINORS), anybody)
+    # A filter alone, where it begins to count: among several nearly every list is empty.
+    alone = _pairs(uuids).flatmap(
+        lambda pair: st.builds(Request, st.just([pair]), st.sampled_from(turns_of(pair[0])), member | anybody)
     )
+    return several | alone
+
+
+def turns_of(name: str) -> Sequence[int]:
+    """The microversions from which the name and its value begin to count, with those before, and the newest."""
+    begins = {KNOWN_SINCE.get(name, 1), PUBLIC_SINCE.get(name, 1)}
+    return sorted({1, 104, *begins, *(max(minor - 1, 1) for minor in begins)})

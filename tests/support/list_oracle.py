@@ -40,8 +40,8 @@ IGNORED = words(
     " shutdown_terminate user_data vcpus vm_mode"
 )
 _KNOWN = {*TEXTS, *PATTERNS, *TAG_PATTERNS, "changes-since", "changes-before", "limit", "sort_key", "locked"}
-_KNOWN_SINCE = {**dict.fromkeys(TAG_PATTERNS, 26), "changes-before": 66, "locked": 73}
-_PUBLIC_SINCE = {
+KNOWN_SINCE = {**dict.fromkeys(TAG_PATTERNS, 26), "changes-before": 66, "locked": 73}
+PUBLIC_SINCE = {
     **dict.fromkeys(words("reservation_id name status image flavor ip changes-since all_tenants"), 1),
     **dict.fromkeys(words("limit marker sort_key sort_dir"), 1),
     "ip6": 5,
@@ -159,7 +159,7 @@ def _accept(request: Request, times: Times) -> list[tuple[str, str]]:
         if name in FORBIDDEN or name.startswith("_"):
             is_forbidden = True
             continue
-        if name not in _KNOWN or minor < _KNOWN_SINCE.get(name, 1):
+        if name not in _KNOWN or minor < KNOWN_SINCE.get(name, 1):
             if minor >= 75:
                 raise _RefusedError(400)
             continue
@@ -171,7 +171,7 @@ def _accept(request: Request, times: Times) -> list[tuple[str, str]]:
             raise _RefusedError(400)
         if name == "limit" and not (value.isascii() and value.isdigit()):
             raise _RefusedError(400)
-        if asker.is_admin or minor >= _PUBLIC_SINCE.get(name, 1000):
+        if asker.is_admin or minor >= PUBLIC_SINCE.get(name, 1000):
             kept.append((name, value))
     if is_forbidden and asker.is_admin:
         raise _RefusedError(400)

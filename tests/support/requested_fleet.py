@@ -122,8 +122,20 @@ class RequestedFleet:
         check_while_down(while_down, answers[-1], {row["uuid"] for row in rows[INCOMPLETE]}, expected.limit)
         self._check_pages(expected, answers[-1], request)
 
+    def check_once(self, rows: Rows, request: Request, times: Times) -> None:
+        """The index and the cells give the first page that the contract says."""
+        expected = expected_list((row for cell in rows.values() for row in cell), request, times)
+        for how in (_ANY, _STRONG):
+            answer = self._get(self.api, request, how)
+            if expected.refused:
+                assert answer.status_code in expected.refused, (request, answer.text)
+                return
+            assert answer.status_code == 200, (request, answer.text)
+            found = [server["id"] for server in answer.json()["servers"]]
+            assert found == [*expected.uuids][: expected.limit], (request, how)
+
     def check_own_changes(self, api: Api, rows: Rows, request: Request, times: Times) -> None:
-        """The lists of who has changed `rows` by `api` have the changes, which the index lacks."""
+        """The lists of the project that has changed `rows` by `api` have the changes, which the index lacks."""
         expected = expected_list((row for cell in rows.values() for row in cell), request, times)
         answer = self._get(api, request, {})
         assert_same(self._get(api, request, _STRONG), answer)

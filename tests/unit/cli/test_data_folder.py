@@ -1,6 +1,8 @@
 """The lock of a data folder."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,27 @@ def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:
     with (
         folder.locked(),
         pytest.raises(CommandError, match=rf"in use by process {os.getpid()}"),
-        DataFolder(tmp_path).locked(),
+        DataFolder(tmp_path).locked(patience_s=0),
     ):
         pass
     with folder.locked():
         assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_process_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
+    is_locked, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with DataFolder(tmp_path).locked():
+            is_locked.set()
+            may_end.wait(60)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(hold)
+        assert is_locked.wait(60)
+        threading.Timer(0.15, may_end.set).start()
+        with DataFolder(tmp_path).locked(patience_s=60):
+            assert may_end.is_set()
 
 
 def test_lock_left_behind_by_a_dead_process_is_taken(tmp_path: Path) -> None:
