@@ -14,7 +14,8 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user, by 
 ProjectArgument = Annotated[
     str, typer.Argument(metavar="PROJECT", help="The project, by name or id.", show_default=False)
 ]
-RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help=f"One of {', '.join(ROLES)}.", show_default=False)]
+RequiredProject = Annotated[str, typer.Option("--project", metavar="PROJECT", help="The project, by name or id.")]
+RequiredRole = Annotated[str, typer.Option("--role", metavar="ROLE", help=f"One of {', '.join(ROLES)}.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)]
 ProjectOption = Annotated[
     str | None, typer.Option("--project", metavar="PROJECT", help="The project, by name or id.", show_default=False)

@@ -2,7 +2,14 @@
 
 import typer
 
-from cli.identity.options import ProjectArgument, RoleArgument, UserArgument, UserOption, directory_file, project_name
+from cli.identity.options import (
+    RequiredProject,
+    RequiredRole,
+    UserArgument,
+    UserOption,
+    directory_file,
+    project_name,
+)
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
@@ -10,11 +17,12 @@ from cli.settings import load_settings
 app = typer.Typer(help="Who may do what in which project.", no_args_is_help=True)
 
 
-@app.command("add", epilog=examples("fleetlight identity role add ada demo member"))
+@app.command("add", epilog=examples("fleetlight identity role add ada --project demo --role member"))
 def add_role(
     user: UserArgument,
-    project: ProjectArgument,
-    role: RoleArgument,
+    *,
+    project: RequiredProject,
+    role: RequiredRole,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -44,11 +52,12 @@ def list_roles(
     print_table(("USER", "PROJECT", "ROLE"), [[str(value) for value in each.values()] for each in given])
 
 
-@app.command("remove", epilog=examples("fleetlight identity role remove ada demo member"))
+@app.command("remove", epilog=examples("fleetlight identity role remove ada --project demo --role member"))
 def remove_role(
     user: UserArgument,
-    project: ProjectArgument,
-    role: RoleArgument,
+    *,
+    project: RequiredProject,
+    role: RequiredRole,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:

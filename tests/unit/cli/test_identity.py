@@ -75,7 +75,7 @@ def test_a_new_password_makes_tokens_void(run: Run, users_file: Path, ada: str) 
 
 
 def test_lists_show_users_roles_and_credentials_and_no_secret(run: Run, ada: str) -> None:
-    identity(run, "role", "add", ada, "demo", "reader")
+    identity(run, "role", "add", ada, "--project", "demo", "--role", "reader")
     made = identity(run, "credential", "add", ada, "backup", "--project", "demo", "--role", "reader")
     secret = made.split("secret: ")[1].strip()
     (user,) = json.loads(identity(run, "user", "list", "--json"))
@@ -104,9 +104,23 @@ def test_what_is_removed_takes_with_it_what_depends_on_it(run: Run, users_file: 
 def test_a_role_and_a_credential_can_be_taken_away(run: Run, users_file: Path, ada: str) -> None:
     made = identity(run, "credential", "add", ada, "backup", "--project", "demo")
     identity(run, "credential", "remove", made.split("\n")[0].removeprefix("id: "))
-    identity(run, "role", "remove", ada, "demo", "member")
+    identity(run, "role", "remove", ada, "--project", "demo", "--role", "member")
     directory = read(users_file)
     assert (directory.credentials, directory.named_user(ada).roles) == ({}, {})
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+@pytest.mark.parametrize(
+    "said",
+    [("demo", "member"), ("--project", "demo"), ("--role", "member"), ("--project", "demo", "member")],
+    ids=" ".join,
+)
+def test_project_and_role_of_a_change_are_named(
+    run: Run, users_file: Path, ada: str, change: str, said: tuple[str, ...]
+) -> None:
+    before = users_file.read_bytes()
+    assert run("identity", "role", change, ada, *said).exit_code == 2
+    assert users_file.read_bytes() == before
 
 
 def test_user_without_a_default_project_is_told_to_name_one(run: Run, ada: str) -> None:
@@ -133,7 +147,7 @@ def test_a_disabled_user_gets_no_token_until_enabled_again(run: Run, ada: str) -
         (("user", "set-password", "bob"), "there is no user bob"),
         (("project", "add", "demo"), "there is a project demo already"),
         (("project", "add", "other", "--id", "d-e-m-o"), "there is a project other already"),
-        (("role", "remove", "ada", "demo", "admin"), "has not the role admin"),
+        (("role", "remove", "ada", "--project", "demo", "--role", "admin"), "has not the role admin"),
         (("credential", "add", "ada", "x", "--project", "demo", "--role", "admin"), "has not all of these roles"),
         (("credential", "remove", "none"), "there is no application credential none"),
         (("token", "ada", "--project", "none"), "there is no project none"),
