@@ -3,12 +3,13 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from cells.errors import CellUnreachableError
 from cells.native import nodes
 from cells.native.nodes import Capacity, NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
@@ -390,6 +391,53 @@ def test_what_a_cell_has_that_answers_is_found_while_another_one_is_down(api_wit
         node = hypervisors(api_without_east, "", version)[0]
         path = f"{HYPERVISORS}/{node['id']}"
         assert api_without_east.get(path, microversion(version)).json()["hypervisor"]["id"] == node["id"]
+
+
+@pytest.fixture
+def east_goes_down_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cell east says which nodes it has, and is down when it is asked for their servers."""
+    servers_on = nodes.CellNodes.servers_on
+
+    def ask(self: nodes.CellNodes, hosts: Collection[str]) -> Mapping[str, Sequence[tuple[str, str]]]:
+        if "e1" in hosts:
+            raise CellUnreachableError("east", "it has just gone down")
+        return servers_on(self, hosts)
+
+    monkeypatch.setattr(nodes.CellNodes, "servers_on", ask)
+
+
+@pytest.mark.usefixtures("east_goes_down_between")
+@pytest.mark.parametrize("path", ["", "/detail"])
+def test_a_cell_that_goes_down_before_it_says_which_servers_it_has_makes_a_list_incomplete(api: Api, path: str) -> None:
+    newest = microversion("2.75")
+    whole = api.get(f"{HYPERVISORS}{path}", newest)
+    assert (len(whole.json()["hypervisors"]), whole.headers["Fleetlight-Complete"]) == (3, "true")
+    answer = api.get(f"{HYPERVISORS}{path}?with_servers=true", newest)
+    assert answer.headers["Fleetlight-Complete"] == "false"
+    shown = [item["hypervisor_hostname"] for item in answer.json()["hypervisors"] if "servers" in item]
+    assert shown == ["n1.example.org", "n2.example.org"]
+
+
+@pytest.mark.usefixtures("east_goes_down_between")
+def test_pages_of_hypervisors_go_on_behind_a_cell_that_went_down(api: Api) -> None:
+    seen, url = [], f"{HYPERVISORS}?with_servers=true&limit=1"
+    while url:
+        page = api.get(url, microversion("2.75")).json()
+        seen += [item["hypervisor_hostname"] for item in page["hypervisors"]]
+        url = page["hypervisors_links"][0]["href"] if "hypervisors_links" in page else ""
+    assert seen == ["n1.example.org", "n2.example.org"]
+
+
+@pytest.mark.usefixtures("east_goes_down_between")
+def test_servers_of_one_host_whose_cell_went_down_are_not_said_to_be_none(api: Api) -> None:
+    east = next(item for item in hypervisors(api, "", "2.53") if item["hypervisor_hostname"] == "e1")
+    asked = [
+        (f"/{east['id']}?with_servers=true", "2.75"),
+        ("/e1/servers", "2.52"),
+    ]
+    for path, version in asked:
+        answer = api.get(HYPERVISORS + path, microversion(version))
+        assert (answer.status_code, answer.json()["computeFault"]["code"]) == (500, 500), answer.text
 
 
 def test_no_host_has_run_an_audit_of_what_ran(api: Api) -> None:

@@ -46,7 +46,7 @@ _LIST = QueryParameters(
 )
 _SHOW = QueryParameters({"with_servers": _UUIDS_SINCE}, refuses_unknown_since=_UUIDS_SINCE)
 
-_Servers = Mapping[str, Sequence[tuple[str, str]]]
+_ServersByHost = Mapping[str, Sequence[tuple[str, str]]]
 _FoundNodes = tuple[OfCells[Sequence[ComputeNode]], list[FoundNode]]
 _Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
 
@@ -101,10 +101,13 @@ class HypervisorHandlers:
     async def show(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:show")
         found = await self._required(request)
-        item = full_item(request, found.node, self._clock())
-        if _wants_servers(request):
-            item |= _servers_of(request, found.node, await self._servers([found]))
-        return json_answer({"hypervisor": item})
+        item = partial(full_item, now=self._clock())
+        if not _wants_servers(request):
+            return json_answer({"hypervisor": item(request, found.node)})
+        items = _with_servers(request, item, [found], await self._servers([found]))
+        if not items:
+            raise CellDownError(found.cell.name)
+        return json_answer({"hypervisor": items[0]})
 
     async def statistics(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:statistics")
@@ -129,8 +132,10 @@ class HypervisorHandlers:
         request.authorize("os_compute_api:os-hypervisors:servers")
         of_cells, found = await self._matching(request.http.path_params["hypervisor_id"])
         servers = await self._servers(found)
-        items = [short_item(request, each.node) | _servers_of(request, each.node, servers) for each in found]
-        return json_answer({"hypervisors": items}, headers=of_cells.headers)
+        items = _with_servers(request, short_item, found, servers)
+        if not items:
+            raise CellDownError(servers.down[0].name)
+        return json_answer({"hypervisors": items}, headers=of_cells.without(servers.down).headers)
 
     async def _list(self, request: ComputeRequest, path: str, item: _Item) -> Response:
         pattern = request.query.last("hypervisor_hostname_pattern") if request.minor >= _UUIDS_SINCE else None
@@ -144,10 +149,12 @@ class HypervisorHandlers:
             if request.minor >= _PAGES_SINCE:
                 paging = paging_of(request, self._access.max_limit)
                 found = _page(request, of_cells, found, paging)
-        items = [item(request, each.node) for each in found]
         if _wants_servers(request):
             servers = await self._servers(found)
-            items = [shown | _servers_of(request, each.node, servers) for each, shown in zip(found, items, strict=True)]
+            of_cells = of_cells.without(servers.down)
+            items = _with_servers(request, item, found, servers)
+        else:
+            items = [item(request, each.node) for each in found]
         document: dict[str, Any] = {"hypervisors": items}
         if request.minor >= _PAGES_SINCE and pattern is None:
             link = next_link(request, path, paging, [_id(request, each.node) for each in found])
@@ -177,16 +184,16 @@ class HypervisorHandlers:
             raise NotFoundError(f"Hypervisor with ID '{hypervisor_id}' could not be found.")
         return found
 
-    async def _servers(self, found: Sequence[FoundNode]) -> _Servers:
-        """Uuid and name of the servers, by host; one question for each cell."""
+    async def _servers(self, found: Sequence[FoundNode]) -> OfCells[_ServersByHost]:
+        """Uuid and name of the servers, by host; one question for each cell that has one of the nodes."""
+        cells = {each.cell.uuid: each.cell for each in found}
         hosts: dict[str, list[str]] = {}
         for each in found:
             hosts.setdefault(each.cell.uuid, []).append(each.node.service.host)
         native = self._access.native
-        of_cells = await self._access.ask_cells(
-            lambda cell: native.nodes(cell).servers_on(hosts[cell.uuid]) if cell.uuid in hosts else {}
+        return await self._access.ask_some(
+            list(cells.values()), lambda cell: native.nodes(cell).servers_on(hosts[cell.uuid])
         )
-        return {host: servers for _, by_host in of_cells.answers for host, servers in by_host.items()}
 
 
 def _found(of_cells: OfCells[Sequence[ComputeNode]]) -> list[FoundNode]:
@@ -218,6 +225,20 @@ def _wants_servers(request: ComputeRequest) -> bool:
     return bool(wanted) and wanted[-1]
 
 
-def _servers_of(request: ComputeRequest, node: ComputeNode, servers: _Servers) -> dict[str, Any]:
-    items = [{"uuid": uuid, "name": name} for uuid, name in servers.get(node.service.host, ())]
+def _with_servers(
+    request: ComputeRequest, item: _Item, found: Sequence[FoundNode], servers: OfCells[_ServersByHost]
+) -> list[dict[str, Any]]:
+    """What is shown of those nodes whose cells also said which servers they have: others are left out, like those of
+    cells that were down before. A host without servers would be a lie.
+    """
+    by_cell = {cell.uuid: by_host for cell, by_host in servers.answers}
+    return [
+        item(request, each.node) | _servers_of(request, by_cell[each.cell.uuid].get(each.node.service.host, ()))
+        for each in found
+        if each.cell.uuid in by_cell
+    ]
+
+
+def _servers_of(request: ComputeRequest, servers: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    items = [{"uuid": uuid, "name": name} for uuid, name in servers]
     return {"servers": items} if items or request.minor >= _EMPTY_SERVERS_SINCE else {}

@@ -42,6 +42,12 @@ class OfCells(Generic[T]):
         """The header that says whether all cells are represented."""
         return {"Fleetlight-Complete": "false" if self.down else "true"}
 
+    def without(self, down: Sequence[Cell]) -> "OfCells[T]":
+        """The same, as if cells which did not answer a later question had been down from the beginning."""
+        gone = {cell.uuid for cell in down}
+        answers = [(cell, answer) for cell, answer in self.answers if cell.uuid not in gone]
+        return OfCells(answers, [*self.down, *down])
+
 
 @dataclass(frozen=True, slots=True)
 class FleetAccess:
@@ -98,7 +104,10 @@ class FleetAccess:
 
     async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
         """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
-        cells = await self.ask(self.native.cells)
+        return await self.ask_some(await self.ask(self.native.cells), question)
+
+    async def ask_some(self, cells: Sequence[Cell], question: Callable[[Cell], T]) -> OfCells[T]:
+        """The answers of these native cells, asked at the same time."""
         asked = await asyncio.gather(*(self._ask_one(cell, question) for cell in cells))
         answers = [(cell, answer[0]) for cell, answer in zip(cells, asked, strict=True) if answer is not None]
         down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
