@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import ingest, latency, listing, memory, sync, verify
+from bench.ending import run_to_its_end
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -74,4 +75,4 @@ def _table(figures: list[Figure]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_its_end(main))

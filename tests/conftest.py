@@ -4,6 +4,7 @@ import os
 
 from hypothesis import settings
 
+from tests.support.ending import pytest_sessionstart
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
 from tests.support.real_servers import (
     amqp_cell,
@@ -39,6 +40,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_sessionfinish",
+    "pytest_sessionstart",
     "pytest_terminal_summary",
     "pytest_testnodedown",
     "samples_dir",

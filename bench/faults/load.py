@@ -50,10 +50,13 @@ class Load:
         assert arrived, f"the load stands still after {self.events} operations"
         assert self._failure is None, self._failure
 
-    def finish(self) -> None:
-        """Stop, and make one more change in each cell: it comes when everything works again, so all must follow it."""
+    def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+    def finish(self) -> None:
+        """Stop, and make one more change in each cell: it comes when everything works again, so all must follow it."""
+        self.stop()
         if self._failure is not None:
             raise self._failure
         for number in range(len(self._cells)):

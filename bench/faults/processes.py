@@ -83,7 +83,7 @@ def daemon(world: World, command: str, folder: Path) -> Iterator[Daemon]:
     try:
         yield process
     except BaseException:
-        process.kill()
+        process.end()
         raise
     process.stop()
 

@@ -96,8 +96,11 @@ def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: 
             load.start()
             try:
                 fault.act(stage)
-            finally:
-                load.finish()
+            except BaseException:
+                # Nothing need work at the moment, so no more is asked of the cells.
+                load.stop()
+                raise
+            load.finish()
             return _recovered(fault, world, writer, load)
 
 

@@ -1,6 +1,7 @@
 """Command line of `scripts/services`."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -9,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 
 from scripts.servers import service
 from scripts.servers.base import Server
 from scripts.servers.errors import ServerError
 from scripts.servers.folders import state_folder
+from scripts.servers.marks import marked_run
 from scripts.servers.service import SECURED, SERVERS, Found
 
 _DESCRIPTION = """\
@@ -23,6 +26,9 @@ Real servers for tests and development. A server is looked for at the URL in its
 their own. The servers called …-secured speak TLS and ask for an account, the one in their URL; they start only when
 they are named, and the certificate of their authority is {folder}/NAME/ca.crt.
 """
+
+# To tidy up, when it is asked to end.
+_PATIENCE_S = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         case "env":
             return _print_environment(servers)
         case _:
-            return _run(servers, command)
+            with marked_run():
+                return _run(servers, command)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -136,11 +143,45 @@ def _run(servers: Iterable[Server], command: Sequence[str]) -> int:
         if _start_all(servers, found):
             return 1
         urls = {one.server.VARIABLE: one.url for one in found}
-        return subprocess.run(command, check=False, env={**os.environ, **urls}).returncode
+        child = subprocess.Popen(command, env={**os.environ, **urls})
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            # It has heard of Ctrl-C as we have, and needs its servers to tidy up.
+            return _ended(child, 128 + signal.SIGINT)
+        except SystemExit as end:
+            for pid in _descendants(child.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+            return _ended(child, int(end.code or 0))
     finally:
         for one in found:
             if one.is_new:
                 service.stop(one.server)
+
+
+def _ended(child: subprocess.Popen[bytes], status: int) -> int:
+    """`status`, when what was asked to end has ended, or could have."""
+    print("ending what was started here", file=sys.stderr, flush=True)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_PATIENCE_S)
+    return status
+
+
+def _descendants(pid: int) -> list[int]:
+    """The process and all below it that Ctrl-C in a terminal would reach too: of our own process group."""
+    children = dict[int, list[int]]()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                # proc(5): the name, in parentheses, may hold anything; then state, parent and process group.
+                _, parent, group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+                if int(group) == os.getpgrp():
+                    children.setdefault(int(parent), []).append(int(folder.name))
+    found = [pid]
+    for known in found:
+        found += children.get(known, [])
+    return found
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.servers.errors import ServerError, StartError
+from scripts.servers.marks import MARK_VARIABLE
 
 UNPRIVILEGED_USER = "nobody"
 """Who runs the servers when we are root: Elasticsearch and PostgreSQL refuse to run as root."""
@@ -118,7 +119,7 @@ def _popen(
     account = pwd.getpwnam(UNPRIVILEGED_USER) if os.geteuid() == 0 else None
     return subprocess.Popen(
         command,
-        env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder), **environment},
+        env={**_inherited(), "LANG": "C.UTF-8", "HOME": str(folder), **environment},
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -128,6 +129,12 @@ def _popen(
         group=account and account.pw_gid,
         extra_groups=[] if account else None,
     )
+
+
+def _inherited() -> dict[str, str]:
+    """What servers have of our environment."""
+    mark = os.environ.get(MARK_VARIABLE)
+    return {"PATH": os.environ.get("PATH", os.defpath), **({MARK_VARIABLE: mark} if mark else {})}
 
 
 def _started_ticks(pid: int) -> int | None:

@@ -62,12 +62,14 @@ def elasticsearch_prefix(elasticsearch_url: str) -> Iterator[str]:
 def own_prefix(elasticsearch_url: str) -> Iterator[str]:
     """As the fixture `elasticsearch_prefix`, for fixtures of a wider scope."""
     prefix = f"{_PREFIX}-{uuid4().hex}-"
-    yield prefix
-    with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
-        # The server refuses to delete by wildcard, so the names are looked up first.
-        names = list(client.indices.get(index=f"{prefix}*", expand_wildcards="all").body)
-        if names:
-            client.indices.delete(index=names)
+    try:
+        yield prefix
+    finally:
+        with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
+            # The server refuses to delete by wildcard, so the names are looked up first.
+            names = list(client.indices.get(index=f"{prefix}*", expand_wildcards="all").body)
+            if names:
+                client.indices.delete(index=names)
 
 
 @pytest.fixture

@@ -1,0 +1,23 @@
+"""Tests that are not let finish leave nothing running: SIGTERM ends them as Ctrl-C does, and servers end with them."""
+
+import signal
+from contextlib import ExitStack
+from types import FrameType
+
+import pytest
+
+from scripts.servers.marks import marked_run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before the workers of pytest-xdist are started, which are part of the same run."""
+    run = ExitStack()
+    run.enter_context(marked_run())
+    session.config.add_cleanup(run.close)
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    run.callback(signal.signal, signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
