@@ -69,7 +69,7 @@ class InstanceActionLog:
             return [_read(InstanceAction, row) for row in connection.execute(statement)]
 
     def find(self, instance_uuid: str, request_id: str) -> tuple[InstanceAction, Sequence[InstanceActionEvent]] | None:
-        """The action of a request with its events, in order; the last one if a request did several things."""
+        """The action of a request with its events, newest first; the last one if a request did several things."""
         columns = instance_actions.c
         wanted = (
             select(instance_actions)
@@ -84,7 +84,7 @@ class InstanceActionLog:
             events = (
                 select(instance_action_events)
                 .where(instance_action_events.c.action_id == row.id)
-                .order_by(instance_action_events.c.id)
+                .order_by(instance_action_events.c.id.desc())
             )
             return _read(InstanceAction, row), [
                 _read(InstanceActionEvent, event) for event in connection.execute(events)

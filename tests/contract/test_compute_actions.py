@@ -259,19 +259,21 @@ def test_instance_action_has_the_keys_of_its_microversion(api: Api, fleet: Compu
     assert api.get(url, STRANGER).status_code == 404
 
 
-def test_move_has_the_events_of_all_who_take_part(api: Api, fleet: ComputeFleet) -> None:
+def test_move_has_the_events_of_all_who_take_part_newest_first(api: Api, fleet: ComputeFleet) -> None:
     server_id = new_server(fleet)
     request_id = act(api, server_id, {"migrate": None}, caller=ADMIN).headers["x-openstack-request-id"]
     fleet.work()
     url = f"/v2.1/servers/{server_id}/os-instance-actions/{request_id}"
-    events = api.get(url, ADMIN, microversion("2.51")).json()["instanceAction"]["events"]
-    assert {event["event"] for event in events} == {
-        "cold_migrate",
-        "conductor_migrate_server",
-        "compute_prep_resize",
-        "compute_resize_instance",
-        "compute_finish_resize",
-    }
+    for version in ("2.1", "2.51", "2.104"):
+        events = api.get(url, ADMIN, microversion(version)).json()["instanceAction"]["events"]
+        assert [event["event"] for event in events] == [
+            "compute_finish_resize",
+            "compute_resize_instance",
+            "compute_prep_resize",
+            "conductor_migrate_server",
+            "cold_migrate",
+        ]
+        assert [event["start_time"] for event in events] == sorted((e["start_time"] for e in events), reverse=True)
 
 
 def test_actions_are_listed_newest_first_in_pages_also_of_a_deleted_server(api: Api, fleet: ComputeFleet) -> None:
