@@ -40,10 +40,11 @@ def in_use(
 ) -> dict[str, int]:
     """What counts against the quotas of a project, by resource (cells.fleet.quotas.DEFAULTS).
 
-    down: uuids of cells that are not asked. All others are asked at the same time, and those that have not answered
-    when `native.timeout_s` is over do not count. Raises FleetUnreachableError.
+    down: uuids of cells that are not asked. All others that the project has something in are asked at the same time,
+    and those that have not answered when `native.timeout_s` is over do not count. Raises FleetUnreachableError.
     """
-    cells = [cell for cell in native.cells() if cell.uuid not in down]
+    wanted = fleet.cells_of_project(project_id) - set(down)
+    cells = [cell for cell in native.cells() if cell.uuid in wanted]
     return with_sizes(fleet.quotas.counts(project_id, user_id), _sizes(native, cells, project_id))
 
 

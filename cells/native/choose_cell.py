@@ -1,24 +1,78 @@
-"""Which cell new instances go to: the one with the most room for them."""
+"""Which cell new instances go to: the one with the most room for them.
+
+What a cell is asked for is one row, however many nodes it has; which of them an instance goes to is decided when it is
+claimed there (cells.native.placement).
+"""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial, reduce
 
+from sqlalchemy import BigInteger, ColumnElement, Engine, and_, case, cast, func, literal, or_, select, true
+
+from cells.database import translated_failures
+from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell
-from cells.native.nodes import Capacity, ComputeNode
-from cells.native.placement import Wish, may_take
+from cells.native.nodes import Capacity
+from cells.native.placement import Wish, condition_of
+from cells.tables import allocations, compute_nodes, services
 
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
+_SIZES = ("vcpus", "memory_mib", "disk_gib")
 
 
 @dataclass(frozen=True, slots=True)
-class CellNodesNow:
-    """A cell that may take new instances, and its nodes as they were a moment ago."""
+class CellRoom:
+    """What a cell that may take new instances had for them a moment ago, on the nodes that they may go to.
+
+    room: how many of them fit there, counted up to as many as there are. free_mib: memory of these nodes.
+    has_zone: whether a host that takes new instances is in the wished zone. has_host: whether the wished host or node
+    is there, whatever its state. Both are true where nothing is wished.
+    """
 
     cell: Cell
-    nodes: Sequence[ComputeNode]
+    room: int
+    free_mib: int
+    has_zone: bool
+    has_host: bool
+
+
+def read_room(
+    engine: Engine, cell: Cell, demand: Capacity, wish: Wish, *, count: int, zone: str | None = None
+) -> CellRoom:
+    """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
+    node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
+    nodes = select(node.id).join_from(compute_nodes, services, of_services)
+    wished = nodes.where(condition_of(wish)).add_columns(*(node[size] for size in _SIZES)).subquery()
+    used = (
+        select(allocations.c.node_id, *(func.sum(allocations.c[size]).label(size) for size in _SIZES))
+        .where(allocations.c.node_id.in_(select(wished.c.id)))
+        .group_by(allocations.c.node_id)
+        .subquery()
+    )
+    free = (
+        select(
+            *(
+                # A sum of big integers is a fraction on PostgreSQL, of which no whole number would come below.
+                (wished.c[size] - cast(func.coalesce(used.c[size], 0), BigInteger)).label(size)
+                for size in _SIZES
+            )
+        )
+        .join_from(wished, used, used.c.node_id == wished.c.id, isouter=True)
+        .subquery()
+    )
+    statement = select(
+        func.coalesce(func.sum(_how_many({size: free.c[size] for size in _SIZES}, demand, count)), 0),
+        func.coalesce(func.sum(free.c.memory_mib), 0),
+        _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
+        _exists(wish.host or wish.node, nodes.where(_is_named(wish)).exists()),
+    ).select_from(free)
+    with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+        room, free_mib, has_zone, has_host = connection.execute(statement).one()
+    return CellRoom(cell, min(count, int(room)), int(free_mib), bool(has_zone), bool(has_host))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +83,32 @@ class CellWish:
     rather: how much each is preferred; 0 for those that are not named.
     """
 
-    only: Collection[str] = ()
+    only: Set[str] = frozenset()
     rather: Mapping[str, int] = field(default_factory=dict)
 
 
-def choose_cell(
-    surveyed: Sequence[CellNodesNow], demand: Capacity, wish: Wish, count: int, cells: CellWish = CellWish()
-) -> Cell | None:
-    """The cell with the most free memory among those with room for `count` instances of `demand`.
+def choose_cell(surveyed: Sequence[CellRoom], cells: CellWish = CellWish()) -> Cell | None:
+    """The cell with the most free memory among those with room for all that are asked for.
 
     Of several with room the most preferred one. When none has it, one that has some of the wished nodes, and at last
     any: there the scheduling fails, and says so. None only when no cell was surveyed, or none that it can be.
     """
 
-    def rank(now: CellNodesNow) -> tuple[int, int, int]:
-        wished = [node for node in now.nodes if may_take(node, wish)]
-        room = sum(_how_many(node.free, demand) for node in wished)
-        return min(count, room), cells.rather.get(now.cell.uuid, 0), sum(node.free.memory_mib for node in wished)
+    def rank(now: CellRoom) -> tuple[int, int, int]:
+        return now.room, cells.rather.get(now.cell.uuid, 0), now.free_mib
 
     allowed = [now for now in surveyed if not cells.only or now.cell.uuid in cells.only]
     best = max(allowed, key=rank, default=None)
     return None if best is None else best.cell
+
+
+def is_enough(surveyed: Sequence[CellRoom], wish: Wish, count: int, cells: CellWish = CellWish()) -> bool:
+    """Whether a choice can be made without the cells that have not answered yet."""
+    if cells.only:
+        return cells.only <= {now.cell.uuid for now in surveyed}
+    if wish.host or wish.node:
+        return any(now.has_host for now in surveyed)
+    return any(now.room >= count for now in surveyed)
 
 
 def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellWish:
@@ -66,16 +125,28 @@ def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str
     return CellWish(only, rather)
 
 
-def zones(surveyed: Sequence[CellNodesNow]) -> set[str]:
-    """The availability zones that have a host which may take new instances."""
-    return {node.service.availability_zone for now in surveyed for node in now.nodes if node.is_available}
+_IS_AVAILABLE = and_(services.c.disabled.is_(False), services.c.forced_down.is_(False))
 
 
-def _how_many(free: Capacity, demand: Capacity) -> int:
-    """How often `demand` fits into `free`; an instance that takes up nothing fits once."""
-    pairs = (
-        (free.vcpus, demand.vcpus),
-        (free.memory_mib, demand.memory_mib),
-        (free.disk_gib, demand.disk_gib),
-    )
-    return max(0, min((have // need for have, need in pairs if need), default=1))
+def _is_named(wish: Wish) -> ColumnElement[bool]:
+    names = ((services.c.host, wish.host), (compute_nodes.c.hypervisor_hostname, wish.node))
+    return and_(true(), *(column == name for column, name in names if name is not None))
+
+
+def _exists(wished: str | None, found: ColumnElement[bool]) -> ColumnElement[bool]:
+    return literal(True) if wished is None else found
+
+
+def _how_many(free: Mapping[str, ColumnElement[int]], demand: Capacity, most: int) -> ColumnElement[int]:
+    """How often `demand` fits into what is free of a node, up to `most`; what takes up nothing fits once."""
+    needs = {size: getattr(demand, size) for size in _SIZES if getattr(demand, size)}
+    if not needs:
+        return literal(1)
+    times: list[ColumnElement[int]] = [literal(most), *(free[size] // need for size, need in needs.items())]
+    lacks = or_(*(free[size] < need for size, need in needs.items()))
+    return case((lacks, 0), else_=reduce(_least, times))
+
+
+def _least(one: ColumnElement[int], other: ColumnElement[int]) -> ColumnElement[int]:
+    # SQLite has no function of that name, and calls it like the one that is an aggregate.
+    return case((one < other, one), else_=other)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select
 
 from cells.errors import NoValidHostError
 from cells.fleet.server_groups import ServerGroup
@@ -61,6 +61,22 @@ def may_take(node: ComputeNode, wish: Wish) -> bool:
         and wish.host in {None, node.service.host}
         and wish.node in {None, node.hypervisor_hostname}
         and node.service.host not in wish.without
+    )
+
+
+def condition_of(wish: Wish) -> ColumnElement[bool]:
+    """`may_take`, as a condition on `compute_nodes` and `services`."""
+    is_forced = wish.host is not None or wish.node is not None
+    wanted = (
+        (services.c.availability_zone, wish.zone),
+        (services.c.host, wish.host),
+        (compute_nodes.c.hypervisor_hostname, wish.node),
+    )
+    return and_(
+        services.c.forced_down.is_(False),
+        *([] if is_forced else [services.c.disabled.is_(False)]),
+        *(column == value for column, value in wanted if value is not None),
+        *([services.c.host.not_in(wish.without)] if wish.without else []),
     )
 
 

@@ -1,12 +1,17 @@
 """`POST`, `PUT` and `DELETE /servers`, by microversion: what is accepted, what is answered, what comes of it."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
+from cells.errors import CellUnreachableError
+from cells.model import Cell
+from cells.native import nodes
+from cells.native.choose_cell import CellRoom, read_room
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -380,3 +385,67 @@ def test_deleted_server_is_gone_when_its_host_is_done(api: Api, fleet: ComputeFl
     fleet.work()
     assert api.get(url, ADMIN).status_code == 404
     assert api.request("DELETE", url, MEMBER).status_code == 404
+
+
+def test_new_server_costs_each_cell_one_row_however_many_hosts_it_has(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 0
+
+    def read(row: Any) -> nodes.ComputeNode:
+        nonlocal rows
+        rows += 1
+        return made(row)
+
+    made = nodes._node
+    monkeypatch.setattr(nodes, "_node", read)
+    assert post(api, {}).status_code == 202
+    assert rows == 0
+
+
+@pytest.fixture
+def slow_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The cell south answers the question for its room once the event is set."""
+    gate = threading.Event()
+
+    def read(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellRoom:
+        if cell.name == "south":
+            gate.wait(60)
+        return read_room(engine, cell, *wanted, **named)
+
+    monkeypatch.setattr("api.compute.servers.create.read_room", read)
+    yield gate
+    gate.set()
+
+
+def test_slow_cell_does_not_hold_a_new_server(api: Api, fleet: ComputeFleet, slow_cell: threading.Event) -> None:
+    response = post(api, {})
+    assert response.status_code == 202, response.text
+    assert not slow_cell.is_set()
+    cell = fleet.fleet.mapping_of(response.json()["server"]["id"])
+    assert cell is not None
+    assert cell.cell_uuid in {fleet.cells["north"].uuid, fleet.cells["east"].uuid}
+
+
+def test_slow_cell_is_waited_for_when_it_may_have_the_host(api: Api, slow_cell: threading.Event) -> None:
+    threading.Timer(0.5, slow_cell.set).start()
+    response = post(api, {"host": "south-host0", "networks": "none"}, "2.74", ADMIN)
+    assert response.status_code == 202, response.text
+    assert slow_cell.is_set()
+
+
+def test_slow_cell_is_waited_for_when_no_other_has_room(api: Api, slow_cell: threading.Event) -> None:
+    threading.Timer(0.5, slow_cell.set).start()
+    assert post(api, {"availability_zone": "south"}).status_code == 202
+    assert slow_cell.is_set()
+
+
+def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossible(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_engine: Engine, cell: Cell, *_wanted: Any, **_named: Any) -> CellRoom:
+        raise CellUnreachableError(cell.name, "it is stopped")
+
+    monkeypatch.setattr("api.compute.servers.create.read_room", fail)
+    refused = post(api, {})
+    assert (refused.status_code, refused.json()["computeFault"]["code"]) == (500, 500)

@@ -4,11 +4,12 @@ Each has threads of its own: a cell that hangs takes none from the fleet databas
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -28,6 +29,8 @@ _log = structlog.get_logger(__name__)
 _THREADS_PER_CELL = 4
 _CHANGING_THREADS = 8
 _PROBE_INTERVAL_S = 1.0
+# Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by who waits.
+_SOON_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class FleetAccess:
     on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
     has_project: Callable[[str], bool] = lambda _project_id: True
     _guarded: dict[str, GuardedCell] = field(default_factory=dict)
+    _late: set[asyncio.Task[Any]] = field(default_factory=set)
     _changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
     )
@@ -113,6 +117,32 @@ class FleetAccess:
         down = [cell for cell, answer in zip(cells, asked, strict=True) if answer is None]
         return OfCells(answers, down)
 
+    async def ask_until_enough(
+        self, cells: Sequence[Cell], question: Callable[[Cell], T], is_enough: Callable[[Sequence[T]], bool]
+    ) -> OfCells[T]:
+        """The answers of those of these native cells that answer soon; of all when they are not enough without.
+
+        Who is late has neither answered nor is down. It is waited for all the same, by nobody: that is how a cell is
+        found that hangs.
+        """
+        asked = {asyncio.create_task(self._ask_one(cell, question)): cell for cell in cells}
+        self._late.update(asked)
+        for task in asked:
+            task.add_done_callback(self._late.discard)
+        pending: Collection[asyncio.Task[tuple[T] | None]] = asked
+        soon = time.monotonic() + _SOON_S
+        while pending:
+            left_s = soon - time.monotonic()
+            answers = [task.result() for task in asked if task.done()]
+            if left_s <= 0 and is_enough([answer[0] for answer in answers if answer is not None]):
+                break
+            _, pending = await asyncio.wait(
+                pending, timeout=left_s if left_s > 0 else None, return_when=asyncio.FIRST_COMPLETED
+            )
+        done = [(cell, task.result()) for task, cell in asked.items() if task.done()]
+        answered = [(cell, answer[0]) for cell, answer in done if answer is not None]
+        return OfCells(answered, [cell for cell, answer in done if answer is None])
+
     async def find_in_cells(self, question: Callable[[Cell], T | None]) -> tuple[Cell, T] | None:
         """The first answer that is not None, and whose it is; None when every cell says so.
 
@@ -129,7 +159,9 @@ class FleetAccess:
     async def in_use(self, project_id: str) -> dict[str, int]:
         """What counts against the quotas of a project, by resource (cells.usage). Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
-        sizes = await self.ask_cells(lambda cell: size_in(self.native.engine(cell), cell, project_id))
+        wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
+        cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]
+        sizes = await self.ask_some(cells, lambda cell: size_in(self.native.engine(cell), cell, project_id))
         return with_sizes(counted, [size for _, size in sizes.answers])
 
     def close(self) -> None:

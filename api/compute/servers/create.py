@@ -2,7 +2,7 @@
 
 import secrets
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import Route
 from api.compute.servers.block_devices import check_block_devices
@@ -27,8 +27,7 @@ from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell, InstanceRow
-from cells.native.choose_cell import CellNodesNow, choose_cell, wished_cells, zones
-from cells.native.nodes import ComputeNode
+from cells.native.choose_cell import CellRoom, CellWish, choose_cell, is_enough, read_room, wished_cells
 from cells.native.placement import Wish, demand_of
 from cells.usage import check_new_instances, project_turn
 
@@ -50,6 +49,24 @@ class _Place:
     host: str | None = None
     node: str | None = None
     is_forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is wanted, as far as it can be known without the cells.
+
+    beside: uuids of servers to share a host with. cells: where these and the members of the group are now.
+    values: fields of the records of the new servers.
+    """
+
+    project_id: str
+    flavor: Flavor
+    limits: Mapping[str, int]
+    group_uuid: str | None
+    beside: Collection[str]
+    wish: Wish
+    cells: CellWish
+    values: Sequence[Mapping[str, Any]]
 
 
 class ServerCreation:
@@ -83,27 +100,16 @@ class ServerCreation:
             request.authorize("compute:servers:create:requested_destination")
         count = _count(server)
         password = server.admin_pass or new_password()
-        answered = await self._access.ask_cells(lambda cell: self._access.native.nodes(cell).nodes())
-        surveyed = [CellNodesNow(cell, nodes) for cell, nodes in answered.answers if not cell.disabled]
-        rows = await self._access.act_anywhere(
-            partial(self._accept, request, wanted, place, count, surveyed=surveyed, down=answered.down)
-        )
+        prepared = await self._access.ask(partial(self._prepare, request, wanted, place, count))
+        answered = await self._survey(place, prepared, count)
+        rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
         # They were announced together, and the last one last.
         request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
 
-    def _accept(
-        self,
-        request: ComputeRequest,
-        wanted: CreateServer,
-        place: _Place,
-        count: int,
-        *,
-        surveyed: Sequence[CellNodesNow],
-        down: Sequence[Cell],
-    ) -> Sequence[InstanceRow]:
-        """surveyed: the cells that may take new servers. down: those that did not answer."""
-        fleet, native, server = self._access.fleet, self._access.native, wanted.server
+    def _prepare(self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int) -> _Prepared:
+        """Refuses what can be refused without the cells."""
+        fleet, server = self._access.fleet, wanted.server
         project_id = request.caller.project_id
         if project_id is None:
             raise ForbiddenError("os_compute_api:servers:create")
@@ -115,28 +121,54 @@ class ServerCreation:
         _check_files(server, limits)
         keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
-        if not surveyed:
-            raise NotSupportedError("This fleet has no native cell that could take a new server.")
-        _check_place(place, surveyed, down)
+        beside = wanted.same_hosts
         common = _common_values(request, wanted, flavor, place) | {
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
-        values = [_own_values(server, common, number, count) for number in range(count)]
-        parameters = {"host": place.host, "node": place.node, "count": count}
         wish = Wish(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
+        cells = wished_cells(fleet, self._group(request, group_uuid), beside)
+        values = [_own_values(server, common, number, count) for number in range(count)]
+        return _Prepared(project_id, flavor, limits, group_uuid, beside, wish, cells, values)
+
+    async def _survey(self, place: _Place, prepared: _Prepared, count: int) -> OfCells[CellRoom]:
+        """What the cells have that may take new servers. Raises NotSupportedError, CellDownError, BadRequestError."""
+        native, wish = self._access.native, prepared.wish
+        cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
+        if not cells:
+            raise NotSupportedError("This fleet has no native cell that could take a new server.")
+        demand = demand_of(prepared.flavor.payload())
+        answered = await self._access.ask_until_enough(
+            cells,
+            lambda cell: read_room(native.engine(cell), cell, demand, wish, count=count, zone=place.zone),
+            lambda surveyed: is_enough(surveyed, wish, count, prepared.cells),
+        )
+        surveyed = [room for _, room in answered.answers]
+        if not surveyed:
+            raise CellDownError(answered.down[0].name)
+        _check_place(place, surveyed, answered.down)
+        return answered
+
+    def _accept(
+        self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellRoom]
+    ) -> Sequence[InstanceRow]:
+        """answered: the cells that may take new servers."""
+        fleet, native, values = self._access.fleet, self._access.native, prepared.values
+        project_id, group_uuid, count = prepared.project_id, prepared.group_uuid, len(values)
+        parameters = {"host": place.host, "node": place.node, "count": count}
+        down = {*self._access.hanging(), *(cell.uuid for cell in answered.down)}
         # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
         turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.turn(*turns):
             group = self._group(request, group_uuid)
-            check_new_instances(fleet, native, project_id, flavor, count, down={cell.uuid for cell in down})
-            cells = wished_cells(fleet, group, wanted.same_hosts)
-            cell = choose_cell(surveyed, demand_of(flavor.payload()), wish, count, cells)
+            check_new_instances(fleet, native, project_id, prepared.flavor, count, down=down)
+            cells = wished_cells(fleet, group, prepared.beside)
+            cell = choose_cell([room for _, room in answered.answers], cells)
             if cell is None:
                 raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
             if group is not None:
                 uuids = [str(each["uuid"]) for each in values]
-                fleet.server_groups.add_members(group.uuid, uuids, limit=limits["server_group_members"])
+                fleet.server_groups.add_members(group.uuid, uuids, limit=prepared.limits["server_group_members"])
             return native.acceptance(fleet, cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
@@ -215,21 +247,14 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
     return str(uuid) if uuid else None
 
 
-def _check_place(place: _Place, surveyed: Sequence[CellNodesNow], down: Sequence[Cell]) -> None:
+def _check_place(place: _Place, surveyed: Sequence[CellRoom], down: Sequence[Cell]) -> None:
     """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
-    if place.zone is not None and place.zone not in zones(surveyed) and not place.is_forced:
+    if not place.is_forced and not any(now.has_zone for now in surveyed):
         raise BadRequestError("The requested availability zone is not available")
-    if not (place.host or place.node):
+    if any(now.has_host for now in surveyed):
         return
-
-    def is_named(node: ComputeNode) -> bool:
-        return place.host in {None, node.service.host} and place.node in {None, node.hypervisor_hostname}
-
-    if any(is_named(node) for now in surveyed for node in now.nodes):
-        return
-    for cell in down:
-        if not cell.disabled:
-            raise CellDownError(cell.name)
+    if down:
+        raise CellDownError(down[0].name)
     if not place.is_forced:
         raise BadRequestError(f"Compute host {place.host or place.node} could not be found.")
 

@@ -1,6 +1,7 @@
 """What a project takes up, over all cells."""
 
 import threading
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine
@@ -8,7 +9,7 @@ from sqlalchemy import Engine
 from cells.actions.native_cells import NativeCells
 from cells.actions.operations import InstanceOperations
 from cells.errors import QuotaExceededError
-from cells.fleet.fleet import Fleet
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
 from cells.usage import check_new_instances, in_use
 
@@ -34,7 +35,9 @@ def test_usage_is_the_sum_of_the_flavors_of_a_project(
         native.close()
 
 
-def test_cells_are_asked_at_the_same_time(fleet: Fleet, engine: Engine, operations: InstanceOperations) -> None:
+def test_cells_that_a_project_is_in_are_asked_at_the_same_time_and_no_others(
+    fleet: Fleet, engine: Engine, operations: InstanceOperations
+) -> None:
     class MeetingCells(NativeCells):
         """Cells of which none answers before all have been asked."""
 
@@ -45,6 +48,8 @@ def test_cells_are_asked_at_the_same_time(fleet: Fleet, engine: Engine, operatio
     large = fleet.flavors.find("4")
     operations.create({"project_id": "red", "user_id": "ada", "flavor": large.payload()})
     others = [fleet.add_cell(f"other{number}", CellKind.NATIVE, engine_url(engine), "memory://") for number in range(3)]
+    fleet.add_cell("without", CellKind.NATIVE, engine_url(engine), "memory://")  # is not asked
+    fleet.add_mappings([InstanceMapping(str(uuid4()), cell.uuid, "red", "ada", 0) for cell in others])
     meeting = threading.Barrier(1 + len(others))
     native = MeetingCells(fleet.cells)
     try:

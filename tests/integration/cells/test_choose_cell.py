@@ -1,0 +1,87 @@
+"""What one row says of the room in a cell, against the same counted node by node."""
+
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from cells.database import writing
+from cells.model import Cell
+from cells.native.choose_cell import read_room
+from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from cells.native.placement import Wish, may_take
+from cells.tables import allocations
+
+ZONES = ("west", "east", "empty")
+WISHES = (
+    Wish(),
+    Wish(zone="west"),
+    Wish(zone="empty"),
+    Wish(host="h3"),
+    Wish(node="node-4"),
+    Wish(host="h3", node="node-4"),
+    Wish(host="nowhere"),
+    Wish(zone="east", host="h5"),
+    Wish(without=("h0", "h1")),
+)
+DEMANDS = (Capacity(1, 512, 1), Capacity(3, 2048, 0), Capacity(0, 0, 0), Capacity(64, 1, 1))
+
+
+@pytest.fixture
+def nodes(engine: Engine, cell: Cell) -> Sequence[ComputeNode]:
+    """Twelve hosts, some full, one beyond that; some disabled, some down."""
+    dice = random.Random(5)
+    found = CellNodes(engine, cell)
+    found.add_hosts(
+        [
+            NewHost(f"h{n}", Capacity(dice.randint(1, 16), 4096, 40), dice.choice(ZONES[:2]), node=f"node-{n}")
+            for n in range(12)
+        ]
+    )
+    for node in found.nodes()[::4]:
+        found.update_service(node.service.uuid, disabled=True, disabled_reason=None, forced_down=False)
+    for node in found.nodes()[5::6]:
+        found.update_service(node.service.uuid, disabled=False, disabled_reason=None, forced_down=True)
+    with writing(engine) as connection:
+        for number in range(40):
+            size = {"vcpus": dice.randint(0, 3), "memory_mib": dice.choice((0, 256, 1024)), "disk_gib": 2}
+            place = {"instance_uuid": str(UUID(int=number)), "node_id": found.nodes()[dice.randrange(10)].id}
+            connection.execute(insert(allocations).values(**place, **size))
+    return found.nodes()
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_room_is_what_the_nodes_have_for_so_many(
+    engine: Engine, cell: Cell, nodes: Sequence[ComputeNode], wish: Wish
+) -> None:
+    wished = [node for node in nodes if may_take(node, wish)]
+    for demand in DEMANDS:
+        for count in (1, 4, 1000):
+            now = read_room(engine, cell, demand, wish, count=count, zone=wish.zone)
+            assert now.room == min(count, sum(how_often(demand, node.free) for node in wished)), (demand, count)
+            assert now.free_mib == sum(node.free.memory_mib for node in wished)
+            assert now.has_zone == (wish.zone in {None, *(each.service.availability_zone for each in nodes)})
+            named = [
+                n for n in nodes if wish.host in {None, n.service.host} and wish.node in {None, n.hypervisor_hostname}
+            ]
+            assert now.has_host == bool(named)
+
+
+def how_often(demand: Capacity, free: Capacity) -> int:
+    """Counted by taking away."""
+    if demand == Capacity(0, 0, 0):
+        return 1
+    often = 0
+    while demand.fits_into(free):
+        free, often = free.minus(demand), often + 1
+    return often
+
+
+def test_a_zone_whose_hosts_take_nothing_new_is_not_there(engine: Engine, cell: Cell) -> None:
+    nodes = CellNodes(engine, cell)
+    nodes.add_hosts([NewHost("h0", Capacity(1, 1, 1), "west")])
+    assert read_room(engine, cell, DEMANDS[0], Wish(), count=1, zone="west").has_zone
+    nodes.update_service(nodes.services()[0].uuid, disabled=True, disabled_reason=None, forced_down=False)
+    assert not read_room(engine, cell, DEMANDS[0], Wish(), count=1, zone="west").has_zone
