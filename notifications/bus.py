@@ -23,6 +23,9 @@ from notifications.settings import BusSettings
 
 Headers = dict[str, int | str]
 
+# Of a call that is only to keep the connection.
+_LONGEST_READ_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -48,6 +51,18 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     redelivered: bool
     tag: int | str
     link: Link
+
+
+class _LetGo(msgspec.Struct, frozen=True, gc=False):
+    """What is left of a message of which nothing is kept in memory."""
+
+    tag: int | str
+    size: int
+    sequence: object
+
+    def is_like(self, other: "_LetGo") -> bool:
+        """Whether it may be the same, which comes with another tag. Where it is not, messages change their order."""
+        return self.size == other.size and self.sequence == other.sequence
 
 
 class Publisher:
@@ -102,8 +117,8 @@ class Publisher:
 class Receiver:
     """Receives from the work queue of one cell. While another receiver is active, this one stands by.
 
-    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; then
-        nothing more is read until some are acknowledged, and what the broker has sent stays in the sockets between.
+    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; what a
+        broker has sent beyond that is read and let go of, and asked for again once some are acknowledged.
     binding: an exchange of somebody else whose messages are received too; it has none of its queues taken away.
     After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
     it by its old delivery does nothing.
@@ -130,7 +145,11 @@ class Receiver:
         # The size of each, by its tag.
         self._outstanding: dict[int | str, int] = {}
         self._held_bytes = 0
-        self._awaits_answer = False
+        # What was let go of, and what of that was asked for and has not come again; in the order of the queue.
+        self._let_go: deque[_LetGo] = deque()
+        self._asked_for: list[_LetGo] = []
+        self._asked_for_bytes = 0
+        self._asked_at_s = 0.0
         # Of all messages that have come, over whatever link.
         self._largest_bytes = 0
         self._is_active = False
@@ -165,9 +184,10 @@ class Receiver:
         if self._link is None:
             return
         try:
-            while not self._is_full and self._link.drain(0):
+            deadline = monotonic() + _LONGEST_READ_S
+            while not self._reads_nothing(self._link) and self._link.drain(0) and monotonic() < deadline:
                 pass
-            self._beat(self._link)
+            self._link.beat()
         except BusUnavailableError:
             self._abandon()
 
@@ -178,7 +198,8 @@ class Receiver:
             return
         try:
             with link.translated():
-                if not link.is_memory:  # which has no `multiple`
+                # The in-memory bus has no `multiple`, which would be about what was let go of as well.
+                if not link.is_memory and not self._let_go:
                     leading = list(takewhile(tags.__contains__, self._outstanding))
                     if leading:
                         link.channel.basic_ack(leading[-1], multiple=True)
@@ -187,6 +208,7 @@ class Receiver:
                 for tag in tags:
                     link.channel.basic_ack(tag)
                 self._settle(tags)
+            self._ask_again(link)
         except BusUnavailableError:
             self._abandon()
 
@@ -262,7 +284,9 @@ class Receiver:
             if self._arrived or len(batch) >= max_messages or size >= max_bytes or remaining_s <= 0 or self._is_full:
                 break
             link.drain(remaining_s)
-        self._beat(link)
+        if self._asked_for and monotonic() > self._asked_at_s + 2 * self._settings.heartbeat_s:
+            raise BusUnavailableError(link.address, "messages that were given back have not come again")
+        link.beat()
         self._outstanding.update((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
 
@@ -270,22 +294,38 @@ class Receiver:
     def _is_full(self) -> bool:
         return self._held_bytes >= self._prefetch_max_bytes
 
-    def _beat(self, link: Link) -> None:
-        if self._is_full:
-            # The broker's heartbeats are behind the messages that are not read.
-            link.beat_unheard()
-        else:
-            link.beat()
+    def _reads_nothing(self, link: Link) -> bool:
+        # What is not read from the in-memory bus stays in the memory of the same process.
+        return link.is_memory and self._is_full
+
+    def _lets_go_of(self, message: Any, size: int) -> bool:
+        """Whether a message that has come is to come again later, since what was sent before it has to be first."""
+        one = _LetGo(message.delivery_tag, size, (message.headers or {}).get(topology.SEQUENCE_HEADER))
+        if message.delivery_info.get("redelivered"):
+            for position, asked_for in enumerate(self._asked_for):
+                if one.is_like(asked_for):
+                    del self._asked_for[position]
+                    self._asked_for_bytes -= size
+                    self._asked_at_s = monotonic()
+                    return False
+        self._let_go.append(one)
+        return True
+
+    def _ask_again(self, link: Link) -> None:
+        """Give back as much of what was let go of as there is room for now: it comes again, before anything else."""
+        with link.translated():
+            while self._let_go and self._held_bytes + self._asked_for_bytes < self._prefetch_max_bytes:
+                one = self._let_go.popleft()
+                link.channel.basic_reject(one.tag, requeue=True)
+                self._asked_for.append(one)
+                self._asked_for_bytes += one.size
+                self._asked_at_s = monotonic()
 
     @contextmanager
     def _answering_link(self) -> Iterator[Link]:
         """A link over which the broker answers before any number of large messages, which would all have to be read."""
         if self._largest_bytes * self._prefetch <= self._prefetch_max_bytes:
-            self._awaits_answer = True
-            try:
-                yield self._link or self._open_link()
-            finally:
-                self._awaits_answer = False
+            yield self._link or self._open_link()
             return
         link = Link(self._transport_url, self._cell_uuid, self._settings)
         try:
@@ -307,11 +347,11 @@ class Receiver:
                 return
             self._is_active = True
             body = body_of(message)
-            self._held_bytes += len(body)
             self._largest_bytes = max(self._largest_bytes, len(body))
-            if self._awaits_answer and self._held_bytes > 2 * self._prefetch_max_bytes:
-                # Now that they are known to be so large, the next answer will not be behind them.
-                raise ConnectionAbortedError("messages came that are too large to read them all before an answer")
+            is_behind = self._is_full or self._let_go or self._asked_for
+            if is_behind and not link.is_memory and self._lets_go_of(message, len(body)):
+                return
+            self._held_bytes += len(body)
             self._arrived.append(
                 Delivery(
                     body=body,
@@ -362,9 +402,11 @@ class Receiver:
     def _forget(self) -> None:
         self._link = None
         self._is_active = False
-        self._held_bytes = 0
+        self._held_bytes = self._asked_for_bytes = 0
         self._arrived.clear()
         self._outstanding.clear()
+        self._let_go.clear()
+        self._asked_for.clear()
 
 
 def dead_letters(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> int:

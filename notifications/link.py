@@ -39,7 +39,7 @@ _SCHEMES = ("amqp", "amqps", _MEMORY)
 class Link:
     """A connection to `transport_url` with one channel, on which the cell's topology is declared.
 
-    binding: an exchange of somebody else whose messages the cell's queue gets too.
+    binding: an exchange of somebody else whose messages the cell's queue gets too. address: for error texts.
     Not for several threads at once. Raises BusError for an address that can never work, and BusUnavailableError, after
     which only `abandon` is allowed.
     """
@@ -56,7 +56,7 @@ class Link:
         self._cell_uuid = cell_uuid
         self._confirm_timeout_s = settings.confirm_timeout_s
         self.is_memory, self._connection = _connection(transport_url, settings, heartbeat_s)
-        self._address = _address(self._connection, is_memory=self.is_memory)
+        self.address = _address(self._connection, is_memory=self.is_memory)
         self._sent = 0
         self._unconfirmed: set[int] = set()
         self._refused = 0
@@ -132,12 +132,6 @@ class Link:
             with self.translated():
                 self._transport.heartbeat_check(self._raw)
 
-    def beat_unheard(self) -> None:
-        """Send a heartbeat, whatever has become of the broker's, which nobody reads at the moment."""
-        if not self.is_memory:
-            with self.translated():
-                self._raw.send_heartbeat()
-
     def close(self) -> None:
         """Close the connection in an orderly way."""
         try:
@@ -163,7 +157,7 @@ class Link:
             topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
         except PreconditionFailed as error:
             raise BusError(
-                f"bus {self._address}: a queue exists with other arguments, most likely from an earlier version: "
+                f"bus {self.address}: a queue exists with other arguments, most likely from an earlier version: "
                 f"{error}; delete it when it is empty (rabbitmqctl delete_queue), and it is made again"
             ) from error
 
@@ -177,21 +171,21 @@ class Link:
                 channel.exchange_declare(binding.exchange, "topic", durable=binding.durable, auto_delete=False)
         except NotFound as error:
             raise BusUnavailableError(
-                self._address,
+                self.address,
                 f"there is no exchange '{binding.exchange}' yet: nobody has sent notifications to this broker and "
                 "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
                 "amqp_durable_queues is true in nova.conf, else durable=false",
             ) from error
         except PreconditionFailed as error:
             raise BusError(
-                f"bus {self._address}: exchange '{binding.exchange}' exists and is not what the address says with "
+                f"bus {self.address}: exchange '{binding.exchange}' exists and is not what the address says with "
                 f"durable={str(binding.durable).lower()}; leave that out, and it is taken as it is: {error}"
             ) from error
         else:
             channel.close()
 
     def _unavailable(self, error: Exception) -> BusUnavailableError:
-        return BusUnavailableError(self._address, str(error) or type(error).__name__)
+        return BusUnavailableError(self.address, str(error) or type(error).__name__)
 
     def _send(self, exchange: str, body: bytes, routing_key: str, headers: dict[str, int | str]) -> None:
         message = self.channel.prepare_message(
@@ -214,10 +208,10 @@ class Link:
             if remaining_s <= 0 or not self.drain(remaining_s):
                 waiting = len(self._unconfirmed)
                 raise BusUnavailableError(
-                    self._address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s"
+                    self.address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s"
                 )
         if self._refused:
-            raise BusUnavailableError(self._address, f"the broker refused {self._refused} messages")
+            raise BusUnavailableError(self.address, f"the broker refused {self._refused} messages")
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
         self._settle(tag, multiple)
@@ -233,7 +227,7 @@ class Link:
     def _check_room(self) -> None:
         queue = topology.work_queue_name(self._cell_uuid)
         if self.channel.queue_declare(queue=queue, passive=True).message_count >= MEMORY_QUEUE_LIMIT:
-            raise BusUnavailableError(self._address, f"{MEMORY_QUEUE_LIMIT} messages are waiting already")
+            raise BusUnavailableError(self.address, f"{MEMORY_QUEUE_LIMIT} messages are waiting already")
 
 
 def body_of(message: Any) -> bytes:

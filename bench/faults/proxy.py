@@ -22,6 +22,7 @@ class TcpProxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._closing = threading.Event()
+        self.answered_bytes = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -96,6 +97,7 @@ class TcpProxy:
                 if is_answer:
                     self._flowing.wait()
                     self._closing.wait(self._delay_s)
+                    self.answered_bytes += len(data)
                 sink.sendall(data)
         # The other way still waits for something to read, and is woken by this alone.
         self._hang_up({source, sink})
