@@ -15,6 +15,10 @@ from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
 
 # No incarnation has this name: whoever finds it knows that mending had begun, and not ended.
 _BEING_MENDED = "being mended"
+# Of incarnations that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
+_STRANGERS_REMEMBERED = 1000
+# No incarnation has more; a header can have a hundred kilobytes.
+_LONGEST_NAME = 64
 
 
 class History:
@@ -27,7 +31,8 @@ class History:
         self._cell = adapter.cell
         self._lineage = Lineage([])
         self._known: str | None = None
-        self._strangers: set[str] = set()
+        # In the order in which they came.
+        self._strangers: dict[str, None] = {}
 
     def was_restored(self) -> bool:
         """Whether the index has followed the cell into a future that it does not have any more.
@@ -62,6 +67,8 @@ class History:
         incarnation = headers.get(INCARNATION_HEADER)
         if not isinstance(incarnation, str) or incarnation == self._known:
             return True
+        if len(incarnation) > _LONGEST_NAME:
+            return False
         if incarnation not in self._strangers and not self._lineage.knows(incarnation):
             self._look_again(incarnation)
         sequence = headers.get(SEQUENCE_HEADER)
@@ -76,7 +83,9 @@ class History:
             raise CellRestoredError(self._cell.name)
         self._keep_current()
         if not self._lineage.knows(incarnation):
-            self._strangers.add(incarnation)
+            self._strangers[incarnation] = None
+            if len(self._strangers) > _STRANGERS_REMEMBERED:
+                del self._strangers[next(iter(self._strangers))]
 
     def _has_broken_off(self) -> bool:
         if self._adapter.published_sequence() < self._watermark():
