@@ -109,6 +109,7 @@ class DeadLetterReason(StrEnum):
     UNSUPPORTED_VERSION = "unsupported_version"
     REJECTED = "rejected"
     UNEXPECTED = "unexpected"  # this program has failed on it, in a way that nobody had foreseen
+    TOO_LARGE = "too_large"  # so that it was not read, and is not kept
     UNDELIVERABLE = "undeliverable"  # the broker has given up on it
 
 

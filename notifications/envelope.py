@@ -16,6 +16,8 @@ import msgspec
 from notifications.errors import EnvelopeError
 
 ENVELOPE_VERSION = "2.0"
+LARGEST_BODY_BYTES = 16 * 1024 * 1024
+"""Larger bodies are neither sent nor read. As much as a RabbitMQ 4 takes unless told otherwise (max_message_size)."""
 _MAJOR, _MINOR = 2, 0
 
 
@@ -83,6 +85,13 @@ def encode(notification: Notification) -> bytes:
     return _encode({"oslo.version": ENVELOPE_VERSION, "oslo.message": _encode(inner).decode()})
 
 
+def size_problem(body: bytes) -> str | None:
+    """What is wrong with the size of a body, so that it is not even looked at; None if nothing is."""
+    if len(body) <= LARGEST_BODY_BYTES:
+        return None
+    return f"is of {len(body)} bytes, and more than {LARGEST_BODY_BYTES} are neither sent nor read"
+
+
 def decode(body: bytes) -> Notification:
     """Read a message body, with or without envelope; raises EnvelopeError."""
     inner = _open(body)
@@ -111,6 +120,8 @@ def _notification(inner: _Inner, message_id: str, timestamp: datetime) -> Notifi
 
 
 def _open(body: bytes) -> _Inner:
+    if problem := size_problem(body):
+        raise EnvelopeError("message", problem)
     try:
         outer = _decode_outer(body)
     except _UNREADABLE as error:

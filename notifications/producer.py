@@ -15,7 +15,7 @@ from typing import Any
 
 from notifications.bus import Message, Publisher
 from notifications.check import find_problems
-from notifications.envelope import Notification, encode
+from notifications.envelope import Notification, encode, size_problem
 from notifications.errors import EnvelopeError
 from notifications.registry import parse_payload
 from notifications.settings import BusSettings
@@ -75,4 +75,7 @@ def to_message(notification: Notification) -> Message:
     problems = find_problems(notification)
     if problems:
         raise EnvelopeError(problems[0].where, problems[0].what)
-    return Message(encode(notification), routing_key(notification.priority), headers={})
+    body = encode(notification)
+    if problem := size_problem(body):
+        raise EnvelopeError("message", problem)
+    return Message(body, routing_key(notification.priority), headers={})

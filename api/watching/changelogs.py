@@ -14,6 +14,7 @@ from cells.fleet.journals import KEPT, JournalReading
 from cells.lineage import Position
 from cells.model import NO_REVISION, Cell, CellAdapter, CellKind, Change, ChangelogAdapter, InstanceRow
 from indexer.transform.native_messages import read_record
+from notifications.envelope import size_problem
 
 T = TypeVar("T")
 
@@ -157,7 +158,7 @@ def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:
 def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedInstance:
     row: InstanceRow | None = None
     if change.revision != NO_REVISION and change.instance_uuid:
-        record = read_record(change.message)
+        record = None if size_problem(change.message) else read_record(change.message)
         # What a newer version of us has written, the cell itself can tell.
         row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
     return ChangedInstance(log.cell.uuid, position, row)

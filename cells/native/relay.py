@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -30,6 +30,7 @@ from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import cell_state, changes
 from notifications.bus import Message
+from notifications.envelope import size_problem
 from notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
@@ -163,7 +164,7 @@ class Relay:
             rows = self._unpublished()
         self._may_have_unpublished = True
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
-        self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in rows])
+        self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in rows if self._is_sent(row)])
         with writing(self._engine) as connection:
             connection.execute(
                 update(changes)
@@ -175,6 +176,16 @@ class Relay:
         if not self._may_have_unpublished:
             self._metrics.nothing_waits(self._cell.uuid)
         return len(rows)
+
+    def _is_sent(self, row: Row[Any]) -> bool:
+        """Whether the bus may have a change. One that is too large, which would stop all others, is left out there.
+
+        The indexer misses its number, and finds it in the changelog.
+        """
+        problem = size_problem(row.message)
+        if problem:
+            _log.error("relay.message_too_large", cell=self._cell.name, sequence=row.sequence, detail=problem)
+        return problem is None
 
     def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:
         statement = (

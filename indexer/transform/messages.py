@@ -11,7 +11,7 @@ from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.extra_fields import SCHEMA_KEY, read_extra
 from indexer.transform.documents import ForeignChange, NativeChange
 from indexer.transform.native_messages import read_record
-from notifications.envelope import Notification, decode
+from notifications.envelope import Notification, decode, size_problem
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from notifications.payloads import fleetlight, instance
 from notifications.registry import parse_payload
@@ -88,6 +88,8 @@ def interpret(body: bytes, revision: int | None) -> Meaning:
     Raises MalformedMessageError for what can never be read, also if that was not foreseen: one message must not stop
     the stream.
     """
+    if problem := size_problem(body):
+        raise MalformedMessageError(DeadLetterReason.TOO_LARGE, f"message: {problem}")
     try:
         return _interpret(body, revision)
     except MalformedMessageError:

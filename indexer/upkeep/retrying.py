@@ -111,6 +111,10 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _At
     """What the messages mean; notifications of somebody else are added to the batch."""
     attempt = _Attempt()
     for failure in failures:
+        if failure.summary.reason == DeadLetterReason.TOO_LARGE:
+            # Its body was not kept.
+            attempt.problems[failure.id] = MalformedMessageError(DeadLetterReason.TOO_LARGE, failure.summary.detail)
+            continue
         try:
             _, revision = read_headers(cell_uuid, failure.headers)
             meaning = interpret(failure.body, revision)

@@ -7,6 +7,7 @@ refuge: there the cell waits for the database, and its changelog still has the m
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Protocol
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from cells.fleet.failures import Failure, FailureSummary, failure_id
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from notifications.bus import Headers, Message
+from notifications.envelope import size_problem
 from notifications.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +49,7 @@ class DeadLetter:
 
     @classmethod
     def of(cls, message: Message, error: MalformedMessageError) -> "DeadLetter":
-        return cls(message, error.reason, str(error), error.trace)
+        return cls(_without_large_body(message), error.reason, str(error), error.trace)
 
 
 class KeepsFailures(Protocol):
@@ -204,7 +206,15 @@ def _from_queue(message: Message) -> DeadLetter:
         reason = DeadLetterReason(str(said))
     except ValueError:
         reason, detail = DeadLetterReason.UNDELIVERABLE, "the broker has given up on delivering it"
-    return DeadLetter(Message(message.body, message.routing_key, headers), reason, str(detail))
+    return DeadLetter(_without_large_body(replace(message, headers=headers)), reason, str(detail))
+
+
+def _without_large_body(message: Message) -> Message:
+    """The message; in the place of a body that nobody reads, secrets and all, stands which one it was."""
+    if size_problem(message.body) is None:
+        return message
+    digest = sha256(message.body).hexdigest()
+    return replace(message, body=f"<{len(message.body)} bytes that are not kept, SHA-256 {digest}>".encode())
 
 
 def _plain(headers: Headers) -> Headers:

@@ -2,14 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, update
 
 from cells.actions.operations import InstanceOperations
 from cells.adapters.native import NativeAdapter
@@ -24,7 +24,7 @@ from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import changes
 from notifications.bus import Message
-from notifications.envelope import Notification, decode, encode
+from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from notifications.errors import BusError, BusUnavailableError, EnvelopeError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
 from query.fields import from_microseconds, to_microseconds
@@ -120,6 +120,26 @@ def test_changes_are_published_in_order_with_their_numbers_in_the_headers(
         "instance.power_off.end",
     ]
     assert from_payload(InstancePayload.unwrap(decode(stopped.body).payload))["vm_state"] == "stopped"
+
+
+def test_change_that_no_bus_takes_is_left_to_the_changelog_and_the_others_go_on(
+    engine: Engine, operations: InstanceOperations, relay: Relay, bus: Bus, cell: Cell
+) -> None:
+    for name in ("first", "second", "third"):
+        operations.create({"display_name": name})
+    with engine.begin() as connection:
+        is_second = changes.c.id == select(func.min(changes.c.id) + 1).scalar_subquery()
+        large = b"x" * (LARGEST_BODY_BYTES + 1)
+        connection.execute(update(changes).where(is_second).values(message=large))
+    drain(relay)
+    assert bus.sequences == [1, 3]
+    assert bus.heartbeats[-1].sequence == 3
+    with closing(NativeAdapter(cell)) as adapter:
+        assert [len(change.message) > LARGEST_BODY_BYTES for change in adapter.changes_after(0, 10)] == [
+            False,
+            True,
+            False,
+        ]
 
 
 def test_backlog_is_published_batch_by_batch(operations: InstanceOperations, relay: Relay, bus: Bus) -> None:

@@ -16,6 +16,7 @@ from indexer.writing.patient_writing import PatientWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
+from notifications.envelope import LARGEST_BODY_BYTES
 from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from query.fields import Record, from_microseconds
 from tests.support.indexing import (
@@ -154,6 +155,20 @@ def test_instance_of_a_malformed_change_is_read_again_from_its_cell(stage: Stage
     stage.consume(Message(b"{", ROUTING_KEY, message.headers))
     assert versions(stage.index) == stage.cell.versions()
     assert stage.tracker.watermark == 1
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_message_that_is_too_large_is_not_read_and_not_kept_and_its_instance_is_read_again(stage: Stage) -> None:
+    message = stage.cell.create()
+    # Still a valid change.
+    body = message.body + b" " * LARGEST_BODY_BYTES
+    stage.consume(Message(body, ROUTING_KEY, message.headers), stage.cell.create())
+    [(kept, reason, detail)] = stage.failures.found
+    assert reason == "too_large"
+    assert detail == f"message: is of {len(body)} bytes, and more than 16777216 are neither sent nor read"
+    assert kept.startswith(b"<%d bytes that are not kept, SHA-256 " % len(body))
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.watermark == 2
     assert stage.tracker.snapshot().is_complete
 
 

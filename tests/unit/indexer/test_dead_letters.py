@@ -11,6 +11,7 @@ from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from notifications.bus import Message
+from notifications.envelope import LARGEST_BODY_BYTES
 from notifications.topology import RESOURCE_HEADER
 from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryFailures
 
@@ -137,6 +138,15 @@ def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
     [failure] = stage.failures.kept.values()
     assert failure.summary.reason == "undeliverable"
     assert failure.summary.instance_uuid == failure.headers[RESOURCE_HEADER]
+
+
+def test_large_messages_that_the_broker_has_given_up_on_are_told_apart_without_being_kept() -> None:
+    stage = Stage()
+    for byte in (b"x", b"y", b"y"):
+        stage.bus.buried.append((Message(byte * (LARGEST_BODY_BYTES + 1), ROUTING_KEY, {}), "by the broker", ""))
+    stage.letters.take_from_bus()
+    assert sorted(failure.summary.times for failure in stage.failures.kept.values()) == [1, 2]
+    assert all(len(failure.body) < 200 for failure in stage.failures.kept.values())
 
 
 def test_why_a_message_is_dead_is_never_longer_than_somebody_would_read() -> None:

@@ -107,6 +107,17 @@ def test_message_that_cannot_be_read_and_is_about_nothing_known_stays(stage: Sta
     assert len(stage.failures.kept) == 1
 
 
+def test_message_that_was_too_large_stays_so_unless_its_cell_has_its_instance(stage: Stage) -> None:
+    known = stage.cell.create()
+    unknown = Message(b"<20000000 bytes>", ROUTING_KEY, {})
+    solved, left = (stage.fail(message, DeadLetterReason.TOO_LARGE) for message in (known, unknown))
+    results = stage.retry()
+    assert results[solved].is_solved
+    assert not results[left].is_solved
+    assert stage.failures.kept[left].summary.reason == "too_large"
+    assert stage.failures.kept[left].summary.detail == "the name is too long"
+
+
 def test_change_of_an_instance_that_its_cell_does_not_have_is_not_invented(stage: Stage) -> None:
     stage.fail(stage.cell.create())
     [uuid] = stage.cell.rows

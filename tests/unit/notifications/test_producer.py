@@ -10,7 +10,7 @@ import pytest
 
 from notifications.bus import Receiver
 from notifications.check import find_problems
-from notifications.envelope import decode
+from notifications.envelope import LARGEST_BODY_BYTES, decode
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
 from notifications.event_types import INSTANCE_CREATE_END
 from notifications.payloads.parts import ExceptionPayload
@@ -45,6 +45,19 @@ def test_program_in_the_readme_emits_a_valid_notification() -> None:
         (delivery,) = receiver.receive(1, 10**6, 60)
         receiver.ack([delivery])
     assert find_problems(decode(delivery.body)) == []
+
+
+def test_notification_that_nobody_would_read_is_not_sent(producer: Producer, receiver: Receiver) -> None:
+    large = ExceptionPayload(
+        module_name="agent.disks",
+        function_name="attach",
+        exception="DiskNotFound",
+        exception_message="there is no disk 4",
+        traceback="x" * LARGEST_BODY_BYTES,
+    )
+    with pytest.raises(EnvelopeError, match=r"message: is of \d+ bytes, and more than 16777216 are"):
+        producer.emit("compute.exception", large)
+    assert receiver.receive(1, 10**9, 0.05) == []
 
 
 def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver: Receiver) -> None:
