@@ -1,10 +1,13 @@
 """Requests that no client sends: what is odd is refused or ignored as the contract says, and others stay unseen."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from urllib.parse import quote
 
 import pytest
 
+from indexer.backends.base import FoundPage
+from indexer.items.view import ItemTemplate
+from query.page import PageRequest
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -38,6 +41,34 @@ def test_method_that_an_address_has_not_gets_404_in_plain_text(api: Api, method:
 def test_head_is_get_without_the_body(api: Api) -> None:
     for path, status in (("/v2.1/servers", 200), (f"/v2.1/servers/{UNKNOWN}", 404), ("/v2.1/servers?limit=x", 400)):
         assert api.request("HEAD", path).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/v2.1/servers", "/v2.1/servers/detail", "/v2.1/servers/detail?name=web&limit=2"])
+def test_head_of_a_list_has_the_headers_of_the_list_and_costs_one_row(
+    fleet: ComputeFleet, api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    read: list[int] = []
+    page = fleet.searcher.page
+
+    async def count(request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        read.append(request.limit)
+        return await page(request, cells, template)
+
+    monkeypatch.setattr(fleet.searcher, "page", count)
+    got, asked = api.get(path), api.request("HEAD", path)
+    assert (asked.status_code, asked.content) == (200, b"")
+    own = {"content-length", "x-openstack-request-id", "x-compute-request-id", "fleetlight-route"}
+    assert dict(asked.headers).keys() == dict(got.headers).keys() - {"content-length"}
+    assert all(asked.headers[name] == got.headers[name] for name in asked.headers if name not in own)
+    assert read[-1] == 1
+
+
+def test_head_of_a_stream_ends(api: Api) -> None:
+    stream = {"Accept": "text/event-stream"}
+    asked = api.request("HEAD", "/v2.1/servers/detail", stream)
+    assert (asked.status_code, asked.headers["Content-Type"].partition(";")[0]) == (200, "text/event-stream")
+    assert api.app.state.feed.watchers == 0
+    assert api.request("HEAD", "/v2.1/servers/detail?all_tenants=maybe", stream).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""A JSON answer in parts: a list has some megabytes, which are not copied only to put brackets around them."""
+"""A JSON answer in parts: a list has some megabytes, which are not copied only to put brackets around them.
+
+And an answer without a body, to a HEAD of what is too much to be made only to be thrown away.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,3 +23,14 @@ class PartsResponse(Response):
         for part in self._parts[:-1]:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": self._parts[-1]})
+
+
+class HeadResponse(Response):
+    """What `answer` says in its headers, without its body.
+
+    It leaves out the length of the body, which may be that of another one than a GET has (RFC 9110, 8.6 and 9.3.2).
+    """
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__(status_code=answer.status_code)
+        self.raw_headers = [(name, value) for name, value in answer.raw_headers if name != b"content-length"]

@@ -15,7 +15,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.links import Links
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from api.compute.protocol.parts_response import PartsResponse
+from api.compute.protocol.parts_response import HeadResponse, PartsResponse
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.protocol.query_string import QueryString
 from api.compute.server_lists import down_cells
@@ -129,7 +129,9 @@ class ServerHandlers:
     async def detail(self, request: ComputeRequest) -> Response:
         """`GET /servers/detail`; as a stream of what changes from now on, if the request accepts nothing else."""
         if self._watches.is_wanted(request):
-            return await self._watches.open(request)
+            stream = await self._watches.open(request)
+            # The stream of a HEAD would hold the connection, and a place among the watches, for nothing.
+            return HeadResponse(stream) if _is_head(request) else stream
         template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
 
@@ -185,6 +187,8 @@ class ServerHandlers:
         order = build_order(query, minor, is_admin=caller.is_admin)
         wanted = build_filter(query, minor, caller, action=action)
         limit = self._limit(query)
+        if _is_head(request):
+            limit = min(limit, 1)
         consistency, tokens = wanted_consistency(request.http.headers)
         cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
         started = time.perf_counter()
@@ -242,7 +246,8 @@ class ServerHandlers:
             repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)
             href = f"{request.links.versioned}/{listing.path}?{repeated}"
             end = b'],"servers_links":' + msgspec.json.encode([{"rel": "next", "href": href}]) + b"}"
-        return PartsResponse(_parts(b'{"servers":[', items, end), headers=proof_headers(page, caller))
+        answer = PartsResponse(_parts(b'{"servers":[', items, end), headers=proof_headers(page, caller))
+        return HeadResponse(answer) if _is_head(request) else answer
 
     def _limit(self, query: QueryString) -> int:
         text = query.last("limit")
@@ -300,6 +305,11 @@ def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStat
     if request.minor < _SERVER_GROUPS_SINCE:
         return item
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
+
+
+def _is_head(request: ComputeRequest) -> bool:
+    """Whether the servers of a list are not wanted: then one of them is as good as all."""
+    return request.http.method == "HEAD"
 
 
 def _unlisted(uuid: str) -> Cell:
