@@ -12,6 +12,7 @@ from elasticsearch import Elasticsearch
 
 from bench.faults import processes
 from bench.faults.load import Load
+from bench.faults.turned_clock import TurnedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
 from cells.adapters import open_changelog_adapter
@@ -40,7 +41,8 @@ class Stage:
     """What a fault may use.
 
     servers: those that are nobody else's, by name. rounds: how often it breaks something. seed: the fault's own.
-    folder: for logs. watermark: up to which change the index has everything of a cell. clock: of the operations.
+    folder: for logs. watermark: up to which change the index has everything of a cell. fresh_as_of: up to which moment
+    it says that it has. clock: of the operations.
     """
 
     world: World
@@ -50,6 +52,7 @@ class Stage:
     seed: int
     folder: Path
     watermark: Callable[[Cell], int]
+    fresh_as_of: Callable[[Cell], int]
     clock: JumpingClock
     stack: ExitStack
     generator: random.Random = field(init=False)
@@ -80,6 +83,15 @@ class Stage:
         with closing(open_changelog_adapter(cell)) as adapter:
             published = adapter.published_sequence()
         wait_until(lambda: self.watermark(cell) >= max(published, 1), timeout_s=120)
+
+    def wait_until_fresh(self) -> None:
+        """Until the index says of every cell that it has what the cell had a moment ago, as it has to all the time."""
+        since = system_clock()
+
+        def all_are_fresh() -> bool:
+            return all(since <= self.fresh_as_of(cell) <= system_clock() for cell in self.world.cells)
+
+        wait_until(all_are_fresh, timeout_s=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +210,23 @@ def everything_twice(stage: Stage) -> None:
 
 
 def clock_jumps(stage: Stage) -> None:
-    """The clock of relays and operations goes back and forth by hours."""
+    """The clock of relays and operations goes back and forth by hours, and then that of the indexer's machine.
+
+    By the latter nothing may seem older or newer than it is.
+    """
     stage.run(processes.relays(stage.world, clock=stage.clock))
-    stage.run(processes.indexer(stage.world))
+    turned = TurnedClock(stage.folder / "offset")
+    stage.run(processes.daemon(stage.world, "indexer", stage.folder, turned.environment))
     stage.wait_until_followed()
     for _ in range(stage.rounds):
         for hours in (stage.generator.randint(1, 48), -stage.generator.randint(1, 48), 0):
             stage.clock.offset = hours * _HOUR
             stage.operate()
+        stage.wait_until_fresh()
+        for hours in (stage.generator.randint(1, 48), -stage.generator.randint(1, 48), 0):
+            turned.turn(hours * 3600)
+            stage.operate()
+            stage.wait_until_fresh()
 
 
 def full_cluster(stage: Stage) -> None:
@@ -267,7 +288,7 @@ FAULTS = {
         Fault("unruly bus", unruly_bus),
         Fault("poison", poison),
         Fault("everything twice", everything_twice),
-        Fault("clock jumps", clock_jumps),
+        Fault("clock jumps", clock_jumps, cells="postgresql"),
         Fault("full cluster", full_cluster),
         Fault("full disk", full_disk, small_disk=True),
         Fault("slow cell", slow_cell, cells="postgresql"),

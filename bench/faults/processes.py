@@ -77,8 +77,8 @@ class Daemon:
 
 
 @contextmanager
-def daemon(world: World, command: str, folder: Path) -> Iterator[Daemon]:
-    process = Daemon(command, world.config, folder / f"{command}.log")
+def daemon(world: World, command: str, folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Daemon]:
+    process = Daemon(command, world.config, folder / f"{command}.log", environment)
     process.start()
     try:
         yield process

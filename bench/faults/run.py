@@ -14,7 +14,7 @@ from bench.faults.world import Servers, World, new_world
 from cells.clock import system_clock
 from cells.model import Cell
 from indexer.backends import open_writer
-from indexer.backends.base import IndexWriter
+from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from scripts.servers.base import Server
@@ -89,7 +89,8 @@ def run_fault(fault: Fault, supply: Supply, folder: Path, *, seed: int, rounds: 
                 rounds=rounds,
                 seed=seed,
                 folder=folder,
-                watermark=lambda cell: _watermark(writer, cell),
+                watermark=lambda cell: _progress(writer, cell).watermark,
+                fresh_as_of=lambda cell: _progress(writer, cell).fresh_as_of,
                 clock=clock,
                 stack=processes,
             )
@@ -124,12 +125,12 @@ def _recovered(fault: Fault, world: World, writer: IndexWriter, load: Load) -> O
     return Outcome(fault.name, load.events, found, time.monotonic() - begun_s)
 
 
-def _watermark(writer: IndexWriter, cell: Cell) -> int:
+def _progress(writer: IndexWriter, cell: Cell) -> CellProgress:
+    none = CellProgress(cell.uuid, 0, 0, is_complete=False)
     try:
-        progress = writer.load_progress().get(cell.uuid)
+        return writer.load_progress().get(cell.uuid, none)
     except IndexUnavailableError:
-        return 0  # it is not prepared yet
-    return progress.watermark if progress else 0
+        return none  # it is not prepared yet
 
 
 def _past_the_proxy(world: World) -> IndexSettings:

@@ -27,6 +27,7 @@ from cells.fleet.aggregates import Aggregates
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
+from cells.fleet.fleet_clock import FleetClock
 from cells.fleet.journals import Journals, remove_journal
 from cells.fleet.keypairs import Keypairs
 from cells.fleet.known_hosts import KnownHosts
@@ -87,6 +88,7 @@ class Fleet:
         self.aggregates = Aggregates(database)
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
+        self.clock = FleetClock(database)
         self._turns = Turns(engine)
 
     def add_cell(

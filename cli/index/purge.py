@@ -5,7 +5,6 @@ from contextlib import closing
 
 import typer
 
-from cells.clock import system_clock
 from cli.errors import CommandError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
@@ -37,7 +36,8 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         cells = chosen_cells(fleet, cell)
         writer.prepare()
         retention_s = settings.index.deleted_retention.total_seconds()
-        horizons = announce(writer, [each.uuid for each in cells], retention_s, system_clock())
+        fleet.clock.look()
+        horizons = announce(writer, [each.uuid for each in cells], retention_s, fleet.clock())
         wait_s = grace_s(settings.fleet.cells_refresh_interval_s)
         print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
         time.sleep(wait_s)

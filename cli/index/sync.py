@@ -226,6 +226,7 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
         work.pace.spend(rows - done)
         done = rows
 
+    work.fleet.clock.look()
     known = work.writer.load_progress().get(cell.uuid)
     journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
     with closing(open_adapter(cell)) as adapter:
@@ -235,6 +236,7 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
             batch_size=work.settings.indexer.sync_batch_size,
             horizon=load_horizons(work.writer).get(cell.uuid, 0),
             on_progress=between_pages,
+            clock=work.fleet.clock,
         )
     progress = CellProgress(cell.uuid, 0, compared.began_at, is_complete=not compared.rejected)
     work.writer.save_progress([progress])
@@ -254,8 +256,15 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
         def own(uuids: Collection[str]) -> Collection[str]:
             return rows_of(adapter, uuids) if adapter else ()
 
+        work.fleet.clock.look()
         source = ApiSource(
-            api, cell.uuid, read=work.writer.read, own=own, page_size=settings.page_size, spend=work.pace.spend
+            api,
+            cell.uuid,
+            read=work.writer.read,
+            own=own,
+            page_size=settings.page_size,
+            spend=work.pace.spend,
+            clock=work.fleet.clock,
         )
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_API)
         journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)

@@ -1,6 +1,6 @@
 """What follows the cells, as long as a process wants it to: relay and worker of a cell, and the indexer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from threading import Event
@@ -124,20 +124,26 @@ def run_indexer(
     def open_receiver(cell: Cell) -> Receives:
         return _open_receiver(settings, cell)
 
+    def cells() -> Sequence[Cell]:
+        # All that is said of how fresh they are is said by this clock.
+        fleet.clock.look()
+        return fleet.cells()
+
     keep_collector_out_of_the_way()
     with (
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight indexer"))) as leases,
     ):
         purger = Purger(
-            fleet.cells,
+            cells,
             writer,
             leases,
             retention_s=settings.index.deleted_retention.total_seconds(),
             grace_s=grace_s(settings.fleet.cells_refresh_interval_s),
+            clock=fleet.clock,
         )
         service = IndexerService(
-            cells=fleet.cells,
+            cells=cells,
             open_adapter=open_changelog_adapter,
             open_receiver=open_receiver,
             writer=writer,
@@ -148,6 +154,7 @@ def run_indexer(
             refresh_interval_s=settings.index.refresh_interval_s,
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
+            clock=fleet.clock,
         )
 
         def purge(until: Event) -> None:

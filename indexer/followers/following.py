@@ -10,6 +10,7 @@ from threading import Event
 
 import structlog
 
+from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
@@ -64,6 +65,7 @@ class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
     failures: where dead letters are kept. journals: where it is told what changes in cells that number nothing.
+    clock: of the fleet, since that of this machine may be wrong.
     """
 
     open_receiver: Callable[[Cell], Receives]
@@ -73,6 +75,7 @@ class Shared:
     journals: KeepsJournals
     settings: IndexerSettings
     metrics: IndexerMetrics
+    clock: Clock = system_clock
 
 
 class Follower(ABC):
@@ -91,7 +94,8 @@ class Follower(ABC):
         self._dead_letter_store = shared.failures
         self._settings = shared.settings
         self._metrics = shared.metrics
-        self._tracker = ProgressTracker(saved)
+        self._clock = shared.clock
+        self._tracker = ProgressTracker(saved, shared.clock)
         self._progress = saved
         self._highest_known = saved.watermark
         self.horizon = 0
@@ -168,7 +172,7 @@ class Follower(ABC):
         Raises BusError.
         """
         receiver = self._open_receiver(self.cell)
-        dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics)
+        dead_letters = DeadLetters(self.cell.uuid, self._dead_letter_store, receiver, self._metrics, self._clock)
         rereader = Rereader(
             self.cell.uuid,
             read_rows,

@@ -11,7 +11,6 @@ from threading import Event
 
 import structlog
 
-from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress
@@ -42,13 +41,10 @@ class ForeignFollower(Follower):
         saved: CellProgress,
         shared: Shared,
         open_adapter: Callable[[Cell], CellAdapter],
-        *,
-        clock: Clock = system_clock,
     ) -> None:
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
-        self._clock = clock
-        self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=clock)
+        self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=shared.clock)
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)

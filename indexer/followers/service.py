@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from cells.adapters import open_adapter as open_foreign_adapter
-from cells.clock import system_clock
+from cells.clock import Clock, system_clock
 from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
@@ -86,11 +86,13 @@ class IndexerService:
         cells_refresh_interval_s: float,
         metrics: IndexerMetrics,
         open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
+        clock: Clock = system_clock,
     ) -> None:
         self._cells = cells
         self._open_adapter = open_adapter
         self._open_foreign = open_foreign
-        self._shared = Shared(open_receiver, writer, leases, failures, journals, settings, metrics)
+        self._clock = clock
+        self._shared = Shared(open_receiver, writer, leases, failures, journals, settings, metrics, clock)
         self._writer = writer
         self._leases = leases
         self._failures = failures
@@ -335,7 +337,7 @@ class IndexerService:
                 not_behind.append(cell)
             elif other.watermark <= cell.watermark:
                 # A moment that has not come yet is that of a clock which was put right since.
-                theirs = other.fresh_as_of if other.fresh_as_of <= system_clock() else 0
+                theirs = other.fresh_as_of if other.fresh_as_of <= self._clock() else 0
                 not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
         return not_behind
 

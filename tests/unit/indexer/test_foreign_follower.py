@@ -51,11 +51,10 @@ class Stage:
             self.journals,
             settings,
             IndexerMetrics(self.registry),
+            clock=lambda: self.cell.now,
         )
         nothing = CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ForeignFollower(
-            NOVA_CELL, nothing, shared, self._open_adapter, clock=lambda: self.cell.now
-        )
+        follower = self.follower = ForeignFollower(NOVA_CELL, nothing, shared, self._open_adapter)
         stop = Event()
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
