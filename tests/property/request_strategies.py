@@ -196,8 +196,9 @@ def _of(group: Values) -> st.SearchStrategy[tuple[str, str]]:
     return st.tuples(st.sampled_from(group[0]), st.sampled_from(group[1]))
 
 
-def _pairs(uuids: Sequence[str]) -> st.SearchStrategy[tuple[str, str]]:
+def _pairs(uuids: Sequence[str], more: Sequence[Values]) -> st.SearchStrategy[tuple[str, str]]:
     groups = [
+        *more,
         *_FILTERS,
         *_REST,
         (PATTERNS, _PATTERNS_FIT),
@@ -209,15 +210,17 @@ def _pairs(uuids: Sequence[str]) -> st.SearchStrategy[tuple[str, str]]:
     return st.one_of(*map(_of, groups))
 
 
-def requests(uuids: Sequence[str], projects: Sequence[str] = ("demo", "other")) -> st.SearchStrategy[Request]:
-    """uuids: of servers that there are. projects: who may ask."""
+def requests(
+    uuids: Sequence[str], projects: Sequence[str] = ("demo", "other"), more: Sequence[Values] = ()
+) -> st.SearchStrategy[Request]:
+    """uuids: of servers that there are. projects: who may ask. more: what filters ask for besides."""
     usual = st.lists(_of((["all_tenants"], ["1"])) | _of((["limit"], ["1", "2", "3"])), max_size=2)
-    pairs = st.tuples(usual, st.lists(_pairs(uuids), max_size=4)).map(lambda parts: parts[0] + parts[1])
+    pairs = st.tuples(usual, st.lists(_pairs(uuids, more), max_size=4)).map(lambda parts: parts[0] + parts[1])
     anybody = st.builds(Asker, st.sampled_from((True, True, False)), st.sampled_from(projects), st.just("ada"))
     member = st.builds(Asker, st.just(False), st.sampled_from(projects), st.just("ada"))
     several = st.builds(Request, pairs, st.sampled_from(MINORS), anybody)
     # A filter alone, where it begins to count: among several nearly every list is empty.
-    alone = _pairs(uuids).flatmap(
+    alone = _pairs(uuids, more).flatmap(
         lambda pair: st.builds(Request, st.just([pair]), st.sampled_from(turns_of(pair[0])), member | anybody)
     )
     return several | alone

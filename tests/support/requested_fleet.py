@@ -36,7 +36,7 @@ Change = tuple[str, str, Mapping[str, Any]]
 COMPLETE, INCOMPLETE, PURGED = "north", "east", "south"
 _OWN_HEADERS = ("fleetlight-", "x-openstack-request-id", "x-compute-request-id", "date")
 NEWEST = {"OpenStack-API-Version": "compute 2.104"}
-_ANY, _BOUNDED, _STRONG = ({"Fleetlight-Consistency": word} for word in ("any", "bounded", "strong"))
+ANY, BOUNDED, STRONG = ({"Fleetlight-Consistency": word} for word in ("any", "bounded", "strong"))
 
 
 class RequestedFleet:
@@ -104,10 +104,10 @@ class RequestedFleet:
     def check(self, rows: Rows, request: Request, times: Times) -> None:
         """Every route gives what the contract says, the same bytes, and all pages, whichever route each comes by."""
         expected = expected_list((row for cell in rows.values() for row in cell), request, times)
-        answers = [self._get(self.api, request, how) for how in (_ANY, _BOUNDED, _STRONG)]
+        answers = [ask_for(self.api, request, how) for how in (ANY, BOUNDED, STRONG)]
         self.faults.of = {INCOMPLETE: "down"}
         try:
-            while_down = self._get(self.api, request, _BOUNDED)
+            while_down = ask_for(self.api, request, BOUNDED)
         finally:
             self.faults.heal()
         if expected.refused:
@@ -120,13 +120,13 @@ class RequestedFleet:
             assert_same(answers[-1], answer)
         assert answers[-1].headers["Fleetlight-Complete"] == "true"
         check_while_down(while_down, answers[-1], {row["uuid"] for row in rows[INCOMPLETE]}, expected.limit)
-        self._check_pages(expected, answers[-1], request)
+        check_pages(self.api, expected, answers[-1], request)
 
     def check_once(self, rows: Rows, request: Request, times: Times) -> None:
         """The index and the cells give the first page that the contract says."""
         expected = expected_list((row for cell in rows.values() for row in cell), request, times)
-        for how in (_ANY, _STRONG):
-            answer = self._get(self.api, request, how)
+        for how in (ANY, STRONG):
+            answer = ask_for(self.api, request, how)
             if expected.refused:
                 assert answer.status_code in expected.refused, (request, answer.text)
                 return
@@ -137,43 +137,54 @@ class RequestedFleet:
     def check_own_changes(self, api: Api, rows: Rows, request: Request, times: Times) -> None:
         """The lists of the project that has changed `rows` by `api` have the changes, which the index lacks."""
         expected = expected_list((row for cell in rows.values() for row in cell), request, times)
-        answer = self._get(api, request, {})
-        assert_same(self._get(api, request, _STRONG), answer)
+        answer = ask_for(api, request, {})
+        assert_same(ask_for(api, request, STRONG), answer)
         if not expected.refused:
             assert answer.headers["Fleetlight-Complete"] == "true"
-            self._check_pages(expected, answer, request, api)
-
-    def _check_pages(self, expected: Expected, first: httpx.Response, request: Request, api: Api | None = None) -> None:
-        found: list[str] = []
-        answer, hows = first, cycle((_STRONG, _ANY, _BOUNDED) if api is None else ({},))
-        for _ in range(len(expected.uuids) + 2):
-            page = [server["id"] for server in answer.json()["servers"]]
-            found += page
-            assert expected.limit is None or len(page) <= expected.limit
-            links = answer.json().get("servers_links")
-            assert (links is not None) == (bool(page) and len(page) == expected.limit)
-            if links is None:
-                break
-            answer = self._ask(api or self.api, links[0]["href"], request, next(hows))
-            assert answer.status_code == 200, answer.text
-        assert found == ([] if expected.limit == 0 else [*expected.uuids])
-
-    def _get(self, api: Api, request: Request, how: Mapping[str, str]) -> httpx.Response:
-        return self._ask(api, f"/v2.1/servers/detail?{urlencode(request.pairs)}", request, how)
-
-    def _ask(self, api: Api, url: str, request: Request, how: Mapping[str, str]) -> httpx.Response:
-        asker = request.asker
-        headers = {
-            "OpenStack-API-Version": f"compute 2.{request.minor}",
-            "X-Roles": "admin" if asker.is_admin else "member",
-            "X-Project-Id": asker.project_id,
-            "X-User-Id": asker.user_id,
-        }
-        return api.get(url, headers, how)
+            check_pages(api, expected, answer, request, ({},))
 
     def close(self) -> None:
         self._writer.close()
         self.fleet.close_pool(self._pool)
+
+
+def check_pages(
+    api: Api,
+    expected: Expected,
+    first: httpx.Response,
+    request: Request,
+    hows: Sequence[Mapping[str, str]] = (STRONG, ANY, BOUNDED),
+) -> None:
+    """The pages from the `first` one on, each asked for in another of these ways, are the expected list."""
+    found: list[str] = []
+    answer, ways = first, cycle(hows)
+    for _ in range(len(expected.uuids) + 2):
+        page = [server["id"] for server in answer.json()["servers"]]
+        found += page
+        assert expected.limit is None or len(page) <= expected.limit
+        links = answer.json().get("servers_links")
+        assert (links is not None) == (bool(page) and len(page) == expected.limit)
+        if links is None:
+            break
+        answer = _ask(api, links[0]["href"], request, next(ways))
+        assert answer.status_code == 200, answer.text
+    assert found == ([] if expected.limit == 0 else [*expected.uuids])
+
+
+def ask_for(api: Api, request: Request, how: Mapping[str, str]) -> httpx.Response:
+    """The answer to a request; how: headers about consistency."""
+    return _ask(api, f"/v2.1/servers/detail?{urlencode(request.pairs)}", request, how)
+
+
+def _ask(api: Api, url: str, request: Request, how: Mapping[str, str]) -> httpx.Response:
+    asker = request.asker
+    headers = {
+        "OpenStack-API-Version": f"compute 2.{request.minor}",
+        "X-Roles": "admin" if asker.is_admin else "member",
+        "X-Project-Id": asker.project_id,
+        "X-User-Id": asker.user_id,
+    }
+    return api.get(url, headers, how)
 
 
 def check_while_down(
