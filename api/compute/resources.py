@@ -28,6 +28,7 @@ from api.compute.protocol.shapes import Shape
 from api.compute.server_lists.servers import ServerHandlers
 from api.compute.servers.actions import ServerActionHandlers
 from api.compute.servers.create import ServerCreation
+from api.compute.servers.external_events import ExternalEventHandlers
 from api.compute.servers.instance_actions import InstanceActionHandlers
 from api.compute.servers.metadata import ServerMetadataHandlers
 from api.compute.servers.migrations import MigrationHandlers
@@ -82,6 +83,7 @@ def compute_routes(
     yield from ServerMetadataHandlers(access).routes()
     yield from ServerTagHandlers(access).routes()
     yield from ServerPartHandlers(access).routes()
+    yield from ExternalEventHandlers(access).routes()
     yield from FlavorHandlers(access).routes()
     yield from ExtraSpecHandlers(access).routes()
     yield from FlavorAccessHandlers(access).routes()

@@ -1,6 +1,6 @@
 """The native cells of a fleet, for those who change them: each database is opened once and kept open."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -72,6 +72,13 @@ class NativeCells:
             return None
         record = dict(row._mapping)
         return InstanceRow(cell.uuid, record.pop("revision"), record)
+
+    def hosts_of(self, cell: Cell, instance_uuids: Collection[str]) -> Mapping[str, str | None]:
+        """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""
+        engine, columns = self.engine(cell), instances.c
+        wanted = select(columns.uuid, columns.host).where(columns.uuid.in_(instance_uuids), columns.deleted.is_(False))
+        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+            return {row.uuid: row.host for row in connection.execute(wanted)}
 
     def flavor_before_resize(self, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
         """The flavor (Nova's FlavorPayload) that a resized instance gets back when it is reverted.

@@ -109,6 +109,7 @@ _ADMIN = (
     "os-migrations:index:all_projects",
     "servers:migrations:show",
     "os-server-diagnostics",
+    "os-server-external-events:create",
     "os-instance-actions:events",
     "os-instance-actions:events:details",
     "os-flavor-manage:create",

@@ -1,0 +1,117 @@
+"""`POST /os-server-external-events`: what other services have done for servers, and `nova refresh-network`.
+
+No host of a native cell waits for any of it, and none has networks or volumes that it would have to look at anew. So an
+event changes nothing, as with those drivers of Nova that have no use for it.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import Field
+from starlette.responses import Response
+
+from api.compute.protocol.answers import json_answer
+from api.compute.protocol.body_types import UuidText
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.routes import Route
+from api.compute.protocol.shapes import INTEGER, TEXT, Shape, optional, page
+from api.errors import CellDownError
+from cells.model import Cell
+
+_SERVICE = "service"
+_WITH_TAG = {"volume-extended", "power-update", "accelerator-request-bound"}
+_EVENT = Shape({**dict.fromkeys(("name", "server_uuid", "status"), TEXT), "code": INTEGER, "tag": optional(TEXT)})
+
+_Network = Literal["network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted"]
+_Since51 = _Network | Literal["volume-extended"]
+_Since76 = _Since51 | Literal["power-update"]
+_Since82 = _Since76 | Literal["accelerator-request-bound"]
+_Since93 = _Since82 | Literal["volume-reimaged"]
+_Name = TypeVar("_Name", bound=str)
+
+
+class _Event(RequestModel, Generic[_Name]):
+    name: _Name
+    server_uuid: UuidText
+    status: Literal["failed", "completed", "in-progress"] = "completed"
+    tag: Annotated[str, Field(max_length=255)] = ""
+
+
+class _Events(RequestModel, Generic[_Name]):
+    events: Annotated[list[_Event[_Name]], Field(min_length=1)]
+
+
+_EVENTS: Body[Any] = Body(
+    {
+        1: _Events[_Network],
+        51: _Events[_Since51],
+        76: _Events[_Since76],
+        82: _Events[_Since82],
+        93: _Events[_Since93],
+    }
+)
+
+
+class ExternalEventHandlers:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/os-server-external-events",
+                self.create,
+                body=_EVENTS,
+                success=(200, 207),
+                errors=(403,),
+                answer=page("events", _EVENT),
+            )
+        ]
+
+    async def create(self, request: ComputeRequest) -> Response:
+        """200 when each event has reached its host, 207 when one has not; each says by itself what became of it."""
+        events = (await _EVENTS.read(request)).events
+        if _SERVICE not in request.caller.roles:
+            request.authorize("os_compute_api:os-server-external-events:create")
+        hosts = await self._hosts_of({event.server_uuid for event in events})
+        answers = [_answered(event, hosts) for event in events]
+        is_whole = all(answer["code"] == HTTPStatus.OK for answer in answers)
+        return json_answer({"events": answers}, HTTPStatus.OK if is_whole else HTTPStatus.MULTI_STATUS)
+
+    async def _hosts_of(self, uuids: set[str]) -> Mapping[str, str | None]:
+        """The hosts of those servers that there are; None for one that has none, or is in a cell that is only read.
+
+        Raises CellDownError: nobody could say whether one of its servers is there.
+        """
+        native = self._access.native
+        places = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
+        of_cell: dict[str, list[str]] = {}
+        for uuid, cell_uuid in places.items():
+            of_cell.setdefault(cell_uuid, []).append(uuid)
+        cells: list[Cell] = [cell for cell in await self._access.ask(native.cells) if cell.uuid in of_cell]
+        asked = await self._access.ask_some(cells, lambda cell: native.hosts_of(cell, of_cell[cell.uuid]))
+        if asked.down:
+            raise CellDownError(asked.down[0].name)
+        known = {cell.uuid for cell in cells}
+        hosts: dict[str, str | None] = {uuid: None for uuid, cell_uuid in places.items() if cell_uuid not in known}
+        for _, found in asked.answers:
+            hosts |= found
+        return hosts
+
+
+def _answered(event: _Event[str], hosts: Mapping[str, str | None]) -> dict[str, Any]:
+    if event.server_uuid not in hosts:
+        code = HTTPStatus.NOT_FOUND
+    elif event.name in _WITH_TAG and "tag" not in event.model_fields_set:
+        code = HTTPStatus.BAD_REQUEST
+    elif hosts[event.server_uuid] is None:
+        code = HTTPStatus.UNPROCESSABLE_ENTITY
+    else:
+        code = HTTPStatus.OK
+    status = "completed" if code == HTTPStatus.OK else "failed"
+    return {**event.model_dump(include=event.model_fields_set), "status": status, "code": code}
