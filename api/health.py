@@ -117,7 +117,7 @@ class HealthEndpoints:
             progress = None
         if not self._index.is_used:
             return "off"
-        return "down" if progress is None else "ok"
+        return "down" if progress is None or self._index.is_absent else "ok"
 
     async def _is_up(self, cell: Cell) -> bool:
         try:

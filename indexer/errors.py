@@ -2,6 +2,7 @@
 
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
+│   ├── IndexAbsentError    there is no index (yet), or nothing of it answers
 │   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
 │   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
@@ -33,6 +34,10 @@ class IndexerError(Exception):
 
 class IndexUnavailableError(IndexerError):
     """The index backend cannot be used now; trying again later may succeed."""
+
+
+class IndexAbsentError(IndexUnavailableError):
+    """There is no index, or nothing of it is where it could answer: as before the first indexer has made it."""
 
 
 class IndexPausedError(IndexUnavailableError):

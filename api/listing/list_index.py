@@ -50,6 +50,11 @@ class ListIndex:
         return self._patient is not None
 
     @property
+    def is_absent(self) -> bool:
+        """Whether there was no index when it was asked for last, and never was before."""
+        return self._progress is not None and self._progress.is_absent
+
+    @property
     def why_not(self) -> str | None:
         """Why lists do not ask the index now; None when they do."""
         if self._patient is None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from indexer.backends.base import CellProgress, IndexSearcher
-from indexer.errors import IndexerError
+from indexer.errors import IndexAbsentError, IndexerError
 
 _READ_AGAIN_AFTER_S = 0.2
 _MAX_AGE_S = 1.0
@@ -16,13 +16,20 @@ class ProgressCache:
 
     What is remembered says that the index is further behind than it is, never that it is less. So a request waits only
     for what is older than `max_age_s`. A list has it read again when it has its page, so that both do not compete.
+    An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
     """
 
     def __init__(self, searcher: IndexSearcher) -> None:
         self._searcher = searcher
         self._progress: Mapping[str, CellProgress] = {}
+        self._has_answered = self._is_absent = False
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there was no index when it was read last, and never was before."""
+        return self._is_absent
 
     async def get(self, max_age_s: float = _MAX_AGE_S) -> Mapping[str, CellProgress]:
         if time.monotonic() - self._read_at > max_age_s:
@@ -41,7 +48,14 @@ class ProgressCache:
 
     async def _read(self) -> None:
         began = time.monotonic()
-        self._progress = await self._searcher.progress()
+        try:
+            self._progress = await self._searcher.progress()
+        except IndexAbsentError:
+            if self._has_answered:
+                raise
+            self._is_absent = True
+        else:
+            self._has_answered, self._is_absent = True, False
         self._read_at = began
 
     async def _read_beside(self) -> None:

@@ -59,8 +59,9 @@ def test_index_pulled_away_in_the_middle_of_paging_gives_every_row_once(fleet: C
 def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     api = fleet.api()
-    fleet.take_index_away()
     assert len(api.ids("/v2.1/servers")) == 3
+    fleet.take_index_away()
+    assert len(api.ids("/v2.1/servers?deleted=false")) == 3
     asked = fleet.searcher.asked
     marker = api.ids("/v2.1/servers?limit=1")[0]
     assert len(api.ids(f"/v2.1/servers?marker={marker}")) == 2
@@ -70,6 +71,18 @@ def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: Com
     assert api.request("POST", RESET).status_code == 204
     assert len(api.ids("/v2.1/servers")) == 3
     assert fleet.searcher.asked > asked
+
+
+def test_index_that_is_not_there_yet_has_not_failed(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    fleet.take_index_away()
+    response = api.get("/v2.1/servers")
+    assert len(response.json()["servers"]) == 3
+    assert response.headers["Fleetlight-Complete"] == "true"
+    assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=live"
+    assert api.get("/readyz").json()["index"] == "down"
+    assert "fleetlight_safe_connect_tripped 0.0" in api.get("/metrics").text
 
 
 def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fleet: ComputeFleet) -> None:

@@ -1,5 +1,7 @@
 """The very first start of an indexer on Elasticsearch, when not even the index is there."""
 
+import asyncio
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -8,8 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from api.listing.list_index import ListIndex
+from api.settings import SearchSettings
+from cells.clock import system_clock
 from cli.processes.following import run_indexer
 from cli.settings import load_settings
+from indexer.backends import open_searcher, open_writer
+from indexer.backends.base import CellProgress
+from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
 from tests.support.indexer_worlds import in_thread, new_world
 from tests.support.waiting import wait_until
@@ -32,3 +40,27 @@ def test_purge_waits_for_the_index_without_a_warning(
         with in_thread(run):
             wait_until(lambda: any(entry["event"] == "indexer.cell_started" for entry in logs), 60)
     assert [entry for entry in logs if entry["event"] == "indexer.purge_postponed"] == []
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "elasticsearch"])
+def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
+    elasticsearch_url: str, elasticsearch_prefix: str, tmp_path: Path, backend: str
+) -> None:
+    settings = IndexSettings(
+        backend=backend, path=tmp_path / "index.db", urls=(elasticsearch_url,), prefix=elasticsearch_prefix[:-1]
+    )
+    cell = CellProgress(str(uuid4()), 1, system_clock(), is_complete=True)
+
+    async def ask() -> None:
+        searcher = open_searcher(settings)
+        index = ListIndex(searcher, SearchSettings(enabled=True))
+        assert await index.progress_or_nothing() == {}
+        assert not index.safe_connect.is_tripped
+        with closing(open_writer(settings)) as writer:
+            writer.prepare()
+            writer.save_progress([cell])
+        assert (await index.followed(0)).keys() == {cell.cell_uuid}
+        index.close()
+        await searcher.close()
+
+    asyncio.run(ask())

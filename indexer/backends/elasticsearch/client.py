@@ -13,7 +13,7 @@ from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexPausedError, IndexRequestError, IndexUnavailableError, shortened
+from indexer.errors import IndexAbsentError, IndexPausedError, IndexRequestError, IndexUnavailableError, shortened
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 _MISSING_INDEX = "index_not_found_exception"
+_SEARCH_FAILED, _NO_SHARD = "search_phase_execution_exception", "all shards failed"
 _BLOCKED = "cluster_block_exception"
 # By its number: `index.blocks.write`, which is what pauses are made of (indexer.backends.elasticsearch.pause).
 _WRITE_BLOCK = "/8/"
@@ -136,8 +137,16 @@ def is_blocked(cause: Cause) -> bool:
     return cause.type == _BLOCKED
 
 
+def _is_absent(cause: Cause) -> bool:
+    """Whether there is no index, or no shard of it has begun to work, as in the moment after it was made."""
+    has_no_shard = (cause.type, cause.reason, cause.caused_by) == (_SEARCH_FAILED, _NO_SHARD, None)
+    return has_no_shard or is_missing_index(cause)
+
+
 def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
     """What to raise for a cause that passes by itself."""
+    if _is_absent(cause):
+        return IndexAbsentError(text)
     is_paused = is_blocked(cause) and _WRITE_BLOCK in (cause.reason or "")
     return IndexPausedError(text) if is_paused else IndexUnavailableError(text)
 

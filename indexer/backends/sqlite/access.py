@@ -7,7 +7,7 @@ from pathlib import Path
 
 from indexer.backends.base import CellProgress
 from indexer.backends.sqlite.schema import SCHEMA_VERSION
-from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
+from indexer.errors import IndexAbsentError, IndexRequestError, IndexUnavailableError, IndexVersionError
 
 BUSY_TIMEOUT_S = 5.0
 # Result codes after which the same call may succeed later. After any other a person must look.
@@ -59,7 +59,9 @@ def translated(path: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", None)
-        if (code is not None and code & 0xFF in _PASSING) or str(error).startswith(_NOT_PREPARED):
+        if str(error).startswith(_NOT_PREPARED) or not path.exists():
+            raise IndexAbsentError(f"the index {path} is not there: {error}") from error
+        if code is not None and code & 0xFF in _PASSING:
             raise IndexUnavailableError(f"the index {path} cannot be used now: {error}") from error
         raise IndexRequestError(f"the index {path} refused a request: {error}") from error
     except OSError as error:

@@ -9,7 +9,7 @@ import pytest
 from api.listing import progress
 from api.listing.progress import ProgressCache
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
-from indexer.errors import IndexUnavailableError
+from indexer.errors import IndexAbsentError, IndexUnavailableError
 from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
@@ -22,9 +22,11 @@ class Advancing:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.is_away = False
+        self.is_away = self.is_absent = False
 
     async def progress(self) -> Mapping[str, CellProgress]:
+        if self.is_absent:
+            raise IndexAbsentError("not there")
         if self.is_away:
             raise IndexUnavailableError("away")
         self.asked += 1
@@ -47,6 +49,22 @@ async def beside(cache: ProgressCache) -> None:
     cache.read_again()
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+def test_index_that_was_never_there_has_not_failed() -> None:
+    index = Advancing()
+
+    async def ask() -> None:
+        cache = ProgressCache(index)
+        index.is_absent = True
+        assert await cache.get(0) == {}
+        index.is_absent = False
+        assert (await cache.get(0))["c0"].watermark == 1
+        index.is_absent = True
+        with pytest.raises(IndexAbsentError):
+            await cache.get(0)
+
+    asyncio.run(ask())
 
 
 def test_request_takes_what_is_remembered() -> None:

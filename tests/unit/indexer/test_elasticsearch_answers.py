@@ -21,7 +21,7 @@ from indexer.backends.elasticsearch.documents import (
 from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexPausedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexAbsentError, IndexPausedError, IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
 from tests.support.documents import TEMPLATE, make_document
 
@@ -52,6 +52,17 @@ def sent(answer: TextApiResponse | Exception) -> bytes:
 def test_page_of_a_proxy_is_an_index_that_is_away() -> None:
     with pytest.raises(IndexUnavailableError, match="not JSON: '<html>'"):
         sent(TextApiResponse("<html>", meta(200)))
+
+
+_SHARDLESS = b'{"error":{"root_cause":[],"type":"search_phase_execution_exception","reason":"all shards failed"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(404, b'{"error":{"type":"index_not_found_exception"}}'), (503, _SHARDLESS)]
+)
+def test_index_that_is_only_being_made_is_told_from_one_that_failed(status: int, body: bytes) -> None:
+    with pytest.raises(IndexAbsentError):
+        sent(ApiError("no", meta(status), body))
 
 
 def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
