@@ -4,20 +4,22 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from cells.model import CellKind
-from indexer.backends import open_searcher, open_writer
-from indexer.backends.base import OLDEST_TIME_VERSION, Document
+from indexer.backends import open_generations, open_searcher, open_writer
+from indexer.backends.base import OLDEST_TIME_VERSION, Document, PartlyWrittenError
+from indexer.backends.elasticsearch.generations import ElasticsearchGenerations
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexVersionError, RebuildError
+from indexer.errors import IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.upkeep.rebuild import drop_previous, rebuild_index
 from query.filters import In
 from query.instances import INSTANCE_FIELDS
@@ -208,3 +210,36 @@ def write_searchable(world: World, documents: list[Document]) -> None:
     with closing(open_writer(world.index)) as writer:
         assert writer.write(documents).applied == len(documents)
         writer.make_searchable()
+
+
+@pytest.mark.elasticsearch
+@pytest.mark.parametrize("is_done", [True, False])
+def test_answer_that_got_lost_at_the_swap_has_nobody_write_to_the_index_that_was_replaced(
+    elasticsearch_url: str, elasticsearch_prefix: str, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    prefix = elasticsearch_prefix.rstrip("-")
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=prefix)
+    change = ElasticsearchGenerations._change_aliases
+
+    def unanswered(generations: ElasticsearchGenerations, *actions: Mapping[str, Any]) -> None:
+        if is_done:
+            change(generations, *actions)
+        raise IndexUnavailableError("no answer")
+
+    document = make_document()
+    with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
+        writer.prepare()
+        generations.create_next()
+        monkeypatch.setattr(ElasticsearchGenerations, "_change_aliases", unanswered)
+        if is_done:
+            generations.switch(lambda: None)
+            # Its first attempt is refused, and then it has looked where to write.
+            with pytest.raises(PartlyWrittenError):
+                writer.write([document])
+        else:
+            with pytest.raises(IndexUnavailableError):
+                generations.switch(lambda: None)
+        writer.write([document])
+        writer.make_searchable()
+        assert writer.read([document.id]).keys() == {document.id}
+        assert generations.has_next() != is_done

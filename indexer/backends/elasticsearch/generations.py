@@ -76,9 +76,9 @@ class ElasticsearchGenerations:
         current, new, previous = self._existing(names.write), self._existing(names.next), self._behind(names.previous)
         self._say_that_it_continues(new, current)
         pause_writes(self._client, current)
+        dropped = [] if previous is None else [{"remove_index": {"index": previous}}]
         try:
             finish()
-            dropped = [] if previous is None else [{"remove_index": {"index": previous}}]
             self._change_aliases(
                 _remove(current, names.read),
                 _remove(current, names.write),
@@ -88,9 +88,14 @@ class ElasticsearchGenerations:
                 _add(current, names.previous),
                 *dropped,
             )
-        except BaseException:
-            end_pause(self._client, current)
-            raise
+        except BaseException as error:
+            # Without an answer only the aliases can say whether it was done. What is written to an index that has been
+            # replaced is lost, so its pause must not end; if they cannot be asked, indexers end it (`allow_writes`).
+            if self._existing(names.write) == current:
+                end_pause(self._client, current)
+                raise
+            if not isinstance(error, IndexUnavailableError):
+                raise
         # Whoever finds no index of instances makes one of the name that is written there.
         send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
         self._drop_index(names.next_progress)
@@ -132,7 +137,9 @@ class ElasticsearchGenerations:
         send(self._client, "PUT", f"/{new}/_mapping", {"_meta": meta})
 
     def _change_aliases(self, *actions: Mapping[str, Any]) -> None:
-        send(self._client, "POST", "/_aliases", {"actions": actions})
+        # What the server has not begun by then it does not do any more, so nothing is done after we have given up.
+        give_up_s = self._settings.write_timeout_s / 2
+        send(self._client, "POST", f"/_aliases?master_timeout={give_up_s * 1000:.0f}ms", {"actions": actions})
 
     def _drop_index(self, name: str | None) -> None:
         if name is not None:
