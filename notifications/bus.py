@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from notifications import topology
-from notifications.binding import Binding
+from notifications.binding import Binding, split_address
 from notifications.errors import BusUnavailableError
-from notifications.link import Link, body_of, count_messages, is_in_memory
+from notifications.link import Link, bare_channel, body_of, count_messages, is_in_memory
 from notifications.settings import BusSettings
 
 Headers = dict[str, int | str]
@@ -407,6 +407,27 @@ class Receiver:
         self._outstanding.clear()
         self._let_go.clear()
         self._asked_for.clear()
+
+
+def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
+    """Remove the exchanges and queues of a cell, with what is in them; those of others stay.
+
+    Those inside of a process end with it. Raises BusError, BusUnavailableError.
+    """
+    if is_in_memory(transport_url):
+        return
+    with bare_channel(transport_url, settings or BusSettings()) as channel:
+        topology.remove(channel, cell_uuid)
+
+
+def unbind(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
+    """Have the cell's queue get nothing more from an exchange of somebody else, until a receiver binds it again.
+
+    Raises BusError, BusUnavailableError.
+    """
+    _, binding = split_address(transport_url)
+    with bare_channel(transport_url, settings or BusSettings()) as channel:
+        topology.unbind(channel, cell_uuid, binding)
 
 
 def dead_letters(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> int:

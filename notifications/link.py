@@ -238,16 +238,25 @@ def body_of(message: Any) -> bytes:
 
 def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int:
     """How many messages wait in `queue`; 0 if there is no such queue. Raises BusError, BusUnavailableError."""
+    try:
+        with bare_channel(transport_url, settings) as channel:
+            return int(channel.queue_declare(queue=queue, passive=True).message_count)
+    except BusUnavailableError as error:
+        refusal = error.__cause__
+        if isinstance(refusal, ChannelError) and str(refusal.reply_code) == _NOT_FOUND:  # text on the in-memory bus
+            return 0
+        raise
+
+
+@contextmanager
+def bare_channel(transport_url: str, settings: BusSettings) -> Iterator[Any]:
+    """A channel on which nothing is declared, for a moment; raises BusError, BusUnavailableError."""
     is_memory, connection = _connection(transport_url, settings, heartbeat_s=0)
-    address = _address(connection, is_memory=is_memory)
     try:
         connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
-        return int(connection.channel().queue_declare(queue=queue, passive=True).message_count)
-    except ChannelError as error:
-        if str(error.reply_code) == _NOT_FOUND:  # text on the in-memory bus
-            return 0
-        raise BusUnavailableError(address, str(error)) from error
+        yield connection.channel()
     except (OSError, AMQPError, KombuError) as error:
+        address = _address(connection, is_memory=is_memory)
         raise BusUnavailableError(address, str(error) or type(error).__name__) from error
     finally:
         connection.collect()

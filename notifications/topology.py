@@ -81,6 +81,20 @@ def declare(channel: Any, cell_uuid: str, *, has_quorum_queues: bool) -> None:
             queue(channel).declare()
 
 
+def remove(channel: Any, cell_uuid: str) -> None:
+    """Remove all that `declare` has declared, and with it what is bound to it; idempotent."""
+    for queue in (work_queue_name(cell_uuid), dead_name(cell_uuid)):
+        channel.queue_delete(queue)
+    for exchange in (exchange_name(cell_uuid), dead_name(cell_uuid)):
+        channel.exchange_delete(exchange)
+
+
+def unbind(channel: Any, cell_uuid: str, binding: Binding) -> None:
+    """Take back what `bind` did; idempotent."""
+    for topic in binding.topics:
+        channel.queue_unbind(work_queue_name(cell_uuid), exchange=binding.exchange, routing_key=f"{topic}.*")
+
+
 def bind(channel: Any, cell_uuid: str, binding: Binding) -> None:
     """Have the work queue of the cell get what is sent to an exchange of somebody else, besides its own; idempotent.
 

@@ -28,6 +28,9 @@ from indexer.backends import open_writer
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
+from notifications.bus import remove_bus, unbind
+from notifications.errors import BusError
+from notifications.topology import dead_name, work_queue_name
 
 app = typer.Typer(help="The cells of the fleet.", no_args_is_help=True)
 
@@ -188,9 +191,16 @@ def list_cells(config: ConfigOption = None, data_dir: DataDirOption = None, json
 def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
-    Its instances stay in every list: the cell is asked itself as soon as the index is too old.
+    Its instances stay in every list: the cell is asked itself as soon as the index is too old. Notifications of Nova's
+    are not collected meanwhile; all rows are compared when the cell is followed again.
     """
-    _set_disabled(name, True, config, data_dir)
+    cell, settings = _set_disabled(name, True, config, data_dir)
+    if cell.kind is CellKind.NATIVE or not cell.transport_url:
+        return
+    try:
+        unbind(cell.transport_url, cell.uuid, settings.bus)
+    except BusError as error:
+        print_notice(f"{error}; until somebody removes it, its queue {work_queue_name(cell.uuid)} goes on filling")
 
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
@@ -207,9 +217,9 @@ def remove(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Remove a disabled cell from the index and from the fleet. Its database and its bus stay as they are.
+    """Remove a disabled cell from the index and from the fleet, and its queues. Its database stays as it is.
 
-    Waits for indexers to leave the cell. What is cut off can be repeated.
+    Waits for indexers and its relay to leave the cell. What is cut off can be repeated.
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
@@ -283,10 +293,22 @@ def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
             writer,
             leases,
             is_relayed=_is_relayed,
+            remove_bus=lambda gone: _remove_bus(settings, gone),
             patience_s=patience_s,
             on_wait=on_wait,
             on_batch=lambda rows: bar.update(task, completed=rows, total=max(total, rows)),
         )
+
+
+def _remove_bus(settings: Settings, cell: Cell) -> None:
+    if not cell.transport_url:
+        return
+    try:
+        remove_bus(cell.transport_url, cell.uuid, settings.bus)
+    except BusError as error:
+        # A bus that is gone for good must not keep the cell.
+        names = f"{work_queue_name(cell.uuid)} and {dead_name(cell.uuid)}"
+        print_notice(f"{error}; should it come back, delete its queues {names} there, which nobody empties any more")
 
 
 def _is_relayed(cell: Cell) -> bool:
@@ -306,11 +328,13 @@ def _ask(cell: Cell, instances: int) -> None:
     typer.confirm(f"Remove cell {cell.name} with its {counted(instances, 'instance')} from the fleet?", abort=True)
 
 
-def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> None:
-    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> tuple[Cell, Settings]:
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
         cell = fleet.cell(name)
         fleet.set_disabled(cell.uuid, disabled)
     print_result(f"{cell.name}: {'disabled' if disabled else 'enabled'}")
+    return cell, settings
 
 
 def _is_embedded(settings: Settings, data_dir: Path | None) -> bool:

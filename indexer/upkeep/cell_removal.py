@@ -14,6 +14,8 @@ from indexer.writing.checkpoints import forget_checkpoints
 from indexer.writing.journaling import JOURNALS
 from indexer.writing.leases import CellLeases
 
+_POLL_INTERVAL_S = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -30,6 +32,7 @@ def remove_cell(
     leases: CellLeases,
     *,
     is_relayed: Callable[[Cell], bool],
+    remove_bus: Callable[[Cell], None],
     patience_s: float,
     on_wait: Callable[[LeaseHeldError], None],
     on_batch: Callable[[int], None],
@@ -38,12 +41,13 @@ def remove_cell(
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
-    leases, waiting at most `patience_s` for those who follow it: whoever comes later finds the lease taken, and then
-    the cell gone. Then the index says that it does not have the cell whole, and there is a `pause`: a list that has
-    begun before, or remembers what the index said, must not find some of the rows gone and call the others all. The
-    index before the registry: cut off in between, the cell is still there and can be removed again, while rows of a
-    cell that nobody knows would stay for ever.
+    leases, waiting at most `patience_s` for those who follow it, and as long for its relay: whoever comes later finds
+    the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
+    `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
+    call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
+    again, while rows of a cell that nobody knows would stay for ever.
 
+    remove_bus: removes its queues, as far as that is possible.
     Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
     raises.
     """
@@ -51,8 +55,7 @@ def remove_cell(
     with leases.removal(cell, patience_s=patience_s, on_wait=on_wait) as confirm:
         # What was true before the wait need not be true any more.
         cell = _disabled(fleet, cell_uuid)
-        if is_relayed(cell):
-            raise CellInUseError(cell.name, "a relay still publishes its changes; stop that process first")
+        _wait_for_relay(cell, is_relayed, patience_s, on_wait)
 
         def between_batches(rows: int) -> None:
             confirm()
@@ -68,7 +71,24 @@ def remove_cell(
         for kind in (INCARNATIONS, JOURNALS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
+        # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
+        remove_bus(cell)
         return Removed(rows, fleet.remove_cell(cell))
+
+
+def _wait_for_relay(
+    cell: Cell, is_relayed: Callable[[Cell], bool], patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+) -> None:
+    """It leaves a disabled cell as followers do."""
+    deadline_s = time.monotonic() + patience_s
+    has_waited = False
+    while is_relayed(cell):
+        if time.monotonic() >= deadline_s:
+            raise CellInUseError(cell.name, "a relay still publishes its changes; stop that process first")
+        if not has_waited:
+            on_wait(LeaseHeldError(cell.name, "its relay"))
+        has_waited = True
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _disabled(fleet: Fleet, cell_uuid: str) -> Cell:

@@ -256,6 +256,7 @@ def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tm
                 writer,
                 leases,
                 is_relayed=lambda _: False,
+                remove_bus=lambda _: None,
                 patience_s=0,
                 on_wait=lambda _: None,
                 on_batch=lambda _: None,

@@ -20,6 +20,7 @@ from indexer.upkeep.cell_removal import remove_cell
 from indexer.upkeep.rebuild import rebuild_index
 from indexer.upkeep.retention import announce, purge_cell
 from indexer.writing.leases import CellLeases
+from notifications.bus import remove_bus
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.running_world import State, Truth, World
 from tests.support.backups import Backup
@@ -127,6 +128,7 @@ class UpkeepWorld(World):
                 writer,
                 leases,
                 is_relayed=is_relayed,
+                remove_bus=lambda gone: remove_bus(gone.transport_url, gone.uuid),
                 patience_s=60,
                 on_wait=lambda _: None,
                 on_batch=self._look_on,

@@ -1,6 +1,7 @@
 """A cell is removed under running indexers, on either bus and index: no row of it stays, and none comes back."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -16,6 +17,11 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
+from notifications.bus import remove_bus
+from notifications.errors import BusUnavailableError
+from notifications.link import bare_channel, is_in_memory
+from notifications.settings import BusSettings
+from notifications.topology import work_queue_name
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until
 
@@ -53,6 +59,7 @@ def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = N
             writer,
             leases,
             is_relayed=is_relayed,
+            remove_bus=lambda cell: remove_bus(cell.transport_url, cell.uuid),
             patience_s=patience_s,
             on_wait=on_wait,
             on_batch=lambda _: None,
@@ -110,9 +117,42 @@ def test_cell_that_is_still_relayed_is_not_touched(world: World) -> None:
             wait_until(world.index_equals_cell, 30)
         world.fleet.set_disabled(world.cell.uuid, True)
         with pytest.raises(CellInUseError, match="relay"):
-            removed(world)
+            removed(world, patience_s=0.5)
     assert world.documents([uuid]).keys() == {uuid}
     assert removed(world) == Removed(rows=1, mappings=1)
+
+
+def test_relay_that_is_about_to_leave_the_cell_is_waited_for(world: World) -> None:
+    world.operations.create({})
+    waits: list[str] = []
+    with ThreadPoolExecutor(1) as threads:
+        with world.relaying():
+            with world.indexing():
+                wait_until(world.index_equals_cell, 30)
+            world.fleet.set_disabled(world.cell.uuid, True)
+            removal = threads.submit(removed, world, patience_s=60, waits=waits)
+            wait_until(lambda: waits)
+        assert removal.result(60) == Removed(rows=1, mappings=1)
+    assert waits == ["its relay"]
+
+
+def test_queues_go_with_their_cell(world: World) -> None:
+    queue, settings = work_queue_name(world.cell.uuid), BusSettings()
+    world.operations.create({})
+
+    def is_there() -> bool:
+        try:
+            with bare_channel(world.cell.transport_url, settings) as channel:
+                return channel.queue_declare(queue=queue, passive=True) is not None
+        except BusUnavailableError:
+            return False
+
+    with world.relaying(), world.indexing():
+        wait_until(world.index_equals_cell, 30)
+        wait_until(is_there, 30)
+    world.fleet.set_disabled(world.cell.uuid, True)
+    removed(world)
+    assert is_there() == is_in_memory(world.cell.transport_url), "which ends with its process"
 
 
 def test_removal_that_was_cut_off_can_be_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ import kombu
 import pytest
 
 from notifications.binding import Binding
-from notifications.bus import Delivery, Message, Publisher, Receiver
+from notifications.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
 from notifications.errors import BusError, BusUnavailableError
+from notifications.link import bare_channel
+from notifications.settings import BusSettings
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -126,3 +128,24 @@ def test_other_topics_are_bound_if_the_address_names_them(nova: Nova, amqp_url: 
         nova.send(INFO, b"for others")
         nova.send("fleetlight.info", b"for us")
         assert receive(receiver, 1)[0].body == b"for us"
+
+
+def test_queue_of_a_cell_that_is_not_followed_does_not_fill_until_it_is_bound_again(
+    nova: Nova, amqp_url: str, amqp_cell: str
+) -> None:
+    nova.declare()
+    binding, address = Binding(nova.exchange), f"{amqp_url}?exchange={nova.exchange}"
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        receiver.receive(1, 1, 0.01)
+    for _ in range(2):
+        unbind(address, amqp_cell)
+    nova.send(INFO, b"nobody wants it")
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        assert receiver.receive(1, 1, 0.01) == []
+        nova.send(INFO, b"one")
+        assert receive(receiver, 1)[0].body == b"one"
+    remove_bus(address, amqp_cell)
+    remove_bus(address, amqp_cell)
+    with bare_channel(address, BusSettings()) as channel:
+        # The exchange is Nova's.
+        channel.exchange_declare(nova.exchange, "topic", passive=True)

@@ -154,6 +154,9 @@ def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell)
     result = run("cell", "remove", "one", "--yes")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ("one: removed, 3 rows from the index and 3 instance mappings; its database is as it was\n")
+    # There is no broker.
+    assert f"delete its queues fleetlight.{cell.uuid}.index and fleetlight.{cell.uuid}.dead" in result.stderr
+    assert "hidden" not in result.stderr
     assert listed_cells(run) == []
     with closing(open_writer(load_settings(None, None).index)) as writer:
         assert writer.read(uuids) == {}
@@ -172,7 +175,9 @@ def test_cell_in_use_is_not_removed(run: Run, cell: Cell) -> None:
     assert len(listed_cells(run)) == 1
 
 
-def test_cell_with_an_active_relay_is_not_removed(run: Run, cell: Cell) -> None:
+def test_cell_with_an_active_relay_is_not_removed(run: Run, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_FLEET_CELLS_REFRESH_INTERVAL_S", "0.1")
+    monkeypatch.setattr("cli.cells.cell._FINISHING_S", 0.1)
     run("cell", "disable", "one")
     engine = create_database_engine(cell.database_url)
     relay = Relay(engine, cell, Publisher("memory://", cell.uuid), RelaySettings())
