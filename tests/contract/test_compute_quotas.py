@@ -184,3 +184,10 @@ def test_other_classes_are_kept_and_mean_nothing(api: Api) -> None:
     assert api.get("/v2.1/os-quota-sets/red").json()["quota_set"]["cores"] == DEFAULTS["cores"]
     too_long = api.request("PUT", f"/v2.1/os-quota-class-sets/{'x' * 256}", json={"quota_class_set": {"cores": 3}})
     assert too_long.status_code == 400
+
+
+@pytest.mark.parametrize("url", ["/v2.1/os-quota-sets/red", "/v2.1/os-quota-class-sets/default"])
+def test_no_limit_is_no_value(api: Api, url: str) -> None:
+    key = "quota_set" if "red" in url else "quota_class_set"
+    refused = api.request("PUT", url, microversion("2.57"), json={key: {"key_pairs": None}})
+    assert refused.status_code == 400, refused.text

@@ -29,33 +29,32 @@ _Limit = Annotated[BodyInteger, Field(ge=UNLIMITED, le=MAX_INTEGER)]
 
 
 class _Limits(RequestModel):
-    """Newest: what an administrator may set."""
+    """Newest: what an administrator may set. What is not given has a value that nobody looks at."""
 
-    instances: _Limit | None = None
-    cores: _Limit | None = None
-    ram: _Limit | None = None
-    metadata_items: _Limit | None = None
-    key_pairs: _Limit | None = None
-    server_groups: _Limit | None = None
-    server_group_members: _Limit | None = None
+    instances: _Limit = UNLIMITED
+    cores: _Limit = UNLIMITED
+    ram: _Limit = UNLIMITED
+    metadata_items: _Limit = UNLIMITED
+    key_pairs: _Limit = UNLIMITED
+    server_groups: _Limit = UNLIMITED
+    server_group_members: _Limit = UNLIMITED
 
     def given(self) -> dict[str, int]:
         """The limits that are kept, of those that were given; those of the network service are not ours."""
-        limits = self.model_dump(exclude={"force", *NETWORK}, exclude_unset=True)
-        return {resource: limit for resource, limit in limits.items() if limit is not None}
+        return self.model_dump(exclude={"force", *NETWORK}, exclude_unset=True)
 
 
 class _LimitsUntil56(_Limits):
-    injected_files: _Limit | None = None
-    injected_file_content_bytes: _Limit | None = None
-    injected_file_path_bytes: _Limit | None = None
+    injected_files: _Limit = UNLIMITED
+    injected_file_content_bytes: _Limit = UNLIMITED
+    injected_file_path_bytes: _Limit = UNLIMITED
 
 
 class _LimitsUntil35(_LimitsUntil56):
-    floating_ips: _Limit | None = None
-    fixed_ips: _Limit | None = None
-    security_groups: _Limit | None = None
-    security_group_rules: _Limit | None = None
+    floating_ips: _Limit = UNLIMITED
+    fixed_ips: _Limit = UNLIMITED
+    security_groups: _Limit = UNLIMITED
+    security_group_rules: _Limit = UNLIMITED
 
 
 class _Forced(RequestModel):
