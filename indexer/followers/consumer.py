@@ -21,7 +21,7 @@ from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.batches import Batch, RowReading
-from indexer.transform.messages import interpret, read_headers
+from indexer.transform.messages import read_headers
 from indexer.writing.dead_letters import Buries, DeadLetter, DeadLetters
 from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.progress import ProgressTracker
@@ -178,8 +178,7 @@ class Consumer:
             # What these messages are merged into may be among the documents that are still being written.
             self.drain()
         documents = batch.documents(self._read)
-        pending.dead += [(pending.sources[uuid], error) for uuid, error in batch.failed.items()]
-        if documents:
+        if pending.sources:
             pending.write = self._threads.submit(self._writer.write, documents)
         return pending
 
@@ -188,18 +187,18 @@ class Consumer:
             pending.never_happened += 1
             return
         try:
-            sequence, revision = read_headers(self._cell_uuid, delivery.headers)
+            sequence, revision, instance_uuid = read_headers(self._cell_uuid, delivery.headers)
             if sequence is not None:
                 if sequence <= self._tracker.watermark:
                     pending.duplicates += 1
                     return
                 pending.sequences.append(sequence)
-            about = pending.batch.add(interpret(delivery.body, revision))
+            about = pending.batch.take(delivery.body, revision, instance_uuid)
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return
-        for instance_uuid in about:
-            pending.sources[instance_uuid] = delivery
+        for uuid in about:
+            pending.sources[uuid] = delivery
 
     def _finish_oldest(self) -> None:
         pending = self._pending[0]
@@ -222,6 +221,7 @@ class Consumer:
     def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:
         result = self._await(write)
         self._tracker.mark_indexed(pending.sources)
+        pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.batch.failed.items()]
         pending.dead += [
             (
                 pending.sources[rejection.document.id],

@@ -1,16 +1,23 @@
-"""What a batch of messages comes to: at most one document per instance, whatever the order; pure."""
+"""What a batch of messages comes to: at most one document per instance, whatever the order; pure.
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+Of the messages that name their instance and its revision only the newest of each instance is read, and not before its
+document is written: what one step leaves near the processor the next one finds there.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
 from indexer.backends.base import Document
-from indexer.errors import MalformedMessageError
+from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.documents import ForeignChange, NativeChange, merge, to_document
 from indexer.transform.foreign_rows import settle
-from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification
+from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
+from notifications.topology import RESOURCE_HEADER, REVISION_HEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +32,20 @@ class RowReading:
     kept: Collection[str] = ()
 
 
+class _Unread(msgspec.Struct, gc=False):
+    """The message of a revision, as it came."""
+
+    revision: int
+    body: bytes
+
+
 class Batch:
-    """Collects the meanings of messages of one cell.
+    """Collects messages of one cell.
 
     horizon: of the cell (indexer.upkeep.retention). What somebody else said before it of an instance that is not there
         is left out: it may have been deleted and forgotten since, and nobody else remembers that.
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
-    failed: after `documents`, by uuid, why there is no document of an instance that there should be one of.
+    failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
     forgotten: after `documents`, how many messages were left out because of the horizon.
@@ -41,7 +55,7 @@ class Batch:
         self._cell_uuid = cell_uuid
         self._horizon = horizon
         self._rows = rows
-        self._native: dict[str, NativeChange] = {}
+        self._native: dict[str, NativeChange | _Unread] = {}
         self._foreign: dict[str, list[ForeignChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
@@ -51,16 +65,21 @@ class Batch:
         self.changes = 0
         self.others = 0
 
+    def take(self, body: bytes, revision: int | None, instance_uuid: str | None) -> Sequence[str]:
+        """Take one message in; returns the uuids of the instances whose documents may come from it.
+
+        revision, instance_uuid: what is said beside the message; None where nothing is.
+        Raises MalformedMessageError for what is read at once and can never be indexed.
+        """
+        if revision is None or instance_uuid is None:
+            return self.add(interpret(body, revision))
+        return self._keep_newest(instance_uuid, _Unread(revision, body))
+
     def add(self, meaning: Meaning) -> Sequence[str]:
-        """Take one message in; returns the uuids of the instances whose documents may come from it."""
+        """As `take`, for a message that was read."""
         match meaning:
             case NativeChange():
-                self.changes += 1
-                known = self._native.get(meaning.uuid)
-                if known is not None and known.revision >= meaning.revision:
-                    return ()
-                self._native[meaning.uuid] = meaning
-                return (meaning.uuid,)
+                return self._keep_newest(meaning.uuid, meaning)
             case ForeignChange():
                 self.changes += 1
                 self._foreign.setdefault(meaning.uuid, []).append(meaning)
@@ -86,20 +105,38 @@ class Batch:
         """Uuids whose present documents are needed to make the new ones."""
         return [uuid for uuid in self._foreign if uuid not in self._native]
 
-    def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
-        """The documents to write.
+    def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
+        """The documents to write, which can be gone through again and again; each is made when it is asked for.
 
-        read: the documents there are among some uuids; called at most once, with `to_read`.
+        read: the documents there are among some uuids; called at most once, now, with `to_read`.
         """
-        documents: list[Document] = []
-        for change in self._native.values():
+        return _Documents(self._native_documents, self._foreign_documents(read))
+
+    def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
+        self.changes += 1
+        known = self._native.get(uuid)
+        if known is not None and known.revision >= change.revision:
+            return ()
+        self._native[uuid] = change
+        return (uuid,)
+
+    def _native_documents(self) -> Iterator[Document]:
+        for uuid, newest in self._native.items():
             try:
-                documents.append(to_document(self._cell_uuid, change.revision, change.record, change.extra))
+                change = newest if isinstance(newest, NativeChange) else _read_change(uuid, newest)
+                document = to_document(self._cell_uuid, change.revision, change.record, change.extra)
+            except MalformedMessageError as error:
+                self.failed[uuid] = error
             except Exception as error:  # noqa: BLE001  # it is about this instance, and the others go on
-                self.failed[change.uuid] = MalformedMessageError.unexpected(error)
+                self.failed[uuid] = MalformedMessageError.unexpected(error)
+            else:
+                yield document
+
+    def _foreign_documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
         to_read = self.to_read
         if not to_read:
-            return documents
+            return []
+        documents: list[Document] = []
         existing = read(to_read)
         rows = self._read_rows(to_read)
         for uuid in to_read:
@@ -140,3 +177,30 @@ class Batch:
             # Nobody can say now that it is of this cell.
             return None
         return merge(self._cell_uuid, existing, changes)
+
+
+class _Documents:
+    """Documents that are made when they are asked for, and then some that are there."""
+
+    def __init__(self, make: Callable[[], Iterator[Document]], made: Sequence[Document]) -> None:
+        self._make = make
+        self._made = made
+
+    def __iter__(self) -> Iterator[Document]:
+        yield from self._make()
+        yield from self._made
+
+
+def _read_change(uuid: str, message: _Unread) -> NativeChange:
+    """Raises MalformedMessageError."""
+    meaning = interpret(message.body, message.revision)
+    if not isinstance(meaning, NativeChange):
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED,
+            f"headers.{REVISION_HEADER}: only what a cell says of its instance has a revision, and this is not that",
+        )
+    if meaning.uuid != uuid:
+        raise MalformedMessageError(
+            DeadLetterReason.MALFORMED, f"headers.{RESOURCE_HEADER}: names {uuid}, and the payload {meaning.uuid}"
+        )
+    return meaning

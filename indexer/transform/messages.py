@@ -15,7 +15,7 @@ from notifications.envelope import Notification, decode, size_problem
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from notifications.payloads import fleetlight, instance
 from notifications.registry import parse_payload
-from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from notifications.versioned import DATA_KEY, NAMESPACE_KEY
 from query.fields import to_microseconds
 
@@ -53,8 +53,8 @@ class OtherNotification:
 Meaning = NativeChange | ForeignChange | Hint | Heartbeat | OtherNotification
 
 
-def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Sequence and revision of a message on the bus of a cell; None where the message says nothing.
+def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
+    """Sequence, revision and instance of a message on the bus of a cell; None where the message says nothing.
 
     A header that is no number is as good as none: any sender may have put it there. A number that cannot be one of the
     cell's would do harm, as would numbers of another cell: raises MalformedMessageError.
@@ -64,9 +64,11 @@ def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None
         raise MalformedMessageError(
             DeadLetterReason.MALFORMED, f"headers.{CELL_HEADER}: must be {cell_uuid}, whose bus this is, not {cell!r}"
         )
+    instance_uuid = headers.get(RESOURCE_HEADER)
     return (
         _number(headers, SEQUENCE_HEADER, _LONGEST_SEQUENCE),
         _number(headers, REVISION_HEADER, OLDEST_TIME_VERSION - 1),
+        instance_uuid if isinstance(instance_uuid, str) else None,
     )
 
 

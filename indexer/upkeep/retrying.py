@@ -116,7 +116,7 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _At
             attempt.problems[failure.id] = MalformedMessageError(DeadLetterReason.TOO_LARGE, failure.summary.detail)
             continue
         try:
-            _, revision = read_headers(cell_uuid, failure.headers)
+            _, revision, _ = read_headers(cell_uuid, failure.headers)
             meaning = interpret(failure.body, revision)
         except MalformedMessageError as error:
             attempt.problems[failure.id] = error

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from cells.model import Change, ChangelogAdapter
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.batches import Batch
-from indexer.transform.messages import interpret
 from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.progress import ProgressTracker
 
@@ -63,7 +62,7 @@ def _write(
     for change in changes:
         try:
             # A notification that somebody else wrote has no revision.
-            about = batch.add(interpret(change.message, change.revision or None))
+            about = batch.take(change.message, change.revision or None, change.instance_uuid or None)
         except MalformedMessageError as error:
             dead.append((change, error))
             continue

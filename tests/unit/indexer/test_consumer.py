@@ -17,7 +17,7 @@ from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES
-from notifications.topology import CELL_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from query.fields import Record, from_microseconds
 from tests.support.indexing import (
     CELL_UUID,
@@ -115,6 +115,35 @@ def test_messages_of_one_instance_in_a_batch_collapse_to_the_newest(stage: Stage
     assert stage.index.writes == [1]
     assert stage.index.documents[uuid].record["host"] == "c"
     assert stage.tracker.watermark == 3
+
+
+def test_message_that_a_newer_one_in_its_batch_replaces_is_not_read(stage: Stage) -> None:
+    first = stage.cell.create()
+    uuid = next(iter(stage.cell.rows))
+    second = stage.cell.update(uuid, host="b")
+    stage.consume(Message(b"torn", ROUTING_KEY, first.headers), second)
+    assert versions(stage.index) == stage.cell.versions()
+    assert not stage.failures.found
+    assert (stage.tracker.watermark, stage.bus.acknowledged) == (2, 2)
+
+
+def test_message_that_names_another_instance_than_it_is_about_is_a_dead_letter(stage: Stage) -> None:
+    one, other = stage.cell.create(), stage.cell.create()
+    named = {**one.headers, RESOURCE_HEADER: other.headers[RESOURCE_HEADER]}
+    stage.consume(Message(one.body, ROUTING_KEY, named))
+    [(_, reason, detail)] = stage.failures.found
+    assert reason == "malformed"
+    assert f"headers.{RESOURCE_HEADER}: names {other.headers[RESOURCE_HEADER]}" in detail
+    assert versions(stage.index) == {uuid: 1 for uuid in stage.cell.rows if uuid == other.headers[RESOURCE_HEADER]}
+
+
+def test_message_with_a_revision_that_is_about_no_instance_is_a_dead_letter(stage: Stage) -> None:
+    headers = stage.cell.create().headers
+    stage.consume(Message(stage.cell.heartbeat().body, ROUTING_KEY, headers))
+    [(_, reason, detail)] = stage.failures.found
+    assert reason == "malformed"
+    assert f"headers.{REVISION_HEADER}" in detail
+    assert versions(stage.index) == stage.cell.versions(), "the cell knows better"
 
 
 def test_messages_up_to_the_watermark_are_acknowledged_without_being_read() -> None:
@@ -369,7 +398,7 @@ def test_many_broken_messages_are_read_again_together(stage: Stage) -> None:
     messages = [stage.cell.create() for _ in range(4)]
     stage.consume(*(Message(b"%d" % number, ROUTING_KEY, each.headers) for number, each in enumerate(messages)))
     assert versions(stage.index) == stage.cell.versions()
-    assert (stage.cell.pages_read, stage.index.writes) == (1, [4])
+    assert (stage.cell.pages_read, [size for size in stage.index.writes if size]) == (1, [4])
 
 
 def test_old_notification_about_an_instance_that_is_not_there_is_left_out(stage: Stage) -> None:
