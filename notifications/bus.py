@@ -25,6 +25,8 @@ Headers = dict[str, int | str]
 
 # Of a call that is only to keep the connection.
 _LONGEST_READ_S = 0.5
+# A broker waits for longer until something is taken, and most often something is acknowledged before.
+_LONGEST_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,9 @@ class Publisher:
 class Receiver:
     """Receives from the work queue of one cell. While another receiver is active, this one stands by.
 
-    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; what a
-        broker has sent beyond that is read and let go of, and asked for again once some are acknowledged.
+    prefetch: messages that may be received and not yet acknowledged. prefetch_max_bytes: so many bytes of them; then
+        nothing more is read for some seconds. What a broker has sent beyond that is then read and let go of, and asked
+        for again once some are acknowledged.
     binding: an exchange of somebody else whose messages are received too; it has none of its queues taken away.
     After a broken connection the next call connects anew; whatever was not acknowledged comes again, and acknowledging
     it by its old delivery does nothing.
@@ -150,6 +153,10 @@ class Receiver:
         self._asked_for: list[_LetGo] = []
         self._asked_for_bytes = 0
         self._asked_at_s = 0.0
+        # Since when as much is held as may be, and nothing was acknowledged; and how much it was then.
+        self._full_at_s = 0.0
+        self._full_bytes = 0
+        self._pause_s = min(_LONGEST_PAUSE_S, self._settings.heartbeat_s / 2)
         # Of all messages that have come, over whatever link.
         self._largest_bytes = 0
         self._is_active = False
@@ -296,7 +303,22 @@ class Receiver:
 
     def _reads_nothing(self, link: Link) -> bool:
         # What is not read from the in-memory bus stays in the memory of the same process.
-        return link.is_memory and self._is_full
+        return self._is_full and (link.is_memory or self._is_in_pause)
+
+    @property
+    def _is_in_pause(self) -> bool:
+        return monotonic() < self._full_at_s + self._pause_s
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether what comes now has to come again.
+
+        What was read together with the last that could be held, or while an answer was awaited, is held as well.
+        """
+        if self._let_go or self._asked_for:
+            return True
+        is_too_much = self._held_bytes >= self._full_bytes + self._prefetch_max_bytes
+        return self._is_full and (is_too_much or not self._is_in_pause)
 
     def _lets_go_of(self, message: Any, size: int) -> bool:
         """Whether a message that has come is to come again later, since what was sent before it has to be first."""
@@ -348,10 +370,12 @@ class Receiver:
             self._is_active = True
             body = body_of(message)
             self._largest_bytes = max(self._largest_bytes, len(body))
-            is_behind = self._is_full or self._let_go or self._asked_for
-            if is_behind and not link.is_memory and self._lets_go_of(message, len(body)):
+            if not link.is_memory and self._is_behind and self._lets_go_of(message, len(body)):
                 return
+            was_full = self._is_full
             self._held_bytes += len(body)
+            if self._is_full and not was_full:
+                self._full_at_s, self._full_bytes = monotonic(), self._held_bytes
             self._arrived.append(
                 Delivery(
                     body=body,
@@ -393,6 +417,7 @@ class Receiver:
     def _settle(self, tags: Iterable[int | str]) -> None:
         for tag in tags:
             self._held_bytes -= self._outstanding.pop(tag, 0)
+        self._full_at_s = monotonic()
 
     def _abandon(self) -> None:
         if self._link is not None:

@@ -202,6 +202,19 @@ def test_large_messages_are_held_only_up_to_a_number_of_bytes(amqp_bus: Bus) -> 
     assert amqp_bus.receiver().receive(1, LARGE, 0.1) == []
 
 
+def test_nothing_is_sent_twice_while_it_goes_on_being_acknowledged(bus: Bus) -> None:
+    _publish_large(bus)
+    receiver = bus.receiver(prefetch_max_bytes=3 * LARGE_BODY)
+    received: list[Delivery] = []
+    while len(received) < LARGE_COUNT:
+        batch = receiver.receive(LARGE_COUNT, 2 * LARGE_BODY, 5)
+        receiver.keep_alive()
+        receiver.ack(batch)
+        received += batch
+    assert _sequences(received) == list(range(LARGE_COUNT))
+    assert not any(delivery.redelivered for delivery in received)
+
+
 def test_broker_gets_rid_of_all_that_it_sends_while_nothing_is_acknowledged(amqp_bus: Bus) -> None:
     """Otherwise RabbitMQ ends the connection after half a minute, and all goes to whoever stands by."""
     _publish_large(amqp_bus)
@@ -268,6 +281,7 @@ def test_message_larger_than_what_may_be_held_comes_like_any_other(bus: Bus) -> 
     for expected in (LARGE_BODY, 1, 1, 1):
         [delivery] = receiver.receive(1, LARGE, 5)
         assert len(delivery.body) == expected
+        assert not delivery.redelivered
         receiver.ack([delivery])
 
 
