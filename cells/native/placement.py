@@ -51,21 +51,8 @@ def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
     return Capacity(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
 
 
-def may_take(node: ComputeNode, wish: Wish) -> bool:
-    """Whether `node` is one of those that `wish` leaves, whatever is free of it."""
-    is_forced = wish.host is not None or wish.node is not None
-    return (
-        node.service.is_up
-        and (is_forced or not node.service.disabled)
-        and wish.zone in {None, node.service.availability_zone}
-        and wish.host in {None, node.service.host}
-        and wish.node in {None, node.hypervisor_hostname}
-        and node.service.host not in wish.without
-    )
-
-
 def condition_of(wish: Wish) -> ColumnElement[bool]:
-    """`may_take`, as a condition on `compute_nodes` and `services`."""
+    """Which nodes `wish` leaves, whatever is free of them: a condition on `compute_nodes` and `services`."""
     is_forced = wish.host is not None or wish.node is not None
     wanted = (
         (services.c.availability_zone, wish.zone),
@@ -93,9 +80,8 @@ def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, wis
 
     candidates = [
         node
-        for node in read_nodes(connection)
-        if may_take(node, wish)
-        and _suits(node.service.host, wish, hosts_of)
+        for node in read_nodes(connection, condition_of(wish))
+        if _suits(node.service.host, wish, hosts_of)
         and _is_allowed(node.service.host, wish.group, hosts_of, neighbours)
         and demand.fits_into(node.free)
     ]

@@ -387,20 +387,34 @@ def test_deleted_server_is_gone_when_its_host_is_done(api: Api, fleet: ComputeFl
     assert api.request("DELETE", url, MEMBER).status_code == 404
 
 
-def test_new_server_costs_each_cell_one_row_however_many_hosts_it_has(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = 0
+@pytest.fixture
+def nodes_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the nodes that have been read of a cell, one by one."""
+    names: list[str] = []
+    made = nodes._node
 
     def read(row: Any) -> nodes.ComputeNode:
-        nonlocal rows
-        rows += 1
-        return made(row)
+        node = made(row)
+        names.append(node.hypervisor_hostname)
+        return node
 
-    made = nodes._node
     monkeypatch.setattr(nodes, "_node", read)
+    return names
+
+
+def test_new_server_costs_each_cell_one_row_however_many_hosts_it_has(api: Api, nodes_read: list[str]) -> None:
     assert post(api, {}).status_code == 202
-    assert rows == 0
+    assert nodes_read == []
+
+
+def test_server_for_a_host_is_placed_without_a_look_at_others(
+    api: Api, fleet: ComputeFleet, nodes_read: list[str]
+) -> None:
+    fleet.work()
+    nodes_read.clear()
+    assert post(api, {"host": "east-host1", "networks": "none"}, "2.74", ADMIN).status_code == 202
+    fleet.work()
+    assert nodes_read == ["east-host1"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from cells.database import writing
 from cells.model import Cell
 from cells.native.choose_cell import read_room
 from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.native.placement import Wish, may_take
+from cells.native.placement import Wish
 from cells.tables import allocations
 
 ZONES = ("west", "east", "empty")
@@ -67,6 +67,18 @@ def test_room_is_what_the_nodes_have_for_so_many(
                 n for n in nodes if wish.host in {None, n.service.host} and wish.node in {None, n.hypervisor_hostname}
             ]
             assert now.has_host == bool(named)
+
+
+def may_take(node: ComputeNode, wish: Wish) -> bool:
+    service, is_forced = node.service, wish.host is not None or wish.node is not None
+    return (
+        service.is_up
+        and (is_forced or not service.disabled)
+        and wish.zone in {None, service.availability_zone}
+        and wish.host in {None, service.host}
+        and wish.node in {None, node.hypervisor_hostname}
+        and service.host not in wish.without
+    )
 
 
 def how_often(demand: Capacity, free: Capacity) -> int:
