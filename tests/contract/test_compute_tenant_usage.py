@@ -1,10 +1,15 @@
 """What ran how long, by project."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
+from cells.errors import CellUnreachableError
+from cells.model import Cell
+from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
 URL = "/v2.1/os-simple-tenant-usage"
@@ -38,7 +43,7 @@ RED = {"X-Roles": "reader", "X-Project-Id": "red"}
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
     """Three instances of red and one of blue, over all cells: 4, 2, 1 and 3 hours within the span."""
     with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
         _create(fleet, "north", "red", NOON - HOUR, None)
@@ -46,7 +51,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         _create(fleet, "south", "red", NOON - HOUR, NOON + HOUR)
         _create(fleet, "south", "red", NOON + 9 * HOUR, None)
         _create(fleet, "east", "blue", NOON + HOUR, None)
-        yield fleet.api()
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    return fleet.api()
 
 
 def _create(
@@ -113,3 +123,23 @@ def test_usage_is_read_by_its_project_and_by_administrators(api: Api) -> None:
     assert api.get(f"{URL}/blue?{SPAN}", RED).status_code == 403
     assert api.get(f"{URL}?{SPAN}", RED).status_code == 403
     assert api.get(f"{URL}/blue?{SPAN}").status_code == 200
+
+
+def test_usage_is_incomplete_when_a_cell_goes_down_between_two_pages_of_it(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Counter[str]()
+
+    def read(engine: Engine, cell: Cell, query: UsageQuery) -> Sequence[RanInstance]:
+        asked[cell.name] += 1
+        if cell.name == "south" and asked[cell.name] > 1:
+            raise CellUnreachableError(cell.name, "it has just gone down")
+        return instances_that_ran(engine, cell, query)
+
+    # Until 2.39 an answer is made of as many pages as there are.
+    api = fleet.api(max_limit=1)
+    assert api.get(f"{URL}?{SPAN}").headers["Fleetlight-Complete"] == "true"
+    monkeypatch.setattr("api.compute.projects.tenant_usage.instances_that_ran", read)
+    answer = api.get(f"{URL}?{SPAN}")
+    assert (answer.status_code, answer.headers["Fleetlight-Complete"]) == (200, "false")
+    assert asked["south"] > 1
