@@ -31,6 +31,10 @@ CONFIRM_WINDOW = 500
 # The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
+_ALARM = (
+    ": the broker lets nobody publish, as while it lacks memory or disk "
+    "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
+)
 _ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
 _MEMORY = "memory"
 _SCHEMES = ("amqp", "amqps", _MEMORY)
@@ -60,6 +64,7 @@ class Link:
         self._sent = 0
         self._unconfirmed: set[int] = set()
         self._refused = 0
+        self._is_blocked = False
         try:
             with self.translated():
                 self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
@@ -73,6 +78,7 @@ class Link:
                     topology.bind(self.channel, cell_uuid, binding)
                 if not self.is_memory:
                     self.channel.auto_decode = False
+                    self._raw.on_blocked, self._raw.on_unblocked = self._on_blocked, self._on_unblocked
                     self.channel.confirm_select()
                     self.channel.events["basic_ack"].add(self._on_ack)
                     self.channel.events["basic_nack"].add(self._on_nack)
@@ -207,11 +213,18 @@ class Link:
             remaining_s = deadline - monotonic()
             if remaining_s <= 0 or not self.drain(remaining_s):
                 waiting = len(self._unconfirmed)
+                why = _ALARM if self._is_blocked else ""
                 raise BusUnavailableError(
-                    self.address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s"
+                    self.address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s{why}"
                 )
         if self._refused:
             raise BusUnavailableError(self.address, f"the broker refused {self._refused} messages")
+
+    def _on_blocked(self, _reason: str) -> None:
+        self._is_blocked = True
+
+    def _on_unblocked(self) -> None:
+        self._is_blocked = False
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
         self._settle(tag, multiple)

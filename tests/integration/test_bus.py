@@ -538,6 +538,18 @@ def test_publisher_notices_a_connection_that_was_closed_meanwhile(amqp_bus: Bus,
     assert _numbers(_drain(amqp_bus.receiver(), 2)) == [1, 2]
 
 
+def test_publisher_says_that_the_broker_lets_nobody_publish(amqp_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = amqp_bus.publisher(BusSettings(confirm_timeout_s=0.2))
+    publisher.publish(_messages(1))
+    link = publisher._link
+    assert link is not None
+    monkeypatch.setattr(link, "drain", lambda _timeout_s: False)
+    # As RabbitMQ says it in an alarm, which all of the server would have.
+    link._raw._on_blocked()
+    with pytest.raises(BusUnavailableError, match=r"within 0.2 s: the broker lets nobody publish.*alarms"):
+        publisher.publish(_messages(2))
+
+
 def test_acknowledging_over_a_broken_connection_is_no_error(amqp_bus: Bus, cut: Callable[[], None]) -> None:
     amqp_bus.publisher().publish(_messages(1))
     receiver = amqp_bus.receiver()
