@@ -24,7 +24,7 @@ from indexer.backends.elasticsearch.target import index_uuid, mappings_of
 from indexer.backends.elasticsearch.versions import bare_documents, is_unusable
 from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexUnavailableError, RebuildError
+from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
 
 _decode = msgspec.json.Decoder().decode
 
@@ -89,12 +89,13 @@ class ElasticsearchGenerations:
                 *dropped,
             )
         except BaseException as error:
-            # Without an answer only the aliases can say whether it was done. What is written to an index that has been
-            # replaced is lost, so its pause must not end; if they cannot be asked, indexers end it (`allow_writes`).
-            if self._existing(names.write) == current:
+            # Only the aliases can say whether it was done: there was no answer, or a second server refused what the
+            # first had done without one. What is written to an index that has been replaced is lost, so its pause must
+            # not end; if they cannot be asked, indexers end it (`allow_writes`).
+            written = self._existing(names.write)
+            if written == current:
                 end_pause(self._client, current)
-                raise
-            if not isinstance(error, IndexUnavailableError):
+            if written != new or not isinstance(error, IndexerError):
                 raise
         # Whoever finds no index of instances makes one of the name that is written there.
         send(self._client, "PUT", f"/{names.progress}/_mapping", {"_meta": progress_mapping(new)["_meta"]})
