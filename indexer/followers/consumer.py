@@ -55,6 +55,7 @@ class _Pending:
     """A batch whose documents are being written.
 
     sources: uuid -> the message that its document came from. dead: messages that gave no document, and why.
+    refused: why there is no document of an instance after the write, by uuid.
     """
 
     deliveries: list[Delivery]
@@ -62,6 +63,7 @@ class _Pending:
     sequences: list[int] = field(default_factory=list)
     sources: dict[str, Delivery] = field(default_factory=dict)
     dead: list[tuple[Delivery, MalformedMessageError]] = field(default_factory=list)
+    refused: Mapping[str, MalformedMessageError] = field(default_factory=dict)
     duplicates: int = 0
     never_happened: int = 0
     write: Future[WriteResult] | None = None
@@ -221,14 +223,11 @@ class Consumer:
     def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:
         result = self._await(write)
         self._tracker.mark_indexed(pending.sources)
-        pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.batch.failed.items()]
-        pending.dead += [
-            (
-                pending.sources[rejection.document.id],
-                MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason),
-            )
+        pending.refused = pending.batch.failed | {
+            rejection.document.id: MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason)
             for rejection in result.rejected
-        ]
+        }
+        pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.refused.items()]
 
     def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
         for instance_uuid in self._dead_letters.keep(letters):
@@ -237,7 +236,7 @@ class Consumer:
     def _count(self, pending: _Pending) -> None:
         batch = pending.batch
         for outcome, count in (
-            ("applied", batch.changes),
+            ("applied", batch.count_applied(pending.refused)),
             ("duplicate", pending.duplicates),
             ("never happened", pending.never_happened),
             ("heartbeat", len(batch.heartbeats)),

@@ -105,6 +105,10 @@ class Batch:
         """Uuids whose present documents are needed to make the new ones."""
         return [uuid for uuid in self._foreign if uuid not in self._native]
 
+    def count_applied(self, dead: Collection[str]) -> int:
+        """How many messages about instances were applied. dead: uuids of those of which one is a dead letter."""
+        return self.changes - sum(1 for uuid in dead if uuid in self._native or self._foreign.get(uuid))
+
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
         """The documents to write, which can be gone through again and again; each is made when it is asked for.
 

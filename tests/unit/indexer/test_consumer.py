@@ -235,6 +235,13 @@ def test_rejected_document_goes_to_the_dead_letters_and_the_cell_is_not_complete
     assert stage.tracker.snapshot().is_complete
 
 
+def test_message_that_is_a_dead_letter_was_not_applied(stage: Stage) -> None:
+    torn, bad, good = (stage.cell.create() for _ in range(3))
+    stage.index.refused[str(bad.headers[RESOURCE_HEADER])] = "the name is too long"
+    stage.consume(Message(b"torn", ROUTING_KEY, torn.headers), bad, good)
+    assert [stage.messages(outcome) for outcome in ("applied", "malformed", "rejected")] == [1, 1, 1]
+
+
 def test_newer_major_version_is_refused_with_its_reason(stage: Stage) -> None:
     message = stage.cell.create()
     stage.consume(Message(message.body.replace(b'\\"1.0\\"', b'\\"9.0\\"'), ROUTING_KEY, {}))
