@@ -103,12 +103,13 @@ def choose_cell(surveyed: Sequence[CellRoom], cells: CellWish = CellWish()) -> C
 
 
 def is_enough(surveyed: Sequence[CellRoom], wish: Wish, count: int, cells: CellWish = CellWish()) -> bool:
-    """Whether a choice can be made without the cells that have not answered yet."""
+    """Whether a choice can be made, or refused, without the cells that have not answered yet."""
+    if not (any(now.has_host for now in surveyed) and any(now.has_zone for now in surveyed)):
+        # Whether there is what is wished for must not depend on who answers first.
+        return False
     if cells.only:
         return cells.only <= {now.cell.uuid for now in surveyed}
-    if wish.host or wish.node:
-        return any(now.has_host for now in surveyed)
-    return any(now.room >= count for now in surveyed)
+    return bool(wish.host or wish.node) or any(now.room >= count for now in surveyed)
 
 
 def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellWish:

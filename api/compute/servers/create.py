@@ -138,9 +138,11 @@ class ServerCreation:
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
         demand = demand_of(prepared.flavor.payload())
+        # That of a host that is forced need not be there.
+        zone = None if place.is_forced else place.zone
         answered = await self._access.ask_until_enough(
             cells,
-            lambda cell: read_room(native.engine(cell), cell, demand, wish, count=count, zone=place.zone),
+            lambda cell: read_room(native.engine(cell), cell, demand, wish, count=count, zone=zone),
             lambda surveyed: is_enough(surveyed, wish, count, prepared.cells),
         )
         surveyed = [room for _, room in answered.answers]
@@ -249,7 +251,7 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
 
 def _check_place(place: _Place, surveyed: Sequence[CellRoom], down: Sequence[Cell]) -> None:
     """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
-    if not place.is_forced and not any(now.has_zone for now in surveyed):
+    if not any(now.has_zone for now in surveyed):
         raise BadRequestError("The requested availability zone is not available")
     if any(now.has_host for now in surveyed):
         return

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, insert
 
 from cells.database import writing
 from cells.model import Cell
-from cells.native.choose_cell import read_room
+from cells.native.choose_cell import CellRoom, CellWish, is_enough, read_room
 from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.native.placement import Wish
 from cells.tables import allocations
@@ -67,6 +67,14 @@ def test_room_is_what_the_nodes_have_for_so_many(
                 n for n in nodes if wish.host in {None, n.service.host} and wish.node in {None, n.hypervisor_hostname}
             ]
             assert now.has_host == bool(named)
+
+
+def test_what_is_wished_for_is_not_missed_before_all_cells_have_answered(cell: Cell) -> None:
+    members = CellWish(only=frozenset({cell.uuid}))
+    for has_zone, has_host in ((True, False), (False, True), (True, True)):
+        room = CellRoom(cell, 0, 0, has_zone=has_zone, has_host=has_host)
+        assert is_enough([room], Wish(zone="east", host="h5"), 1, members) == (has_zone and has_host)
+    assert not is_enough([], Wish(), 1)
 
 
 def may_take(node: ComputeNode, wish: Wish) -> bool:
