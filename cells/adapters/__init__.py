@@ -7,23 +7,25 @@ from cells.adapters.native import NativeAdapter
 from cells.adapters.nova_api import NovaApiAdapter
 from cells.adapters.nova_build_requests import NovaBuildRequests
 from cells.adapters.nova_db import NovaDbAdapter
+from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 
 
-def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> CellAdapter:
+def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> CellAdapter:
     """The adapter for `cell`; connects only when it is asked.
 
+    clock: says how new rows are that count no revisions.
     Raises CellUnreachableError for a kind of cell that has no adapter, or a URL that cannot be used.
     """
     with _usable(cell):
         match cell.kind:
             case CellKind.NOVA_API:
-                return NovaApiAdapter(cell, timeout_s=statement_timeout_s)
+                return NovaApiAdapter(cell, timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NOVA_DB if cell.is_before_cells:
-                return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s)
+                return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NOVA_DB:
-                return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s)
+                return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NATIVE:
                 return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
     raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")

@@ -229,7 +229,7 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
     work.fleet.clock.look()
     known = work.writer.load_progress().get(cell.uuid)
     journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
-    with closing(open_adapter(cell)) as adapter:
+    with closing(open_adapter(cell, clock=work.fleet.clock)) as adapter:
         compared = compare_cell(
             adapter,
             journal.over(work.writer, is_complete=known is not None and known.is_complete),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
 from threading import Event
 
 import structlog
@@ -15,7 +16,7 @@ from tenacity.wait import wait_random_exponential
 from cells.actions.accepting import Acceptance
 from cells.actions.reclaiming import Reclaimer
 from cells.actions.worker import Worker
-from cells.adapters import open_changelog_adapter
+from cells.adapters import open_adapter, open_changelog_adapter
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
@@ -145,6 +146,7 @@ def run_indexer(
         service = IndexerService(
             cells=cells,
             open_adapter=open_changelog_adapter,
+            open_foreign=partial(open_adapter, clock=fleet.clock),
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,

@@ -2,14 +2,26 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import create_engine, text
 from typer.testing import Result
 
+from cells.clock import system_clock
+from cells.fleet.fleet_clock import FleetClock
+from cli.fleet import open_fleet
+from cli.processes.following import run_indexer
+from cli.settings import load_settings
+from indexer.backends import open_writer
+from indexer.metrics import IndexerMetrics
+from tests.support.indexer_worlds import in_thread
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
+from tests.support.waiting import wait_until
 from tests.unit.cli.conftest import Run
 
 
@@ -89,6 +101,27 @@ def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined
         (added, "missing in the index", True)
     ]
     assert verified(run)[0] == 0
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_rows_are_as_new_as_the_clock_of_the_fleet_says(
+    run: Run, nova: SmallNova, joined: Result, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    """And not that of the machine, which may be wrong: what is told of an instance later has to be newer."""
+    now = system_clock() - 3_600_000_000
+    monkeypatch.setattr(FleetClock, "__call__", lambda _: now)
+    uuid, settings = nova.add("cell1", 4), load_settings(None, None)
+    with closing(open_writer(settings.index)) as writer:
+        writer.prepare()
+        if follows:
+            with (
+                open_fleet(settings.fleet) as fleet,
+                in_thread(partial(run_indexer, settings, fleet, IndexerMetrics(CollectorRegistry()))),
+            ):
+                wait_until(lambda: uuid in writer.read([uuid]))
+        else:
+            assert run("index", "sync").exit_code == 0
+        assert writer.read([uuid])[uuid].version == now
 
 
 def test_list_is_explained_with_what_the_databases_are_asked(run: Run, joined: Result) -> None:
