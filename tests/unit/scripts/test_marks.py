@@ -29,6 +29,21 @@ def work():
 """
 
 
+# Ctrl-C comes while the benchmarks are imported.
+_INTERRUPTED_IMPORT = """
+import runpy, signal, sys
+
+class Interruption:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "bench.listing":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interruption)
+runpy.run_module("bench", run_name="__main__")
+"""
+
+
 def _script(then: str) -> str:
     return _START.format(module="bench.ending", name="run_to_its_end", then=then, run="sys.exit(run_to_its_end(work))")
 
@@ -85,6 +100,13 @@ def test_run_ends_too_where_the_signal_comes_in_a_finalizer() -> None:
     _, said = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGTERM
     assert not any(map(_runs, started))
+    assert "Traceback" not in said
+
+
+def test_bench_that_is_ended_before_it_has_begun_shows_no_traceback() -> None:
+    run, _ = _started(_INTERRUPTED_IMPORT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGINT
     assert "Traceback" not in said
 
 
