@@ -5,7 +5,16 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TooManyLoginsError, status_of
+from api.errors import (
+    FAULT_KEYS,
+    OTHER_FAULT_KEY,
+    ApiError,
+    BodyTooLargeError,
+    CellDownError,
+    TooManyLoginsError,
+    status_of,
+)
+from cells.errors import CellUnreachableError
 
 
 def fault_of(error: Exception) -> Response:
@@ -17,7 +26,9 @@ def fault_of(error: Exception) -> Response:
     message = str(error)
     if isinstance(error, BodyTooLargeError):
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
-    if status >= 500 and not isinstance(error, ApiError):
+    if isinstance(error, CellUnreachableError):
+        message = str(CellDownError(error.cell))
+    elif status >= 500 and not isinstance(error, ApiError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message, error.headers if isinstance(error, TooManyLoginsError) else None)
 
