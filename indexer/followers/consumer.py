@@ -206,7 +206,7 @@ class Consumer:
         pending = self._pending[0]
         if pending.write is not None:
             self._finish_write(pending, pending.write)
-        for instance_uuid in pending.batch.unread:
+        for instance_uuid in (*pending.batch.unread, *pending.batch.misnamed):
             self._rereader.add(instance_uuid)
         # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
         # has passed them, so they have to be among the dead letters now.

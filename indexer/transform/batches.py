@@ -47,6 +47,7 @@ class Batch:
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
+    misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
     forgotten: after `documents`, how many messages were left out because of the horizon.
     """
@@ -60,6 +61,7 @@ class Batch:
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
         self.unread: Collection[str] = ()
+        self.misnamed: set[str] = set()
         self.elsewhere = 0
         self.forgotten = 0
         self.changes = 0
@@ -127,7 +129,7 @@ class Batch:
     def _native_documents(self) -> Iterator[Document]:
         for uuid, newest in self._native.items():
             try:
-                change = newest if isinstance(newest, NativeChange) else _read_change(uuid, newest)
+                change = newest if isinstance(newest, NativeChange) else self._read_change(uuid, newest)
                 document = to_document(self._cell_uuid, change.revision, change.record, change.extra)
             except MalformedMessageError as error:
                 self.failed[uuid] = error
@@ -135,6 +137,21 @@ class Batch:
                 self.failed[uuid] = MalformedMessageError.unexpected(error)
             else:
                 yield document
+
+    def _read_change(self, uuid: str, message: _Unread) -> NativeChange:
+        """Raises MalformedMessageError."""
+        meaning = interpret(message.body, message.revision)
+        if not isinstance(meaning, NativeChange):
+            raise MalformedMessageError(
+                DeadLetterReason.MALFORMED,
+                f"headers.{REVISION_HEADER}: only what a cell says of an instance has a revision, and this is not that",
+            )
+        if meaning.uuid != uuid:
+            self.misnamed.add(meaning.uuid)
+            raise MalformedMessageError(
+                DeadLetterReason.MALFORMED, f"headers.{RESOURCE_HEADER}: names {uuid}, and the payload {meaning.uuid}"
+            )
+        return meaning
 
     def _foreign_documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
         to_read = self.to_read
@@ -193,18 +210,3 @@ class _Documents:
     def __iter__(self) -> Iterator[Document]:
         yield from self._make()
         yield from self._made
-
-
-def _read_change(uuid: str, message: _Unread) -> NativeChange:
-    """Raises MalformedMessageError."""
-    meaning = interpret(message.body, message.revision)
-    if not isinstance(meaning, NativeChange):
-        raise MalformedMessageError(
-            DeadLetterReason.MALFORMED,
-            f"headers.{REVISION_HEADER}: only what a cell says of its instance has a revision, and this is not that",
-        )
-    if meaning.uuid != uuid:
-        raise MalformedMessageError(
-            DeadLetterReason.MALFORMED, f"headers.{RESOURCE_HEADER}: names {uuid}, and the payload {meaning.uuid}"
-        )
-    return meaning
