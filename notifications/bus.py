@@ -219,16 +219,6 @@ class Receiver:
         except BusUnavailableError:
             self._abandon()
 
-    def requeue(self, deliveries: Sequence[Delivery]) -> None:
-        """Give the messages back: they will be delivered again, to whoever is active."""
-        tags = self._known_tags(deliveries)
-        if self._link is None:
-            return
-        try:
-            self._give_back(self._link, [tag for tag in self._outstanding if tag in tags])
-        except BusUnavailableError:
-            self._abandon()
-
     def bury(self, message: Message, reason: str, detail: str) -> None:
         """Put a message that can never be used among the dead letters; return when it is there.
 

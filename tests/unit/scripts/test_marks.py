@@ -54,6 +54,7 @@ def _started(script: str) -> tuple[subprocess.Popen[str], list[int]]:
         [sys.executable, "-c", script],
         cwd=CHECKOUT,
         env=environment,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -119,10 +120,13 @@ def test_run_that_is_killed_leaves_nothing_running(begun: tuple[subprocess.Popen
 def test_run_that_ends_ends_what_it_has_left_running() -> None:
     run, started = _started(
         _START.format(
-            module="scripts.servers.marks", name="marked_run", then="time.sleep(0.3)", run="with marked_run(): work()"
+            module="scripts.servers.marks",
+            name="marked_run",
+            then="sys.stdin.readline()",
+            run="with marked_run(): work()",
         )
     )
-    run.communicate(timeout=60)
+    run.communicate("go on\n", timeout=60)
     assert len(started) == 2
     assert not any(map(_runs, started))
 
