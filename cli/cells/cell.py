@@ -192,7 +192,8 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
     """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
     Its instances stay in every list: the cell is asked itself as soon as the index is too old. Notifications of Nova's
-    are not collected meanwhile; all rows are compared when the cell is followed again.
+    are not collected meanwhile; all rows are compared when the cell is followed again. In a data folder the relay of
+    `fleetlight up` goes on as long as that runs.
     """
     cell, settings = _set_disabled(name, True, config, data_dir)
     if cell.kind is CellKind.NATIVE or not cell.transport_url:
@@ -219,6 +220,7 @@ def remove(
 ) -> None:
     """Remove a disabled cell from the index and from the fleet, and its queues. Its database stays as it is.
 
+    Not one of a data folder, which `fleetlight up` would make again.
     Waits for indexers and its relay to leave the cell. What is cut off can be repeated.
     """
     settings = load_settings(config, data_dir)
@@ -226,6 +228,10 @@ def remove(
         cell = fleet.cell(name)
         if not cell.disabled:
             raise CommandError(f"cell {cell.name} is in use; disable it first: `fleetlight cell disable {cell.name}`")
+        if _is_embedded(settings, data_dir):
+            raise ConfigurationError(
+                f"cell {cell.name} is one of a data folder: `fleetlight up` would make it again. It can stay disabled"
+            )
         if not yes:
             _ask(cell, fleet.count_mappings(cell.uuid))
         removed = _remove(settings, fleet, cell)

@@ -389,3 +389,12 @@ def test_cell_that_is_being_synced_is_not_verified_and_does_not_count_as_equal(r
     assert result.exit_code == 1
     assert "cell 'cell1' is being worked on by index sync" in result.stderr
     assert run("index", "verify", "--cell", "cell1").exit_code == 0
+
+
+def test_cell_of_a_data_folder_is_not_removed_since_it_would_be_made_again(run: Run, cells: Sequence[Cell]) -> None:
+    name = cells[1].name
+    assert run("cell", "disable", name).exit_code == 0
+    result = run("cell", "remove", name, "--yes")
+    assert result.exit_code == 2
+    assert f"cell {name} is one of a data folder" in result.stderr
+    assert [each["name"] for each in json.loads(run("cell", "list", "--json").stdout)] == ["cell1", "cell2"]
