@@ -7,7 +7,8 @@ than the truth, which nothing could ever overwrite. A killed process loses nothi
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from cells.digests import register_digest
-from cells.errors import DatabaseUrlError
+from cells.errors import CellUnreachableError, DatabaseUrlError
 from query.sqlite_functions import register_functions
 
 _INSUFFICIENT_PRIVILEGE = "42501"  # SQLSTATE of PostgreSQL
@@ -85,6 +86,11 @@ def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[Non
         raise unreachable("every connection to its database is in use") from error
     except OSError as error:  # of the lock beside a SQLite file
         raise unreachable(str(error)) from error
+
+
+def cell_failures(cell: str) -> AbstractContextManager[None]:
+    """Turn what the database of a cell (its name) says into CellUnreachableError."""
+    return translated_failures(partial(CellUnreachableError, cell))
 
 
 def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:

@@ -7,14 +7,13 @@ do not count.
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import structlog
 from sqlalchemy import Engine, func, select
 
 from cells.actions.native_cells import NativeCells
-from cells.database import translated_failures
+from cells.database import cell_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.flavors import Flavor
 from cells.fleet.fleet import Fleet
@@ -138,7 +137,7 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
         .join(instances, instances.c.uuid == jobs.c.instance_uuid)
         .where(jobs.c.action.in_(_GROWING), instances.c.project_id == project_id, instances.c.deleted.is_(False))
     )
-    with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+    with cell_failures(cell.name), engine.connect() as connection:
         cores, ram = map(int, connection.execute(statement).one())
         for row in connection.execute(growing):
             more = _more_than(row.flavor or {}, row.parameters.get("flavor") or {})

@@ -5,9 +5,7 @@ What was accepted is carried out by a worker (cells.actions.worker).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine, insert
@@ -18,7 +16,7 @@ from cells.actions.jobs import NewJob, add_jobs, jobs_of, remove_job
 from cells.actions.server_actions import ACTIONS
 from cells.actions.steps import Source
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures, writing
+from cells.database import cell_failures, writing
 from cells.errors import (
     CellUnreachableError,
     InstanceExistsError,
@@ -107,7 +105,7 @@ class Acceptance:
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
         may_be_there = False
         try:
-            with self._failures(), writing(self._engine) as connection:
+            with cell_failures(self._cell.name), writing(self._engine) as connection:
                 connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
                 outbox.append(connection, announced)
                 action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
@@ -140,7 +138,7 @@ class Acceptance:
         parameters = dict(order.parameters)
         if parameters.get("flavor"):
             parameters["flavor"] = completed_flavor(parameters["flavor"])
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
@@ -177,7 +175,7 @@ class Acceptance:
 
         decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
         """
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             values = decide(instance.record)
             check_values(values)
@@ -188,7 +186,7 @@ class Acceptance:
 
     def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             if instance.record["locked"] and by == "owner":
                 return self._row(instance)
@@ -196,7 +194,7 @@ class Acceptance:
             return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
     def unlock(self, uuid: str, *, request: Request) -> InstanceRow:
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             values = {"locked": False, "locked_by": None, "locked_reason": None}
             return self._change_at_once(
@@ -205,7 +203,7 @@ class Acceptance:
 
     def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> InstanceRow:
         """An administrator says what the state is: "active" or "error". What is under way is given up."""
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
             values = {"vm_state": vm_state, "task_state": None}
@@ -259,9 +257,6 @@ class Acceptance:
 
     def _row(self, instance: LockedInstance) -> InstanceRow:
         return InstanceRow(self._cell.uuid, instance.revision, instance.record)
-
-    def _failures(self) -> AbstractContextManager[None]:
-        return translated_failures(partial(CellUnreachableError, self._cell.name))
 
 
 def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> None:

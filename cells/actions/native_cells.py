@@ -1,14 +1,13 @@
 """The native cells of a fleet, for those who change them: each database is opened once and kept open."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from threading import Lock
 from typing import Any
 
 from sqlalchemy import Engine, select
 
 from cells.actions.accepting import Acceptance
-from cells.database import create_database_engine, translated_failures
+from cells.database import cell_failures, create_database_engine
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind, InstanceRow
@@ -66,7 +65,7 @@ class NativeCells:
     def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
         """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
         engine = self.engine(cell)
-        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+        with cell_failures(cell.name), engine.connect() as connection:
             row = connection.execute(select(instances).where(instances.c.uuid == instance_uuid)).one_or_none()
         if row is None:
             return None
@@ -77,7 +76,7 @@ class NativeCells:
         """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""
         engine, columns = self.engine(cell), instances.c
         wanted = select(columns.uuid, columns.host).where(columns.uuid.in_(instance_uuids), columns.deleted.is_(False))
-        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+        with cell_failures(cell.name), engine.connect() as connection:
             return {row.uuid: row.host for row in connection.execute(wanted)}
 
     def flavor_before_resize(self, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
@@ -86,7 +85,7 @@ class NativeCells:
         Raises NotResizedError, CellUnreachableError.
         """
         engine = self.engine(cell)
-        with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+        with cell_failures(cell.name), engine.connect() as connection:
             flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
         return flavor
 

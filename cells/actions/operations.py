@@ -9,7 +9,6 @@ appended to the outbox. So revisions are in commit order, and a change and its a
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,9 +19,8 @@ from sqlalchemy.exc import IntegrityError
 from cells.actions.server_actions import ACTIONS
 from cells.actions.steps import Job, Task
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures, writing
+from cells.database import cell_failures, writing
 from cells.errors import (
-    CellUnreachableError,
     InstanceExistsError,
     InstanceNotFoundError,
     InvalidTransitionError,
@@ -87,7 +85,7 @@ class InstanceOperations:
         # without a mapping could not be found at all.
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
         try:
-            with self._failures(), writing(self._engine) as connection:
+            with cell_failures(self._cell.name), writing(self._engine) as connection:
                 connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
                 allocate_on_their_nodes(connection, [row.record for row in rows])
                 outbox.append(connection, announced)
@@ -136,7 +134,7 @@ class InstanceOperations:
 
     def _change(self, uuid: str, decide: Callable[[LockedInstance, int], tuple[str, Mapping[str, Any]]]) -> Changed:
         """decide: returns the event and the fields to set, or raises InvalidTransitionError."""
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             now = self._clock()
             event_type, values = decide(instance, now)
@@ -147,8 +145,5 @@ class InstanceOperations:
             return Changed(uuid, instance.revision)
 
     def _existing(self, uuids: Collection[str]) -> list[str]:
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return list(connection.scalars(select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))
-
-    def _failures(self) -> AbstractContextManager[None]:
-        return translated_failures(partial(CellUnreachableError, self._cell.name))

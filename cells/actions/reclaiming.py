@@ -1,7 +1,6 @@
 """Deleting for good what was deleted some time ago and can still be restored (contracts/nova-rest, 2.2)."""
 
 import time
-from functools import partial
 from uuid import uuid4
 
 import structlog
@@ -9,8 +8,8 @@ from sqlalchemy import Engine, select
 
 from cells.actions.accepting import Acceptance, Order
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError, InstanceNotFoundError, StateConflictError
+from cells.database import cell_failures
+from cells.errors import InstanceNotFoundError, StateConflictError
 from cells.model import Cell, Request
 from cells.tables import instances
 
@@ -63,8 +62,5 @@ class Reclaimer:
             .order_by(columns.deleted_at)
             .limit(_AT_ONCE)
         )
-        with (
-            translated_failures(partial(CellUnreachableError, self._cell.name)),
-            self._engine.connect() as connection,
-        ):
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return list(connection.execute(statement).scalars())

@@ -5,7 +5,6 @@ anywhere leaves every job between two steps, and another one goes on there. Any 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Event
 from typing import Any
 
@@ -23,7 +22,7 @@ from cells.actions.request_spec import to_payload
 from cells.actions.server_actions import ACTIONS
 from cells.actions.steps import Job, Source, Step, Task, host_of, publisher_id
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures, writing
+from cells.database import cell_failures, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
@@ -95,7 +94,7 @@ class Worker:
 
         Raises CellUnreachableError and FleetUnreachableError; the job is then where it was before.
         """
-        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+        with cell_failures(self._cell.name):
             # Looked at without the lock for writing, of which SQLite has only one.
             with self._engine.connect() as connection:
                 if not has_jobs(connection):

@@ -6,14 +6,12 @@ whose server has got its cell is left out: from then on the cell shows it (docs/
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, select
 
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError
+from cells.database import cell_failures
 from cells.model import Cell, InstanceRow
 from cells.nova.databases import dialect_of, open_nova_database
 from cells.nova.details import ApiDetails, Details
@@ -74,7 +72,7 @@ class NovaBuildRequests:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             yield connection
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures
+from cells.database import cell_failures
 from cells.errors import CellUnreachableError
 from cells.model import NOBODY, Cell, InstanceRow
 from cells.nova.api_database import API_DATABASES
@@ -67,7 +67,7 @@ class NovaDbAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         batch, residual = self._first_batch(request)
-        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+        with cell_failures(self._cell.name):
             return read(self._engine, partial(self._read_page, batch, request.limit, residual))
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
@@ -84,11 +84,11 @@ class NovaDbAdapter:
         """A page needs the API database too, and one row would be enough to wait for it."""
         self.find(NOBODY)
         if self._api is not None:
-            with translated_failures(partial(CellUnreachableError, self._cell.name)):
+            with cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())
 
     def host_statuses(self) -> Mapping[str, str]:
-        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+        with cell_failures(self._cell.name):
             return read(self._engine, partial(host_statuses, now=self._clock()))
 
     def close(self) -> None:

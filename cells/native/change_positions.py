@@ -1,12 +1,11 @@
 """Where a change of an instance is in the changelog of its cell."""
 
 from dataclasses import dataclass
-from functools import partial
 
 from sqlalchemy import Engine, func, select
 
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError, ChangeNotFoundError
+from cells.database import cell_failures
+from cells.errors import ChangeNotFoundError
 from cells.lineage import Lineage
 from cells.model import Cell
 from cells.native.incarnations import read_lineage
@@ -47,7 +46,7 @@ def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -
         select(func.min(changes.c.sequence)).scalar_subquery().label("oldest"),
         cell_state.c.last_sequence,
     ).select_from(cell_state)
-    with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+    with cell_failures(cell.name), engine.connect() as connection:
         # First: a lineage that is too old covers less.
         lineage = read_lineage(connection)
         row = connection.execute(statement).one()

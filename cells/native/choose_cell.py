@@ -7,12 +7,11 @@ claimed there (cells.native.placement).
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import reduce
 
 from sqlalchemy import BigInteger, ColumnElement, Engine, and_, case, cast, func, literal, or_, select, true
 
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError
+from cells.database import cell_failures
 from cells.fleet.fleet import Fleet
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell
@@ -70,7 +69,7 @@ def read_room(
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
         _exists(wish.host or wish.node, nodes.where(_is_named(wish)).exists()),
     ).select_from(free)
-    with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+    with cell_failures(cell.name), engine.connect() as connection:
         room, free_mib, has_zone, has_host = connection.execute(statement).one()
     return CellRoom(cell, min(count, int(room)), int(free_mib), bool(has_zone), bool(has_host))
 

@@ -5,15 +5,12 @@ An action is what a request asked for, found by the id of that request; its even
 
 import traceback as tracebacks
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError
+from cells.database import cell_failures
 from cells.model import Cell, Request
 from cells.tables import instance_action_events, instance_actions
 
@@ -65,7 +62,7 @@ class InstanceActionLog:
             .where(columns.instance_uuid == instance_uuid)
             .order_by(columns.updated_at.desc(), columns.id.desc())
         )
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return [_read(InstanceAction, row) for row in connection.execute(statement)]
 
     def find(self, instance_uuid: str, request_id: str) -> tuple[InstanceAction, Sequence[InstanceActionEvent]] | None:
@@ -77,7 +74,7 @@ class InstanceActionLog:
             .order_by(columns.id.desc())
             .limit(1)
         )
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             row = connection.execute(wanted).one_or_none()
             if row is None:
                 return None
@@ -89,9 +86,6 @@ class InstanceActionLog:
             return _read(InstanceAction, row), [
                 _read(InstanceActionEvent, event) for event in connection.execute(events)
             ]
-
-    def _failures(self) -> AbstractContextManager[None]:
-        return translated_failures(partial(CellUnreachableError, self._cell.name))
 
 
 def begin_actions(

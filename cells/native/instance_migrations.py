@@ -1,16 +1,14 @@
 """The records of moves and resizes (contracts/nova-rest, 3.5 and 4.7): migrations, in the words of Nova."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, or_, select, update
 
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError, NotResizedError
+from cells.database import cell_failures
+from cells.errors import NotResizedError
 from cells.model import Cell, Request
 from cells.tables import migrations
 from query.fields import Record
@@ -92,16 +90,13 @@ class MigrationLog:
         statement = (
             select(migrations).where(*conditions).order_by(columns.created_at.desc(), columns.uuid.desc()).limit(limit)
         )
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return [Migration(**row._mapping) for row in connection.execute(statement)]
 
     def find(self, uuid: str) -> Migration | None:
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             row = connection.execute(select(migrations).where(migrations.c.uuid == uuid)).one_or_none()
         return None if row is None else Migration(**row._mapping)
-
-    def _failures(self) -> AbstractContextManager[None]:
-        return translated_failures(partial(CellUnreachableError, self._cell.name))
 
 
 def begin_migration(connection: Connection, record: Record, kind: tuple[str, str], request: Request, now: int) -> int:

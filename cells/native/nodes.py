@@ -4,17 +4,15 @@ A service is up unless an operator forced it down: simulated hosts have no agent
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, Select, delete, func, insert, select, update
 
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures, writing
-from cells.errors import CellUnreachableError, HostInUseError, HostNotFoundError
+from cells.database import cell_failures, writing
+from cells.errors import HostInUseError, HostNotFoundError
 from cells.model import Cell
 from cells.native.outbox import append_event
 from cells.tables import allocations, compute_nodes, instances, services
@@ -150,7 +148,7 @@ class CellNodes:
             .order_by(instances.c.uuid)
         )
         found: dict[str, list[tuple[str, str]]] = {}
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             for row in connection.execute(statement):
                 found.setdefault(row.host, []).append((row.uuid, row.display_name or ""))
         return found
@@ -168,13 +166,13 @@ class CellNodes:
             .group_by(project)
             .order_by(project)
         )
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return {row[0]: Capacity(*(int(amount) for amount in row[1:])) for row in connection.execute(statement)}
 
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
         """Add hosts with one node each; those that are there already (by their name) stay as they are."""
         now = self._clock()
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             known = set(connection.scalars(select(services.c.host)))
             for new in hosts:
                 if new.host in known:
@@ -216,7 +214,7 @@ class CellNodes:
         Raises HostNotFoundError for an unknown service.
         """
         now = self._clock()
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
             values = {"disabled": disabled, "disabled_reason": disabled_reason, "forced_down": forced_down}
             if all(row._mapping[name] == value for name, value in values.items()):
@@ -229,7 +227,7 @@ class CellNodes:
         Raises HostNotFoundError, and HostInUseError while instances use a node: they are in the zone of their host.
         """
         now = self._clock()
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
             if row.availability_zone != zone:
                 _require_unused(connection, row)
@@ -237,7 +235,7 @@ class CellNodes:
 
     def remove_service(self, uuid: str) -> None:
         """Remove a service and its nodes. Raises HostNotFoundError, and HostInUseError while instances use a node."""
-        with self._failures(), writing(self._engine) as connection:
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
             _require_unused(connection, row)
             connection.execute(delete(compute_nodes).where(compute_nodes.c.service_id == row.id))
@@ -245,15 +243,12 @@ class CellNodes:
 
     def _services(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeService]:
         statement = select(services).where(*conditions).order_by(services.c.host, services.c.id)
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return [_service(row) for row in connection.execute(statement)]
 
     def _nodes(self, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
-        with self._failures(), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             return read_nodes(connection, *conditions)
-
-    def _failures(self) -> AbstractContextManager[None]:
-        return translated_failures(partial(CellUnreachableError, self._cell.name))
 
 
 def _locked_service(connection: Connection, uuid: str) -> Row[Any]:

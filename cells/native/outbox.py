@@ -5,15 +5,13 @@ relay gives out later, travels in a header.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, insert
 
 from cells.clock import system_clock
-from cells.database import translated_failures, writing
-from cells.errors import CellUnreachableError
+from cells.database import cell_failures, writing
 from cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
 from cells.native.instance_payload import to_payload
 from cells.tables import changes
@@ -97,7 +95,7 @@ def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str,
     Raises EnvelopeError (notifications.errors) when it is no notification, and CellUnreachableError.
     """
     event_type = decode(message).event_type
-    with translated_failures(partial(CellUnreachableError, cell.name)), writing(engine) as connection:
+    with cell_failures(cell.name), writing(engine) as connection:
         connection.execute(
             insert(changes).values(
                 instance_uuid=instance_uuid,

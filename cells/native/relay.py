@@ -7,7 +7,6 @@ same numbers: a change may be published twice, never under two numbers, and ther
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from cells.clock import Clock, system_clock
-from cells.database import create_database_engine, translated_failures, writing
+from cells.database import cell_failures, create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.locks import exclusive_lock
 from cells.model import Cell
@@ -44,7 +43,7 @@ def is_relayed(cell: Cell) -> bool:
     """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
     engine = create_database_engine(cell.database_url)
     try:
-        with translated_failures(partial(CellUnreachableError, cell.name)):
+        with cell_failures(cell.name):
             lock = exclusive_lock(engine, _lock_name(cell))
             is_free = lock.acquire()
             lock.release()
@@ -131,7 +130,7 @@ class Relay:
 
         Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
         """
-        with translated_failures(partial(CellUnreachableError, self._cell.name)):
+        with cell_failures(self._cell.name):
             was_active, self._is_active = self._is_active, self._lock.acquire()
             self._metrics.active(self._cell.uuid, is_active=self._is_active)
             if not self._is_active:

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine, Row, and_, or_, select
 
-from cells.database import translated_failures
-from cells.errors import CellUnreachableError
+from cells.database import cell_failures
 from cells.model import Cell
 from cells.tables import instances
 
@@ -59,7 +57,7 @@ def instances_that_ran(engine: Engine, cell: Cell, query: UsageQuery) -> Sequenc
         project_id, uuid = query.after
         behind = and_(columns.project_id == project_id, columns.uuid > uuid)
         statement = statement.where(or_(columns.project_id > project_id, behind))
-    with translated_failures(partial(CellUnreachableError, cell.name)), engine.connect() as connection:
+    with cell_failures(cell.name), engine.connect() as connection:
         return [_ran(row) for row in connection.execute(statement)]
 
 

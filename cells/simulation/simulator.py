@@ -8,7 +8,6 @@ first, so a simulator that was killed goes on where it was.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from threading import Event
 
@@ -22,7 +21,7 @@ from tenacity.wait import wait_random_exponential
 from cells.actions.accepting import Acceptance, Order
 from cells.actions.operations import InstanceOperations
 from cells.clock import Clock, system_clock
-from cells.database import translated_failures
+from cells.database import cell_failures
 from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, StateConflictError
 from cells.model import NO_REQUEST, Cell
 from cells.simulation.simulated_instances import (
@@ -71,13 +70,13 @@ class SimulatedCell:
     def is_busy(self) -> bool:
         """Whether so much waits for workers that more would only make them late. Raises CellUnreachableError."""
         statement = select(jobs.c.id).order_by(jobs.c.id).offset(_MOST_WAITING - 1).limit(1)
-        with translated_failures(partial(CellUnreachableError, self.cell.name)), self.engine.connect() as connection:
+        with cell_failures(self.cell.name), self.engine.connect() as connection:
             return connection.execute(statement).first() is not None
 
     def load(self) -> None:
         """Learn which instances are alive. Raises CellUnreachableError."""
         columns = (instances.c.uuid, instances.c.display_name, instances.c.vm_state, instances.c.tags)
-        with translated_failures(partial(CellUnreachableError, self.cell.name)), self.engine.connect() as connection:
+        with cell_failures(self.cell.name), self.engine.connect() as connection:
             # What is being deleted is as good as gone; a state that is null says nothing of the task.
             is_deleting = instances.c.task_state.is_not_distinct_from("deleting")
             rows = connection.execute(select(*columns).where(instances.c.deleted.is_(False), ~is_deleting))

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from cells.database import create_database_engine, translated_failures
-from cells.errors import CellUnreachableError, DatabaseUrlError
+from cells.database import cell_failures, create_database_engine
+from cells.errors import DatabaseUrlError
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cli.errors import ConfigurationError
@@ -91,7 +90,7 @@ def check_database_url(url: str, name: str, others: Iterable[Cell]) -> Engine:
 def upgrade(engine: Engine, name: str) -> None:
     """Bring the database of the cell called `name` to the newest schema. Raises CellUnreachableError."""
     try:
-        with translated_failures(partial(CellUnreachableError, name)):
+        with cell_failures(name):
             upgrade_cell(engine)
     finally:
         engine.dispose()
