@@ -1,13 +1,12 @@
 """The fleet registry: which cells there are, and which cell an instance lives in."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from uuid import uuid4
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Engine,
     Row,
     and_,
@@ -21,8 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from cells.database import translated_failures, writing
-from cells.errors import CellConflictError, CellInUseError, FleetUnreachableError, InstanceExistsError, UnknownCellError
+from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from cells.fleet.aggregates import Aggregates
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
@@ -117,7 +115,7 @@ class Fleet:
             api_database_url=api_database_url,
             nova_uuid=nova_uuid,
         )
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
                 connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
@@ -133,7 +131,7 @@ class Fleet:
 
     def cells(self) -> tuple[Cell, ...]:
         """Every cell, by name."""
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             return tuple(_cell(row) for row in connection.execute(select(cells_table).order_by(cells_table.c.name)))
 
     def cell(self, name_or_uuid: str) -> Cell:
@@ -146,7 +144,7 @@ class Fleet:
 
     def set_disabled(self, cell_uuid: str, disabled: bool) -> None:
         """A disabled cell is not followed by indexers and not relayed; lists still ask it."""
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             connection.execute(update(cells_table).where(cells_table.c.uuid == cell_uuid).values(disabled=disabled))
 
     def remove_cell(self, cell: Cell) -> int:
@@ -155,7 +153,7 @@ class Fleet:
         Its database and its bus stay as they are. Raises CellInUseError when it is not disabled (any more).
         """
         columns = cells_table.c
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             # Locked, so that nobody enables it between the look and the removal.
             disabled = connection.execute(
                 select(columns.disabled).where(columns.uuid == cell.uuid).with_for_update()
@@ -201,7 +199,7 @@ class Fleet:
             self.add_mappings([mapping for mapping in mappings if mapping.instance_uuid not in known])
 
     def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             row = connection.execute(
                 select(instance_mappings).where(instance_mappings.c.instance_uuid == instance_uuid)
             ).one_or_none()
@@ -211,7 +209,7 @@ class Fleet:
         """The cells of those instances that are known, by their uuids."""
         columns = instance_mappings.c
         statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
     def cells_of_project(self, project_id: str) -> Set[str]:
@@ -222,12 +220,12 @@ class Fleet:
             instance_mappings.c.queued_for_delete.in_([False, True]),
             instance_mappings.c.project_id == project_id,
         )
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             return set(connection.scalars(select(cells_table.c.uuid).where(its.exists())))
 
     def mark_queued_for_delete(self, cell_uuid: str, instance_uuids: Sequence[str], *, queued: bool = True) -> None:
         """Of the instances, those that live in this cell are deleted, or about to be; or not any more."""
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             connection.execute(
                 update(instance_mappings)
                 .where(
@@ -242,21 +240,21 @@ class Fleet:
     ) -> tuple[InstanceMapping, ...]:
         """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
         statement = select(instance_mappings).where(_is_live_in(cell_uuid, project_id))
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             rows = connection.execute(statement.order_by(instance_mappings.c.instance_uuid).limit(limit))
             return tuple(_mapping(row) for row in rows)
 
     def count_mappings(self, cell_uuid: str, *, project_id: str | None = None) -> int:
         """How many instances of a cell are not deleted."""
         counted = select(func.count()).select_from(instance_mappings)
-        with self._reading() as connection:
+        with self.database.reading() as connection:
             return connection.execute(counted.where(_is_live_in(cell_uuid, project_id))).scalar_one()
 
     def close(self) -> None:
         self._engine.dispose()
 
     def _insert_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
-        with self._writing() as connection:
+        with self.database.writing() as connection:
             connection.execute(
                 insert(instance_mappings),
                 [
@@ -271,16 +269,6 @@ class Fleet:
                     for mapping in mappings
                 ],
             )
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with translated_failures(FleetUnreachableError), writing(self._engine) as connection:
-            yield connection
 
 
 def _is_live_in(cell_uuid: str, project_id: str | None) -> ColumnElement[bool]:
