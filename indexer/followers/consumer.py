@@ -222,7 +222,9 @@ class Consumer:
 
     def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:
         result = self._await(write)
-        self._tracker.mark_indexed(pending.sources)
+        # What was written of them may be older than what could not be: only their cell knows.
+        for instance_uuid in self._tracker.unindexed & pending.sources.keys():
+            self._rereader.add(instance_uuid)
         pending.refused = pending.batch.failed | {
             rejection.document.id: MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason)
             for rejection in result.rejected

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from cells.model import Change, ChangelogAdapter
+from cells.model import NO_REVISION, Change, ChangelogAdapter
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.batches import Batch
 from indexer.writing.patient_writing import WritesAndReads
@@ -69,7 +69,8 @@ def _write(
         for instance_uuid in about:
             sources[instance_uuid] = change
     result = writer.write(batch.documents(writer.read))
-    tracker.mark_indexed(sources)
+    # Of what somebody else says of an instance nobody knows whether it is newer than what could not be indexed.
+    tracker.mark_indexed(uuid for uuid, change in sources.items() if change.revision != NO_REVISION)
     dead += [(sources[uuid], error) for uuid, error in batch.failed.items()]
     dead += [
         (sources[rejection.document.id], MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason))

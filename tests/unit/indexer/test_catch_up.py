@@ -143,3 +143,19 @@ def test_changelog_reaches_back_to_the_beginning_if_it_has_the_first_change(
     cell = MemoryCell()
     prepare(cell)
     assert reaches_back_to_the_beginning(cell) is expected
+
+
+def test_notification_of_somebody_else_does_not_stand_for_a_change_that_was_rejected() -> None:
+    stage = filled(Stage(), 1)
+    uuid = next(iter(stage.cell.rows))
+    update = stage.cell.update(uuid, host="b")
+    stage.index.refused[uuid] = "no"
+    assert stage.catch_up()
+    stage.tracker.mark_unindexed(uuid)
+    stage.cell.pass_on(update, uuid)
+    assert stage.catch_up()
+    assert stage.tracker.unindexed == {uuid}
+    del stage.index.refused[uuid]
+    stage.cell.update(uuid, host="c")
+    assert stage.catch_up()
+    assert not stage.tracker.unindexed

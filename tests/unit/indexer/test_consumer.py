@@ -59,18 +59,19 @@ class Stage:
         receiver = self.bus.receiver()
         self.failures = MemoryFailures()
         self.dead_letters = DeadLetters(CELL_UUID, self.failures, receiver, metrics, lambda: NOW)
+        self.rereader = Rereader(
+            CELL_UUID,
+            partial(rows_of, self.cell),
+            writer,
+            self.tracker,
+            on_reread=self.dead_letters.was_reread,
+        )
         self.consumer = Consumer(
             CELL_UUID,
             receiver=receiver,
             writer=writer,
             tracker=self.tracker,
-            rereader=Rereader(
-                CELL_UUID,
-                partial(rows_of, self.cell),
-                writer,
-                self.tracker,
-                on_reread=self.dead_letters.was_reread,
-            ),
+            rereader=self.rereader,
             dead_letters=self.dead_letters,
             settings=settings,
             metrics=metrics,
@@ -209,6 +210,31 @@ def test_cell_is_not_complete_until_the_instance_of_a_malformed_change_could_be_
     stage.cell.is_away = False
     stage.consume(stage.cell.update(next(iter(stage.cell.rows)), host="b"))
     assert stage.tracker.snapshot().is_complete
+
+
+def test_older_change_that_comes_late_does_not_stand_for_a_newer_one_that_is_broken(stage: Stage) -> None:
+    first = stage.cell.create()
+    uuid = next(iter(stage.cell.rows))
+    second = stage.cell.update(uuid, host="b")
+    stage.cell.is_away = True
+    stage.consume(Message(b"torn", ROUTING_KEY, second.headers))
+    stage.consume(first)
+    assert stage.tracker.watermark == 2
+    assert not stage.tracker.snapshot().is_complete, "the index has the first revision only"
+    stage.cell.is_away = False
+    stage.rereader.work(1e9)  # when it is due again
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.snapshot().is_complete
+
+
+def test_notification_of_somebody_else_does_not_stand_for_a_change_that_was_rejected(stage: Stage) -> None:
+    stage.consume(stage.cell.create())
+    uuid = next(iter(stage.cell.rows))
+    stage.index.refused[uuid] = "no"
+    stage.consume(stage.cell.update(uuid, host="b"))
+    assert not stage.tracker.snapshot().is_complete
+    stage.consume(foreign(stage.cell.message_of(stage.cell.changes[-1])))
+    assert not stage.tracker.snapshot().is_complete, "the index has the first revision only"
 
 
 def test_rejected_change_of_the_cell_is_not_mistaken_for_a_notification_of_its_instance(stage: Stage) -> None:
