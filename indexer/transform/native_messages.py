@@ -20,7 +20,7 @@ from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT, PreciseTime, Uui
 from query.fields import Kind, Record, to_microseconds
 from query.instances import INSTANCE_FIELDS
 
-_CanonicalUuid = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$")]
+_CanonicalUuid = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\Z")]
 _Time = Annotated[datetime, msgspec.Meta(tz=True)]
 # Each is as strict as what it stands for, or stricter. No dict, since these cannot be hashed.
 _READ_AS = ((Uuid, _CanonicalUuid), (PreciseTime, _Time), (WireTime, _Time))

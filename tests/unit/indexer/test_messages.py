@@ -88,6 +88,14 @@ def test_time_that_utc_has_no_date_for_is_refused_by_name(time: str, revision: i
 
 
 @pytest.mark.parametrize("revision", [None, 3])
+def test_uuid_with_a_new_line_behind_it_is_refused_by_name(revision: int | None) -> None:
+    payload = instance_payload()
+    payload["nova_object.data"]["uuid"] += "\n"
+    with pytest.raises(MalformedMessageError, match="uuid"):
+        interpret(body(payload), revision)
+
+
+@pytest.mark.parametrize("revision", [None, 3])
 def test_message_nested_too_deep_is_refused(revision: int | None) -> None:
     payload = instance_payload(scheduler_hints={"group": "deep"})
     deep = "[" * 100_000 + "]" * 100_000
