@@ -17,9 +17,10 @@ from typing import Any
 from amqp.basic_message import Message  # type: ignore[import-untyped]  # as kombu, which it belongs to
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]
 from amqp.method_framing import frame_handler  # type: ignore[import-untyped]
-from amqp.serialization import decode_properties_basic  # type: ignore[import-untyped]
 from amqp.transport import SSLTransport, TCPTransport  # type: ignore[import-untyped]
 from kombu.transport import pyamqp
+
+from notifications.amqp_headers import PROPERTIES_BEGIN, headers_of, properties_of
 
 Frame = tuple[int, int, bytes]
 """Type, channel, payload."""
@@ -104,15 +105,6 @@ class TlsTransport(_ReadsAhead, SSLTransport):  # type: ignore[misc]
     """With TLS."""
 
 
-def properties_of(header: bytes) -> dict[str, Any]:
-    """The properties in the payload of a header; none if they cannot be read."""
-    try:
-        properties: dict[str, Any] = decode_properties_basic(header, _HEADER_BEGIN.size)[0]
-    except Exception:  # noqa: BLE001  # any sender can put anything there
-        return {}
-    return properties
-
-
 def _readable(name: bytes) -> bytes:
     return name.decode(errors="ignore").encode()
 
@@ -133,7 +125,7 @@ def _frame_handler(connection: Any, callback: Callable[..., None]) -> Callable[[
     def on_frame(frame: Frame) -> bool:
         frame_type, channel, payload = frame
         if frame_type == _HEADER and not properties_of(payload):
-            frame = frame_type, channel, payload[: _HEADER_BEGIN.size] + _NO_PROPERTIES
+            frame = frame_type, channel, payload[:PROPERTIES_BEGIN] + _NO_PROPERTIES
         elif payload.startswith(_DELIVER) and frame_type == _METHOD:
             frame = frame_type, channel, _with_readable_names(payload)
         return handle(frame)
@@ -173,7 +165,7 @@ class _Connection(pyamqp.Connection):  # type: ignore[misc]
         header, body = content
         self.bytes_recv += 1  # which shows that the broker lives
         message = Message(body, channel=channel)
-        message.properties = properties_of(header)
+        message.properties = {"application_headers": headers_of(header)}
         message.delivery_info = {
             "delivery_tag": tag,
             "redelivered": redelivered,

@@ -386,11 +386,11 @@ class Receiver:
         return link
 
     def _shared(self, headers: Headers) -> Headers:
-        """The same with the texts that all messages have, which would be a sixth of what waits in memory.
+        """The same with the text that all messages have, which would be a part of what waits in memory.
 
         Names that are no text are left out: none of them is ours.
         """
-        shared = {intern(name): value for name, value in headers.items() if type(name) is str}
+        shared = {name: value for name, value in headers.items() if type(name) is str}
         if shared.get(topology.CELL_HEADER) == self._cell_uuid:
             shared[topology.CELL_HEADER] = self._cell_uuid
         return shared
