@@ -5,6 +5,7 @@ CellError
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
+│   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be mended, not waited for
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
@@ -59,6 +60,14 @@ class FleetUnreachableError(CellError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the fleet database cannot be reached: {reason}")
+        self.reason = reason
+
+
+class FleetUnusableError(FleetUnreachableError):
+    """What is configured is no fleet database, or not one of this version: `reason`, which says how that is mended."""
+
+    def __init__(self, reason: str) -> None:
+        CellError.__init__(self, f"the fleet database cannot be used: {reason}")
         self.reason = reason
 
 

@@ -5,28 +5,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cells.database import create_database_engine
-from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.settings import FleetSettings
-from cli.errors import CommandError
 
 IN_PROCESS_BUS = "memory://"
-# In the words of SQLite and PostgreSQL.
-_NO_DATABASE_YET = ("no such table", "unable to open database file", "does not exist")
 
 
 @contextmanager
 def open_fleet(settings: FleetSettings) -> Iterator[Fleet]:
-    """The fleet registry, closed at the end. Raises DatabaseUrlError, CommandError when there is no database yet."""
+    """The fleet registry, closed at the end. Nothing is asked yet. Raises DatabaseUrlError."""
     engine = create_database_engine(settings.database_url.get_secret_value(), must_exist=True)
     fleet = Fleet(engine, settings.failure_limits)
     try:
         yield fleet
-    except FleetUnreachableError as error:
-        if any(sign in error.reason for sign in _NO_DATABASE_YET):
-            raise CommandError(f"{error}; `fleetlight database upgrade` makes a new database ready") from error
-        raise
     finally:
         fleet.close()
 

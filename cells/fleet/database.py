@@ -5,24 +5,69 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from cells.database import translated_failures, writing
-from cells.errors import FleetUnreachableError
+from cells.errors import FleetUnreachableError, FleetUnusableError
+
+_UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
+_LOOK = "see fleet.database_url"
+# What SQLite and PostgreSQL say where waiting does not help, and what does. PostgreSQL gives no code to those whom it
+# does not let in; in another language than English such an answer passes for a database that is away.
+_REMEDIES = {
+    "no such table": _UPGRADE,
+    "no such column": _UPGRADE,
+    "unable to open database file": "`fleetlight database upgrade` makes a new one",
+    "file is not a database": _LOOK,
+    "does not exist": f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables",
+    "authentication failed": _LOOK,
+    "no pg_hba.conf entry": _LOOK,
+}
+# SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already.
+_CODES = {"42P01": _UPGRADE, "42703": _UPGRADE, "42501": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class FleetDatabase:
-    """Both kinds of connection raise FleetUnreachableError when the database does not answer."""
+    """Both kinds of connection raise FleetUnreachableError when the database does not answer, or cannot be used."""
 
     engine: Engine
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with translated_failures(FleetUnreachableError), self.engine.connect() as connection:
+        with translated_fleet_failures(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction, which commits at the end."""
-        with translated_failures(FleetUnreachableError), writing(self.engine) as connection:
+        with translated_fleet_failures(), writing(self.engine) as connection:
             yield connection
+
+
+@contextmanager
+def translated_fleet_failures() -> Iterator[None]:
+    """Turn what the database says into FleetUnreachableError, or FleetUnusableError where waiting does not help."""
+    try:
+        with translated_failures(FleetUnreachableError):
+            yield
+    except FleetUnreachableError as error:
+        remedy = _remedy(error)
+        if remedy is None:
+            raise
+        raise FleetUnusableError("; ".join(filter(None, (error.reason, remedy)))) from error.__cause__
+
+
+def _remedy(error: FleetUnreachableError) -> str | None:
+    """What has to be done, empty where the reason says so already; None where waiting may help."""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return None
+    code = getattr(cause.orig, "sqlstate", None)
+    if code is not None:
+        return _CODES.get(code)
+    for sign, remedy in _REMEDIES.items():
+        if sign in error.reason:
+            return remedy
+    # psycopg: an option in the address that there is not.
+    return _LOOK if isinstance(cause, ProgrammingError) else None

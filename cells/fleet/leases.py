@@ -18,8 +18,8 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database import translated_failures
 from cells.errors import FleetUnreachableError
+from cells.fleet.database import translated_fleet_failures
 from cells.locks import advisory_key, lock_path
 
 # The length of an identifier of PostgreSQL, which cuts off what is longer.
@@ -158,7 +158,7 @@ class _SessionLeases:
             "SELECT classid, objid, count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY classid, objid"
         )
-        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+        with translated_fleet_failures(), self._engine.connect() as connection:
             found = {(int(high), int(low)): int(count) for high, low, count in connection.execute(statement)}
         return {name: found[_halves(name)] for name in names if _halves(name) in found}
 
@@ -180,7 +180,7 @@ class _SessionLeases:
             " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid) LIMIT 1"
         )
-        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+        with translated_fleet_failures(), self._engine.connect() as connection:
             found = connection.execute(statement, {"high": str(high), "low": str(low)}).scalar()
         return str(found) if found else _UNKNOWN_HOLDER
 
@@ -210,7 +210,7 @@ class _SessionLeases:
     def _translated(self) -> Iterator[None]:
         """Whatever fails, the session is done for: nobody knows what it still holds."""
         try:
-            with translated_failures(FleetUnreachableError):
+            with translated_fleet_failures():
                 yield
         except FleetUnreachableError:
             self._forget()

@@ -14,8 +14,8 @@ from threading import BoundedSemaphore
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database import translated_failures
 from cells.errors import FleetUnreachableError
+from cells.fleet.database import translated_fleet_failures
 from cells.locks import advisory_key, lock_path
 
 _LONGEST_WAIT_S = 30
@@ -59,7 +59,7 @@ class Turns:
 
     def _locked_file(self) -> int:
         deadline = time.monotonic() + _LONGEST_WAIT_S
-        with translated_failures(FleetUnreachableError):
+        with translated_fleet_failures():
             descriptor = os.open(lock_path(self._engine, "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         while True:
             with suppress(BlockingIOError):
@@ -71,7 +71,7 @@ class Turns:
             time.sleep(_LOOK_AGAIN_AFTER_S)
 
     def _locked_session(self, names: tuple[str, ...]) -> Connection:
-        with translated_failures(FleetUnreachableError):
+        with translated_fleet_failures():
             session = self._engine.connect()
             try:
                 session.execute(text(f"SET LOCAL lock_timeout = '{_LONGEST_WAIT_S}s'"))

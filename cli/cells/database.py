@@ -1,13 +1,15 @@
 """`fleetlight database`: the schemas of the fleet database and of the cells' databases."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 
 import typer
 from sqlalchemy import Engine
 
 from cells.database import create_database_engine, translated_failures
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.errors import CellUnreachableError
+from cells.fleet.database import translated_fleet_failures
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
 from cli.database_accounts import renew_rights
@@ -27,21 +29,21 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     """
     settings = load_settings(config, data_dir)
     fleet_url = settings.fleet.database_url.get_secret_value()
-    _upgrade(fleet_url, upgrade_fleet, FleetUnreachableError)
+    _upgrade(fleet_url, upgrade_fleet, translated_fleet_failures())
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]
         for cell in native:
-            _upgrade(cell.database_url, upgrade_cell, partial(CellUnreachableError, cell.name))
+            _upgrade(cell.database_url, upgrade_cell, translated_failures(partial(CellUnreachableError, cell.name)))
             print_result(f"cell {cell.name}: up to date")
     if renewed := renew_rights(fleet_url, native):
         print_result(f"accounts {', '.join(renewed)}: up to date")
 
 
-def _upgrade(url: str, upgrade_schema: Callable[[Engine], None], unreachable: Callable[[str], Exception]) -> None:
+def _upgrade(url: str, upgrade_schema: Callable[[Engine], None], translated: AbstractContextManager[None]) -> None:
     engine = create_database_engine(url)
     try:
-        with translated_failures(unreachable):
+        with translated:
             upgrade_schema(engine)
     finally:
         engine.dispose()

@@ -11,8 +11,9 @@ from cells.actions.accepting import Acceptance
 from cells.actions.operations import InstanceOperations
 from cells.adapters import open_adapter
 from cells.database import create_database_engine, translated_failures
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.errors import CellUnreachableError
 from cells.fleet.adoption import map_instances
+from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import UNLIMITED
 from cells.migrations import upgrade_cell, upgrade_fleet
@@ -42,7 +43,7 @@ class EmbeddedCell:
 def set_up_fleet(folder: DataFolder, limits: FailureLimits | None = None) -> Fleet:
     """The fleet database of the folder, with the newest schema. Raises FleetUnreachableError."""
     engine = create_database_engine(sqlite_url(folder.fleet_database))
-    with translated_failures(FleetUnreachableError):
+    with translated_fleet_failures():
         upgrade_fleet(engine)
     return Fleet(engine, limits)
 

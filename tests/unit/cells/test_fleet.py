@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cells.database import create_database_engine
-from cells.errors import CellConflictError, FleetUnreachableError, UnknownCellError
+from cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
 
@@ -49,11 +49,25 @@ def test_mappings_of_a_cell_leave_out_what_is_deleted(fleet: Fleet, cell: Cell) 
     assert fleet.count_mappings(cell.uuid, project_id="p0") == 1
 
 
-def test_a_fleet_database_without_tables_is_reported_as_unreachable(tmp_path: Path) -> None:
-    engine = create_database_engine(f"sqlite:///{tmp_path}/empty.db")
-    with pytest.raises(FleetUnreachableError, match="no such table"):
-        Fleet(engine).cells()
-    engine.dispose()
+def test_fleet_database_that_cannot_be_used_says_what_would_be_right(tmp_path: Path) -> None:
+    (tmp_path / "damaged.db").write_text("no database at all, but a text that is long enough for one")
+    (tmp_path / "empty.db").touch()
+    old = create_database_engine(f"sqlite:///{tmp_path}/old.db")
+    with old.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE cells (uuid TEXT)")
+    old.dispose()
+    wrong = {
+        "empty": "no such table: cells; `fleetlight database upgrade` brings its tables to this version",
+        "old": "no such column: cells.name; `fleetlight database upgrade` brings its tables to this version",
+        "none": "unable to open database file; `fleetlight database upgrade` makes a new one",
+        "damaged": "file is not a database; see fleet.database_url",
+    }
+    for name, problem in wrong.items():
+        engine = create_database_engine(f"sqlite:///{tmp_path}/{name}.db", must_exist=True)
+        with pytest.raises(FleetUnusableError) as caught:
+            Fleet(engine).cells()
+        assert str(caught.value) == f"the fleet database cannot be used: {problem}"
+        engine.dispose()
 
 
 def test_a_cell_does_not_show_its_urls(cell: Cell) -> None:

@@ -214,7 +214,7 @@ def test_damaged_fleet_database_is_named(run: Run, cells: Sequence[Cell]) -> Non
     for command in (("database", "upgrade"), ("index", "status")):
         result = run(*command)
         assert result.exit_code == 1
-        assert "the fleet database cannot be reached: file is not a database" in result.stderr
+        assert "the fleet database cannot be used: file is not a database; see fleet.database_url" in result.stderr
     with pytest.raises(FleetUnreachableError):
         set_up_fleet(folder)
 
@@ -320,7 +320,7 @@ def test_a_fleet_database_that_is_not_there_is_not_made_by_looking(
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", f"sqlite:///{empty_place}/none.db")
     result = run("cell", "list")
     assert result.exit_code == 1
-    assert "`fleetlight database upgrade` makes a new database ready" in result.stderr
+    assert "cannot be used: unable to open database file; `fleetlight database upgrade` makes a new one" in result.stderr
     assert not (empty_place / "none.db").exists()
 
 

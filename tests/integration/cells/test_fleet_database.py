@@ -1,0 +1,38 @@
+"""What a fleet database on PostgreSQL says that is away, and one that cannot be used."""
+
+import pytest
+from sqlalchemy.engine import URL, make_url
+
+from cells.database import create_database_engine
+from cells.errors import FleetUnreachableError, FleetUnusableError
+from cells.fleet.fleet import Fleet
+from tests.integration.test_up import free_port
+
+pytestmark = pytest.mark.postgresql
+
+
+def problem_of(url: URL) -> FleetUnreachableError:
+    fleet = Fleet(create_database_engine(url.render_as_string(hide_password=False)))
+    with pytest.raises(FleetUnreachableError) as caught:
+        fleet.cells()
+    fleet.close()
+    return caught.value
+
+
+def test_database_that_cannot_be_used_says_what_would_be_right(postgresql_database: str) -> None:
+    url = make_url(postgresql_database)
+    wrong = {
+        url: 'relation "cells" does not exist; `fleetlight database upgrade` brings its tables to this version',
+        url.set(database="no-such"): "does not exist; see fleet.database_url; in a new database "
+        "`fleetlight database upgrade` makes the tables",
+        url.set(query={"no_such": "option"}): "see fleet.database_url",
+    }
+    for address, problem in wrong.items():
+        found = problem_of(address)
+        assert isinstance(found, FleetUnusableError)
+        assert str(found).startswith("the fleet database cannot be used: ")
+        assert str(found).endswith(problem)
+
+
+def test_database_that_is_away_may_come_back(postgresql_database: str) -> None:
+    assert type(problem_of(make_url(postgresql_database).set(port=free_port()))) is FleetUnreachableError
