@@ -1,7 +1,7 @@
 """`fleetlight api`, `indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from types import FrameType
@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from api.identity.none import refuse_open_listening
 from api.identity.opening import open_identity
 from api.listening import address_of
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay_metrics import RelayMetrics
 from cli.errors import CommandError, ConfigurationError
@@ -32,10 +33,12 @@ from cli.options import (
 )
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import run_indexer
-from cli.processes.parts import Part, Run, stop_all
+from cli.processes.parts import Part, Run
 from cli.processes.relaying import run_relays, run_workers
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
-from cli.settings import load_settings, with_api_options
+from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
+from cli.settings import Settings, load_settings, with_api_options
+from indexer.followers.liveness import Probes
 from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
 
@@ -70,11 +73,11 @@ def api(
     configure_logging(settings.log)
     identity = open_identity(settings.api, settings.identity, settings.keystone)
 
-    def on_ready(_stop: Stop) -> None:
+    def on_ready(stop: Stop) -> None:
         _log.info("api.ready", address=address_of(listener), search=settings.search.enabled)
+        look_on(stop)
 
-    with open_fleet(settings.fleet) as fleet:
-        fleet.cells()  # so that a fleet database that cannot be used is found now, not at the first request
+    with open_fleet(settings.fleet) as fleet, looking_for(fleet) as look_on:
         listener = listen_as_told(settings.api)
         serve_until_stopped(settings, fleet, identity, listener, on_ready)
     _log.info("stopped")
@@ -84,16 +87,17 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     """Follow all cells and keep the index up to date."""
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
-    with open_fleet(settings.fleet) as fleet:
+    registry = CollectorRegistry()
+    metrics = IndexerMetrics(registry)
+    probes = IndexerProbes()
+
+    def begin(fleet: Fleet) -> Run:
         _refuse_in_process_buses(fleet.cells())
         if make_url(settings.fleet.database_url.get_secret_value()).get_backend_name() == "sqlite":
             _log.info("indexer.shares_no_cells", reason=_NOT_SHARED)
-        registry = CollectorRegistry()
-        metrics = IndexerMetrics(registry)
-        probes = IndexerProbes()
-        run = partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
-        with monitored(settings.monitoring, registry, probes):
-            _run_until_signal({"indexer": run})
+        return partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
+
+    _run_until_signal("indexer", settings, registry, probes, begin)
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
@@ -103,11 +107,11 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     """
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
-    with open_fleet(settings.fleet) as fleet:
+    registry = CollectorRegistry()
+    metrics = RelayMetrics(registry)
+    pulses = CellPulses()
 
-        def native_cells() -> Sequence[Cell]:
-            return [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
-
+    def begin(fleet: Fleet) -> Run:
         def relayed_cells() -> Sequence[Cell]:
             # A cell that was named, and is disabled or removed since, is let go.
             named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
@@ -115,18 +119,16 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
                 each for each in named if each.kind is CellKind.NATIVE and not each.disabled and not is_in_process(each)
             ]
 
-        native = native_cells()
+        native = [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
         if not native:
             raise ConfigurationError(
                 "there is no native cell to relay"
                 + (f": '{cell}' is not one" if cell else "; `fleetlight cell add` adds one")
             )
         _refuse_in_process_buses(native)
-        pulses = CellPulses()
-        registry = CollectorRegistry()
-        run = partial(run_relays, settings, relayed_cells, pulses, RelayMetrics(registry))
-        with monitored(settings.monitoring, registry, pulses):
-            _run_until_signal({"relays": run})
+        return partial(run_relays, settings, relayed_cells, pulses, metrics)
+
+    _run_until_signal("relays", settings, registry, pulses, begin)
 
 
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
@@ -136,8 +138,9 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     """
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
-    with open_fleet(settings.fleet) as fleet:
+    pulses = CellPulses()
 
+    def begin(fleet: Fleet) -> Run:
         def worked_cells() -> Sequence[Cell]:
             # Of a disabled cell too: what was accepted before is finished, and nothing new goes there.
             return [
@@ -146,11 +149,12 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
                 if each.kind is CellKind.NATIVE and (cell is None or cell in {each.name, each.uuid})
             ]
 
-        if cell is not None and not worked_cells():
+        # Asked also when no cell is named: whether the fleet database can be used shows now.
+        if not worked_cells() and cell is not None:
             raise ConfigurationError(f"there is no native cell '{cell}'")
-        pulses = CellPulses()
-        with monitored(settings.monitoring, CollectorRegistry(), pulses):
-            _run_until_signal({"workers": partial(run_workers, settings, fleet, worked_cells, pulses)})
+        return partial(run_workers, settings, fleet, worked_cells, pulses)
+
+    _run_until_signal("workers", settings, CollectorRegistry(), pulses, begin)
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
@@ -162,8 +166,14 @@ def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
             )
 
 
-def _run_until_signal(runs: Mapping[str, Run]) -> None:
-    """Run parts, by name, until SIGINT or SIGTERM, or until one of them fails. Raises CommandError then."""
+def _run_until_signal(
+    name: str, settings: Settings, registry: CollectorRegistry, probes: Probes, begin: Callable[[Fleet], Run]
+) -> None:
+    """Run a part called `name` until SIGINT or SIGTERM, or until it fails. Raises CommandError then.
+
+    begin: makes the part when the fleet database answers; raises FleetUnreachableError when it does not yet.
+    registry, probes: those of the part, served all the time.
+    """
     stop = Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -172,10 +182,15 @@ def _run_until_signal(runs: Mapping[str, Run]) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    parts = [Part(name, run, stop.set) for name, run in runs.items()]
-    _log.info("started", parts=list(runs))
-    stop.wait()
-    stop_all(parts)
-    if any(part.has_failed for part in parts):
-        raise CommandError("a part of the process failed; the log says why")
+    start = ProbesOfStart(probes)
+    with open_fleet(settings.fleet) as fleet, monitored(settings.monitoring, registry, start):
+        run = when_reachable(partial(begin, fleet), stop)
+        if run is not None:
+            start.has_started = True
+            part = Part(name, run, stop.set)
+            _log.info("started", parts=[name])
+            stop.wait()
+            part.stop()
+            if part.has_failed:
+                raise CommandError("a part of the process failed; the log says why")
     _log.info("stopped")

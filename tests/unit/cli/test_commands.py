@@ -320,7 +320,9 @@ def test_a_fleet_database_that_is_not_there_is_not_made_by_looking(
     monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", f"sqlite:///{empty_place}/none.db")
     result = run("cell", "list")
     assert result.exit_code == 1
-    assert "cannot be used: unable to open database file; `fleetlight database upgrade` makes a new one" in result.stderr
+    assert (
+        "cannot be used: unable to open database file; `fleetlight database upgrade` makes a new one" in result.stderr
+    )
     assert not (empty_place / "none.db").exists()
 
 

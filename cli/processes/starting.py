@@ -1,0 +1,108 @@
+"""How the processes of a fleet begin: as soon as the fleet database answers.
+
+A database that is away is waited for, since servers and processes come up in any order, and whoever starts a process
+again could only do the same. One that cannot be used ends the process: somebody has to mend that.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import TypeVar
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity.nap import sleep_using_event
+from tenacity.stop import stop_when_event_set
+from tenacity.wait import wait_exponential, wait_random
+
+from cells.errors import FleetUnreachableError, FleetUnusableError
+from cells.fleet.fleet import Fleet
+from indexer.followers.liveness import Probe, Probes
+
+_log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+_LONGEST_PAUSE_S = 10
+
+
+def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
+    """What `begin` returns, tried until the fleet database answers; None when `stop` was set before.
+
+    begin: raises FleetUnreachableError. Anything else that it raises, FleetUnusableError too, is raised.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception(_is_away),
+        # Random, so that the processes that wait do not all come at once.
+        wait=wait_exponential(multiplier=0.5, max=_LONGEST_PAUSE_S) + wait_random(max=0.5),
+        sleep=sleep_using_event(stop),
+        stop=stop_when_event_set(stop),
+        before_sleep=_log_wait,
+        retry_error_callback=lambda _: None,
+    )
+    return retrying(begin)
+
+
+def _is_away(error: BaseException) -> bool:
+    return isinstance(error, FleetUnreachableError) and not isinstance(error, FleetUnusableError)
+
+
+def _log_wait(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    reason = error.reason if isinstance(error, FleetUnreachableError) else str(error)
+    _log.warning(
+        "fleet.unreachable", reason=reason, attempt=state.attempt_number, again_in_s=round(state.upcoming_sleep, 1)
+    )
+
+
+class ProbesOfStart:
+    """The probes of a process that is alive, and not ready, until it has reached the fleet database; then `probes`."""
+
+    def __init__(self, probes: Probes) -> None:
+        self._probes = probes
+        self.has_started = False
+
+    def healthz(self) -> Probe:
+        return self._probes.healthz()
+
+    def readyz(self) -> Probe:
+        if self.has_started:
+            return self._probes.readyz()
+        return Probe(False, {"status": "unavailable", "fleet": "down"})
+
+
+@contextmanager
+def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
+    """For a process that serves also while the fleet database is away, and answers accordingly.
+
+    Gives a function that then goes on looking, in a thread of its own, until the block ends. It takes what is to be
+    called when the database turns out to be one that cannot be used. Raises FleetUnusableError, before or after.
+    """
+    stop = Event()
+    is_away = False
+    try:
+        fleet.cells()
+    except FleetUnreachableError as error:
+        if not _is_away(error):
+            raise
+        is_away = True
+    with ThreadPoolExecutor(1, thread_name_prefix="fleet") as threads:
+        looks: list[Future[object]] = []
+
+        def look_on(on_failure: Callable[[], None]) -> None:
+            if not is_away:
+                return
+
+            def ended(look: Future[object]) -> None:
+                if look.exception() is not None:
+                    on_failure()
+
+            looks.append(threads.submit(when_reachable, fleet.cells, stop))
+            looks[-1].add_done_callback(ended)
+
+        try:
+            yield look_on
+        finally:
+            stop.set()
+    for look in looks:
+        look.result()

@@ -1,0 +1,135 @@
+"""Processes that are started while the fleet database is away, or is none that can be used."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy.engine import make_url
+
+from bench.faults.proxy import TcpProxy, tcp_proxy
+from cells.database import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.model import CellKind
+from tests.integration.test_up import free_port
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(240)]
+
+COMMANDS = ("api", "indexer", "relay", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process, its log, and its probes."""
+
+    process: subprocess.Popen[bytes]
+    log_file: Path
+    port: int
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def probe(self, path: str) -> int:
+        """The status of the answer; 0 while nobody answers."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=20).status_code
+        except httpx.TransportError:
+            return 0
+
+    def end(self) -> int:
+        """The exit code after SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+@contextmanager
+def started(command: str, folder: Path, fleet_url: str) -> Iterator[Started]:
+    """`fleetlight COMMAND` over that fleet database; killed at the end, if it still runs."""
+    port = free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FLEETLIGHT_")}
+    environment |= {
+        "FLEETLIGHT_FLEET_DATABASE_URL": fleet_url,
+        "FLEETLIGHT_INDEX_BACKEND": "sqlite",
+        "FLEETLIGHT_INDEX_PATH": str(folder / "index.db"),
+        "FLEETLIGHT_API_PORT" if command == "api" else "FLEETLIGHT_MONITORING_PORT": str(port),
+    }
+    log_file = folder / "log"
+    with log_file.open("wb") as log:
+        arguments = [sys.executable, "-m", "cli", command]
+        process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log)
+    try:
+        yield Started(process, log_file, port)
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
+    server = make_url(postgresql_url)
+    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
+        yield proxy
+
+
+def through(proxy: TcpProxy, url: str) -> str:
+    return make_url(url).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
+
+
+def make_fleet(url: str, folder: Path) -> None:
+    """With one native cell, whose bus is away."""
+    engine = create_database_engine(url)
+    upgrade_fleet(engine)
+    fleet = Fleet(engine)
+    cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/one.db", f"amqp://127.0.0.1:{free_port()}//")
+    fleet.close()
+    engine = create_database_engine(cell.database_url)
+    upgrade_cell(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_process_waits_for_a_fleet_database_that_is_away_and_is_not_ready(
+    command: str, proxy: TcpProxy, postgresql_database: str, tmp_path: Path
+) -> None:
+    make_fleet(postgresql_database, tmp_path)
+    proxy.cut()
+    with started(command, tmp_path, through(proxy, postgresql_database)) as it:
+        wait_until(lambda: it.log.count("fleet.unreachable") >= 2)
+        assert (it.probe("/healthz"), it.probe("/readyz")) == (200, 503), it.log
+        proxy.restore()
+        wait_until(lambda: it.probe("/readyz") == 200)
+        assert it.end() == 0, it.log
+    assert "Traceback" not in it.log
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_process_that_waits_for_the_fleet_database_ends_when_it_is_told_to(
+    command: str, proxy: TcpProxy, postgresql_database: str, tmp_path: Path
+) -> None:
+    proxy.cut()
+    with started(command, tmp_path, through(proxy, postgresql_database)) as it:
+        wait_until(lambda: it.probe("/healthz") == 200 and "fleet.unreachable" in it.log)
+        assert it.end() == 0, it.log
+    assert "Traceback" not in it.log
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_process_whose_fleet_database_turns_out_to_be_none_ends_and_says_what_would_be_right(
+    command: str, proxy: TcpProxy, postgresql_database: str, tmp_path: Path
+) -> None:
+    proxy.cut()
+    with started(command, tmp_path, through(proxy, postgresql_database)) as it:
+        wait_until(lambda: it.probe("/healthz") == 200 and "fleet.unreachable" in it.log)
+        proxy.restore()
+        assert it.process.wait(timeout=60) == 1, it.log
+    assert "Traceback" not in it.log
+    assert "`fleetlight database upgrade` brings its tables to this version" in it.log.splitlines()[-1]

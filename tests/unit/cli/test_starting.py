@@ -1,0 +1,90 @@
+from pathlib import Path
+from threading import Event
+
+import pytest
+from structlog.testing import capture_logs
+
+from cells.errors import FleetUnreachableError, FleetUnusableError
+from cli.processes.cell_pulses import CellPulses
+from cli.processes.starting import ProbesOfStart, when_reachable
+from tests.unit.cli.conftest import Run
+
+COMMANDS = ("api", "indexer", "relay", "worker")
+
+
+class Stop(Event):
+    """Nobody waits, and the pauses are noted; it is set at the pause number `ends_at`."""
+
+    def __init__(self, ends_at: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self._ends_at = ends_at
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.pauses.append(timeout)
+        if len(self.pauses) == self._ends_at:
+            self.set()
+        return self.is_set()
+
+
+def away() -> str:
+    raise FleetUnreachableError("it is away")
+
+
+def test_pauses_between_two_looks_grow_to_a_limit_and_are_logged() -> None:
+    stop = Stop(ends_at=9)
+    with capture_logs() as logs:
+        assert when_reachable(away, stop) is None
+    assert stop.pauses[0] <= 1
+    assert stop.pauses[1] < stop.pauses[3] < stop.pauses[5]
+    assert 10 <= stop.pauses[-1] <= 10.5
+    assert {(entry["event"], entry["reason"]) for entry in logs} == {("fleet.unreachable", "it is away")}
+    assert [entry["again_in_s"] for entry in logs] == [round(pause, 1) for pause in stop.pauses]
+
+
+def test_what_could_be_begun_is_returned() -> None:
+    tries: list[str] = []
+
+    def begin() -> str:
+        tries.append("again")
+        return away() if len(tries) < 3 else "begun"
+
+    assert when_reachable(begin, Stop(ends_at=9)) == "begun"
+
+
+def test_database_that_cannot_be_used_is_not_waited_for() -> None:
+    def wrong() -> str:
+        raise FleetUnusableError("no such table: cells")
+
+    stop = Stop(ends_at=9)
+    with pytest.raises(FleetUnusableError):
+        when_reachable(wrong, stop)
+    assert stop.pauses == []
+
+
+def test_process_is_alive_and_not_ready_until_it_has_begun() -> None:
+    probes = ProbesOfStart(CellPulses())
+    assert probes.healthz().is_well
+    assert not probes.readyz().is_well
+    probes.has_started = True
+    assert probes.readyz().is_well
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("sqlite:///empty.db", "`fleetlight database upgrade` brings its tables to this version"),
+        ("sqlite:///none.db", "`fleetlight database upgrade` makes a new one"),
+        ("mysql://host/fleet", "'mysql' is not supported, only sqlite and postgresql"),
+    ],
+)
+def test_process_whose_fleet_database_cannot_be_used_ends_at_once(
+    run: Run, empty_place: Path, command: str, url: str, problem: str
+) -> None:
+    (empty_place / "empty.db").touch()
+    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{url}"\n')
+    result = run(command)
+    assert result.exit_code == 1
+    assert problem in result.stderr
