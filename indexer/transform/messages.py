@@ -18,6 +18,7 @@ from notifications.registry import parse_payload
 from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from notifications.versioned import DATA_KEY, NAMESPACE_KEY
 from query.fields import to_microseconds
+from query.uuids import is_uuid
 
 _NOVA = "nova"
 _OBJECT_KEYS = "nova_object."
@@ -145,16 +146,8 @@ def _aside(notification: Notification) -> Hint | OtherNotification | None:
     named = [data.get("instance_uuid")] if event_type.startswith("compute_task.") else []
     if event_type.startswith("server_group.") and isinstance(data.get("members"), list):
         named = data["members"]
-    uuids = tuple(_canonical(uuid) for uuid in named if isinstance(uuid, str) and _is_uuid(uuid))
+    uuids = tuple(_canonical(uuid) for uuid in named if isinstance(uuid, str) and is_uuid(uuid))
     return Hint(event_type, uuids) if uuids else OtherNotification(event_type)
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _foreign_change(

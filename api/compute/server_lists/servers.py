@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
-from uuid import UUID
 
 import msgspec
 import structlog
@@ -40,6 +39,7 @@ from cells.model import Cell, CellKind, InstanceRow
 from indexer.items.view import HostStatuses, ItemTemplate
 from indexer.transform.documents import to_document
 from query.page import PageRequest
+from query.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _MINIMAL_ITEMS_SINCE = 69
@@ -142,7 +142,7 @@ class ServerHandlers:
             unexpected = request.query.pairs[0][0]
             raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
         timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
-        mapping = await self._finder.mapping_of(server_id, timeout_s) if _is_uuid_like(server_id) else None
+        mapping = await self._finder.mapping_of(server_id, timeout_s) if is_uuid(server_id) else None
         if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
             raise ServerNotFoundError(server_id)
         request.authorize("os_compute_api:servers:show")
@@ -201,7 +201,7 @@ class ServerHandlers:
         down: dict[str, CellFailure] = {}
         after = None
         if marker is not None:
-            if not _is_uuid_like(marker):
+            if not is_uuid(marker):
                 raise MarkerNotFoundError(marker)
             after = self._page_ends.position_of(caller, order, marker) or await self._finder.position_of(
                 marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
@@ -326,11 +326,3 @@ def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Ro
 def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:
     """Whether the list is filtered, sorted or paged; minimal items can be none of that."""
     return any(name in PAGING_NAMES for name in asked) or any(name != "all_tenants" for name in accepted)
-
-
-def _is_uuid_like(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
