@@ -4,15 +4,15 @@ The revision of such a row is the time before the reading of it began, in micros
 is newer (DESIGN, "The write path", 7).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from cells.batched import batched
 from cells.clock import Clock, system_clock
 from cells.database import cell_failures
 from cells.errors import CellUnreachableError
@@ -126,7 +126,7 @@ class NovaDbAdapter:
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
         details = {uuid: Details() for uuid in rows}
-        for uuids in _in_parts(list(rows)):
+        for uuids in batched(rows, _DETAILS_AT_ONCE):
             part = {uuid: details[uuid] for uuid in uuids}
             # Both at the same time: they are different attributes of the same details.
             of_api = None if self._api is None else self._api.begin(part)
@@ -150,9 +150,3 @@ class NovaDbAdapter:
 
 def _shows_fault(row: Row[Any]) -> bool:
     return status_of(row.vm_state, row.task_state, deleted=bool(row.deleted)) in WITH_FAULT
-
-
-def _in_parts(uuids: Sequence[str]) -> Iterator[list[str]]:
-    remaining = iter(uuids)
-    while part := list(islice(remaining, _DETAILS_AT_ONCE)):
-        yield part

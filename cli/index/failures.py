@@ -1,14 +1,15 @@
 """`fleetlight index failures`: the messages that could not be indexed, and what to do with them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
 
 from cells.adapters import open_adapter
+from cells.batched import batched
 from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure, FailureSummary
 from cells.fleet.fleet import Fleet
@@ -132,7 +133,7 @@ def drop(
             if not is_terminal():
                 raise ConfigurationError("all failures are not dropped without --yes where nobody can be asked")
             typer.confirm("Drop all of them for good?", abort=True)
-        dropped = sum(fleet.failures.drop(batch) for batch in _batches(chosen))
+        dropped = sum(fleet.failures.drop(batch) for batch in batched(chosen, _AT_ONCE))
         if every:
             fleet.failures.forget_dropped(_names(fleet, cell))
     print_result(f"{dropped} dropped")
@@ -151,7 +152,7 @@ def _chosen(fleet: Fleet, ids: Sequence[str] | None, every: bool, cell: str | No
 
 
 def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
-    found = [failure for batch in _batches(ids) for failure in fleet.failures.find(batch)]
+    found = [failure for batch in batched(ids, _AT_ONCE) for failure in fleet.failures.find(batch)]
     if unknown := sorted(set(ids) - {failure.id for failure in found}):
         raise ConfigurationError(f"there is no failure {', '.join(unknown)}: see `fleetlight index failures list`")
     return found
@@ -162,7 +163,7 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
     cells = {cell.uuid: cell for cell in fleet.cells()}
     with closing(open_writer(settings.index)) as writer:
         writer.prepare()
-        for batch in _batches(ids):
+        for batch in batched(ids, _AT_ONCE):
             # What somebody else has solved meanwhile is not there any more.
             found = sorted(fleet.failures.find(batch), key=lambda failure: failure.summary.cell_uuid)
             for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
@@ -173,12 +174,6 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                 except CellUnreachableError as error:
                     print_error(str(error))
                     yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]
-
-
-def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
-    remaining = iter(ids)
-    while batch := list(islice(remaining, _AT_ONCE)):
-        yield batch
 
 
 def _names(fleet: Fleet, cell: str | None) -> dict[str, str]:

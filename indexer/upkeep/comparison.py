@@ -6,9 +6,9 @@ revisions. So what is read grows with the differences, not with the fleet, and n
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
+from cells.batched import batched
 from cells.digests import RangeDigest
 
 # A range of so few rows is read; dividing it would cost about as many digests.
@@ -72,23 +72,17 @@ def _divide(
             (found if len(beginning) < length else small if is_small else large).append(beginning)
     if found:
         yield found
-    for batch in _batches(small):
+    for batch in batched(small, _RANGES_AT_ONCE):
         mine_read, theirs_read = one.revisions(batch), other.revisions(batch)
         seen.revisions_read += len(mine_read) + len(theirs_read)
         on_step()
         uuids = sorted(mine_read.keys() | theirs_read.keys())
         if differ := [uuid for uuid in uuids if mine_read.get(uuid) != theirs_read.get(uuid)]:
             yield differ
-    for batch in _batches(large):
+    for batch in batched(large, _RANGES_AT_ONCE):
         yield from _divide(batch, one, other, seen, on_step)
 
 
 def _next_length(prefix: str) -> int:
     """One more character, and a dash that every uuid has in that place."""
     return len(prefix) + (2 if len(prefix) in _DASHES else 1)
-
-
-def _batches(prefixes: Sequence[str]) -> Iterator[list[str]]:
-    remaining = iter(prefixes)
-    while batch := list(islice(remaining, _RANGES_AT_ONCE)):
-        yield batch

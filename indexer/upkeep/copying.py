@@ -4,10 +4,10 @@ The stores compare digests, so copying costs what differs, and copying once more
 nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
+from cells.batched import batched
 from cells.digests import RangeDigest
 from indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
 from indexer.transform.documents import remade
@@ -57,7 +57,7 @@ def copy_differing(
     rejected: list[Rejection] = []
     one, other = (_Side(writer, cell_uuid, horizon, foreign) for writer in (source, target))
     for uuids in differing(one, other, Comparison(), on_step):
-        for batch in _batches(uuids):
+        for batch in batched(uuids, _BATCH):
             rejected += _copy(batch, one, other)
             on_step()
     return rejected
@@ -89,9 +89,3 @@ def _copy(uuids: Sequence[str], source: _Side, target: _Side) -> Sequence[Reject
             copies.append(document)
     target.writer.remove(in_the_way)
     return target.writer.write(copies).rejected
-
-
-def _batches(uuids: Sequence[str]) -> Iterator[list[str]]:
-    remaining = iter(uuids)
-    while batch := list(islice(remaining, _BATCH)):
-        yield batch

@@ -8,6 +8,7 @@ One that is marked deleted stays, since Nova archives its deleted rows, and `ind
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from cells.batched import batched
 from cells.clock import Clock, system_clock
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
@@ -148,8 +149,8 @@ class _Ranges:
     def _close(self, prefixes: Sequence[str]) -> None:
         known = self._writer.revisions(self._adapter.cell.uuid, prefixes, horizon=self._horizon, foreign=True)
         unknown = sorted(known.keys() - self._seen)
-        for begin in range(0, len(unknown), _CONFIRMED_AT_ONCE):
-            self._confirm(unknown[begin : begin + _CONFIRMED_AT_ONCE])
+        for batch in batched(unknown, _CONFIRMED_AT_ONCE):
+            self._confirm(batch)
 
     def _confirm(self, uuids: Sequence[str]) -> None:
         """Remove what is live in the index and has no row; what was made since its range was read has one."""

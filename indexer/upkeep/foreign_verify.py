@@ -7,8 +7,8 @@ What differs at first sight may be on its way, so it is looked at again, and onl
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
+from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import CellAdapter
 from indexer.backends.base import Document, IndexWriter, WriteResult
@@ -121,8 +121,7 @@ def _still_differing(
 ) -> list[Difference]:
     deadline_s = time.monotonic() + timeout_s
     remaining: list[Difference] = []
-    uuids = iter(sorted(found))
-    while batch := list(islice(uuids, _CONFIRMED_AT_ONCE)):
+    for batch in batched(sorted(found), _CONFIRMED_AT_ONCE):
         differing = _differing_now(adapter, writer, batch)
         while differing and time.monotonic() < deadline_s:
             time.sleep(_PAUSE_S)

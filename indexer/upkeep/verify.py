@@ -11,11 +11,11 @@ notifications speak of are no rows of the cell; they are counted apart and never
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 
+from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
@@ -162,7 +162,7 @@ class _Verifier:
         rows = _RowsOfCell(self._adapter, horizon)
         index = _IndexOfCell(self._writer, self._cell_uuid, horizon)
         for uuids in differing(rows, index, self._seen, self._report):
-            for batch in _batches(uuids):
+            for batch in batched(uuids, _BATCH):
                 found = self._confirmed(batch)
                 self._differences += self._mended(found) if repair and found else found
                 self._report()
@@ -277,9 +277,3 @@ class _Verifier:
         documents = self._writer.read(uuids)
         self._rows_read += len(documents)
         return documents
-
-
-def _batches(uuids: Sequence[str]) -> Iterator[list[str]]:
-    remaining = iter(uuids)
-    while batch := list(islice(remaining, _BATCH)):
-        yield batch

@@ -4,10 +4,10 @@ Until that has worked the cell does not count as complete, so lists ask the cell
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
 
 import structlog
 
+from cells.batched import batched
 from cells.errors import CellUnreachableError
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
@@ -101,8 +101,8 @@ class Rereader:
         """Read again what is due; `now_s`: a monotonic clock. Raises what the writer raises."""
         if not self._due or now_s < self._next_due_s:
             return
-        due = iter([uuid for uuid, due_s in self._due.items() if due_s <= now_s])
-        while batch := list(islice(due, _BATCH)):
+        due = [uuid for uuid, due_s in self._due.items() if due_s <= now_s]
+        for batch in batched(due, _BATCH):
             # A message that came meanwhile may have brought what the cell has.
             solved = [uuid for uuid in batch if uuid not in self._tracker.unindexed]
             for uuid in solved:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from cells.batched import batched
 from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.backends.extra import count_misfits, described_documents
@@ -100,10 +101,8 @@ class SqliteWriter:
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found: dict[str, Document] = {}
-        wanted = list(ids)
         with self._turn, translated(self._path):
-            for start in range(0, len(wanted), _READ_BATCH):
-                batch = wanted[start : start + _READ_BATCH]
+            for batch in batched(ids, _READ_BATCH):
                 marks = ", ".join("?" * len(batch))
                 rows = self._connection.execute(f"SELECT * FROM {self._documents.name} WHERE uuid IN ({marks})", batch)  # noqa: S608
                 found.update((document.id, document) for document in map(document_of, rows))
