@@ -11,6 +11,8 @@ from query.regex_syntax import Chars, Choice, Node, Repeat, Sequence
 # Finding out must not cost more than what it finds out: a pattern of 80 characters can have millions of links, which
 # took seconds to make. This many take some milliseconds.
 _LINKS_PER_EFFORT = 8
+# Nor may the steps from set to set: with hundreds of different characters there are as many from each.
+_STEPS_PER_EFFORT = 16
 
 
 def determinization_effort(node: Node, limit: int) -> int | None:
@@ -18,20 +20,23 @@ def determinization_effort(node: Node, limit: int) -> int | None:
     positions = _Positions(limit)
     try:
         start = positions.add(node).first
+        letters = positions.letters()
     except _TooLargeError:
         return None
-    letters = positions.letters()
     effort = 0
+    steps_left = limit * _STEPS_PER_EFFORT
     seen = {start}
     waiting = [start]  # sets of positions that may be matched next
     while waiting:
         state = waiting.pop()
         effort += state.bit_count()
-        if effort > limit:
+        if effort > limit or steps_left < 0:
             return None
         for letter in letters:
             following = 0
-            for position in _bits(state & letter):
+            accepting = state & letter
+            steps_left -= 1 + accepting.bit_count()
+            for position in _bits(accepting):
                 following |= positions.follow[position]
             if following not in seen:
                 seen.add(following)
@@ -40,7 +45,7 @@ def determinization_effort(node: Node, limit: int) -> int | None:
 
 
 class _TooLargeError(Exception):
-    """More positions, or links between them, than the limit allows."""
+    """More positions, links between them, or different characters than the limit allows."""
 
 
 class _Part:
@@ -120,11 +125,17 @@ class _Positions:
             self.follow[position] |= to_positions
 
     def letters(self) -> set[int]:
-        """For each set of characters that the pattern cannot tell apart: the positions that accept them."""
+        """For each set of characters that the pattern cannot tell apart: the positions that accept them.
+
+        Raises _TooLargeError.
+        """
         edges = {0}
         for chars in set(self._chars):
             for first, last in chars.ranges:
                 edges |= {first, last + 1}
+        comparisons = len(edges) * sum(len(chars.ranges) for chars in set(self._chars))
+        if comparisons + len(edges) * len(self._chars) > self._limit * _STEPS_PER_EFFORT:
+            raise _TooLargeError
         accepting = {chars: [edge for edge in edges if chars.accepts(edge)] for chars in set(self._chars)}
         masks = dict.fromkeys(edges, 0)
         for position, chars in enumerate(self._chars):

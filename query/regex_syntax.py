@@ -22,6 +22,8 @@ _PERL_CLASSES = {
     "s": ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20)),
 }
 _MAX_BRANCHES = 32
+# RE2 takes a thousand. Each is some calls deep for whoever walks the tree, on top of those of the request.
+_MAX_NESTING = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class _Parser:
         self._pattern = pattern
         self._target = target
         self._at = 0
+        self._nesting = 0
 
     def parse(self) -> Node:
         node = self._choice()
@@ -218,7 +221,11 @@ class _Parser:
     def _group(self) -> Node:
         if self._peek("?") and not self._take("?:"):
             raise self._refuse("a group with '(?'")
+        if self._nesting == _MAX_NESTING:
+            raise self._refuse("groups nested so deeply")
+        self._nesting += 1
         node = self._choice()
+        self._nesting -= 1
         if not self._take(")"):
             raise self._refuse("an unbalanced '('")
         return node

@@ -26,6 +26,7 @@ _BLOCKED = "cluster_block_exception"
 # By its number: `index.blocks.write`, which is what pauses are made of (indexer.backends.elasticsearch.pause).
 _WRITE_BLOCK = "/8/"
 _INDEX_EXISTS = "resource_already_exists_exception"
+_TOO_COMPLEX = "too_complex_to_determinize_exception"
 _REASON_LENGTH = 400
 _REQUEST_TIMEOUT = 408
 _TOO_LARGE = 413
@@ -39,6 +40,10 @@ class ResourceExistsError(IndexRequestError):
 
 class TooLargeError(IndexRequestError):
     """The request has more bytes than the server takes."""
+
+
+class TooComplexError(IndexRequestError):
+    """The search has a pattern of which the server makes no automaton, since that would be too much work."""
 
 
 class Cause(msgspec.Struct):
@@ -57,8 +62,22 @@ class Cause(msgspec.Struct):
         return f"{own} ({self.caused_by})" if self.caused_by else own
 
 
+class _FailedShard(msgspec.Struct):
+    reason: Cause
+
+
+class _RequestCause(Cause):
+    """Of a search the shards tell why; the request itself only failed."""
+
+    failed_shards: list[_FailedShard] = []
+
+    def __str__(self) -> str:
+        own = super().__str__()
+        return f"{own} ({self.failed_shards[0].reason})" if self.failed_shards and not self.caused_by else own
+
+
 class _Refusal(msgspec.Struct):
-    error: Cause
+    error: _RequestCause
 
 
 class _Bytes(Serializer):
@@ -143,6 +162,10 @@ def _is_absent(cause: Cause) -> bool:
     return has_no_shard or is_missing_index(cause)
 
 
+def _is_too_complex(cause: Cause | None) -> bool:
+    return cause is not None and (cause.type == _TOO_COMPLEX or _is_too_complex(cause.caused_by))
+
+
 def unavailable(text: str, cause: Cause) -> IndexUnavailableError:
     """What to raise for a cause that passes by itself."""
     if _is_absent(cause):
@@ -175,6 +198,8 @@ def _translated(request: str) -> Iterator[None]:
             raise ResourceExistsError(text) from error
         if error.meta.status == _TOO_LARGE:
             raise TooLargeError(text) from error
+        if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
+            raise TooComplexError(text) from error
         raise IndexRequestError(text) from error
     except TlsError as error:
         # Its text is "TLS error", whatever is wrong.
@@ -183,8 +208,8 @@ def _translated(request: str) -> Iterator[None]:
         raise IndexUnavailableError(f"{request}: {error}") from error
 
 
-def _cause(body: object) -> Cause:
+def _cause(body: object) -> _RequestCause:
     try:
         return _decode_refusal(body if isinstance(body, bytes) else b"").error
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Cause(reason=str(body)[:200])
+        return _RequestCause(reason=str(body)[:200])

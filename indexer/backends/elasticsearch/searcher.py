@@ -8,7 +8,7 @@ from elasticsearch import Elasticsearch
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, FoundPage, FoundRow
-from indexer.backends.elasticsearch.client import open_client, read, send
+from indexer.backends.elasticsearch.client import TooComplexError, open_client, read, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
@@ -107,6 +107,9 @@ class ElasticsearchSearcher:
             raise IndexUnavailableError("earlier searches still wait for an answer") from None
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
+        except TooComplexError as error:
+            # How much work a pattern is for the server can only be guessed beforehand (query.regex_cost).
+            raise NotExpressibleError("Elasticsearch", "a pattern as complex as this one") from error
 
 
 class _PageSearch:

@@ -106,9 +106,33 @@ def test_hostile_pattern_takes_linear_time() -> None:
     assert compile_pattern("(a*)*b").search("a" * 50_000) is None
 
 
-def test_hostile_pattern_is_found_out_without_the_work_it_would_be() -> None:
+_CHARACTERS = [chr(0x4E00 + number) for number in range(800)]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        # 1.4 s to count its two million links.
+        "(a?){1000}" * 8,
+        # 2.3 s for the steps of sixty positions with each of 800 characters.
+        ".{60}" + "".join(_CHARACTERS),
+        # 0.8 s to compare each of its classes with each of its characters.
+        "".join(f"[^{character}]" for character in _CHARACTERS[:240]),
+    ],
+)
+def test_hostile_pattern_is_found_out_without_the_work_it_would_be(pattern: str) -> None:
     started_s = time.thread_time()
     with pytest.raises(NotExpressibleError):
-        to_lucene("(a?){1000}" * 8)
-    # It took 1.4 s to count its two million links, and the API does this in its event loop.
+        to_lucene(pattern)
+    # The API does this in its event loop.
     assert time.thread_time() - started_s < 0.5
+
+
+@pytest.mark.parametrize("translate", [to_lucene, to_postgres])
+def test_pattern_of_deep_groups_is_left_to_another_route(translate: Callable[[str], str]) -> None:
+    assert translate("(" * 30 + "a" + ")" * 30)
+    for depth in (31, 900):
+        pattern = "(" * depth + "a" + ")" * depth
+        assert compile_pattern(pattern).search("a")
+        with pytest.raises(NotExpressibleError):
+            translate(pattern)
