@@ -137,13 +137,20 @@ def to_removal_bulk(versions: Mapping[str, int]) -> bytes:
     return b"\n".join([*lines, b""])
 
 
-def check_removal(answer: bytes) -> None:
-    """Raise IndexUnavailableError or IndexRequestError when something was not removed; a newer document may stay."""
-    for item in _decoded(answer, _DeleteAnswer).items:
+def newer_in(answer: bytes, uuids: Sequence[str]) -> set[str]:
+    """Which of the documents that a bulk request was to delete, in its order, are newer, and so may stay.
+
+    Raises IndexUnavailableError or IndexRequestError when another one was not deleted.
+    """
+    newer: set[str] = set()
+    for uuid, item in zip(uuids, _decoded(answer, _DeleteAnswer).items, strict=True):
         status = item.delete.status
-        if status not in _DELETED and status != _CONFLICT:
+        if status == _CONFLICT:
+            newer.add(uuid)
+        elif status not in _DELETED:
             error = IndexUnavailableError if is_passing(status) else IndexRequestError
             raise error(f"a document was not removed: status {status}, {item.delete.error or Cause()}")
+    return newer
 
 
 def _longer(prefix: str, length: int) -> list[str]:

@@ -59,6 +59,7 @@ _MAX_FIELDS = 1000
 _REMOVE_BATCH = 5000
 # The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
+_FORGET_ATTEMPTS = 20
 
 
 class ElasticsearchWriter:
@@ -158,10 +159,17 @@ class ElasticsearchWriter:
         """Nothing else but `purge` and `remove_cell` deletes documents of instances."""
         if not versions:
             return
-        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
-        with self._forgetting_what_is_deleted():
-            body = compared.to_removal_bulk(versions)
-            compared.check_removal(send(self._client, "POST", path, body, content_type=NDJSON))
+        self._delete(versions)
+        deleted: Collection[str] = versions.keys()
+        for _ in range(_FORGET_ATTEMPTS):
+            with self._forgetting_what_is_deleted():
+                pass
+            # Whoever has removed something else meanwhile may have ended the forgetting for all, and too early.
+            newer = self._delete(dict.fromkeys(deleted, 0))
+            deleted = newer - self.read(newer).keys()
+            if not deleted:
+                return
+        raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
@@ -233,6 +241,12 @@ class ElasticsearchWriter:
     def _search(self, body: Mapping[str, Any]) -> bytes:
         # What a shard does not answer must not pass for a difference, nor for none.
         return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
+
+    def _delete(self, versions: Mapping[str, int]) -> set[str]:
+        """Delete documents, each unless it is newer; which are, or were when they were deleted before."""
+        path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
+        body = compared.to_removal_bulk(versions)
+        return compared.newer_in(send(self._client, "POST", path, body, content_type=NDJSON), list(versions))
 
     @contextmanager
     def _forgetting_what_is_deleted(self) -> Iterator[None]:

@@ -1,0 +1,47 @@
+"""What was removed from Elasticsearch can be written again at once, also while others remove something."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from indexer.backends.elasticsearch.writer import ElasticsearchWriter
+from indexer.backends.settings import IndexSettings
+from tests.support.documents import make_document, make_uuid
+
+pytestmark = pytest.mark.elasticsearch
+
+
+@pytest.fixture
+def writer(elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[ElasticsearchWriter]:
+    settings = IndexSettings(
+        backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.rstrip("-")
+    )
+    with closing(ElasticsearchWriter(settings)) as writer:
+        writer.prepare()
+        yield writer
+
+
+def test_removal_that_another_one_ends_too_early_is_ended_properly(
+    writer: ElasticsearchWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.write([make_document(1, version=9), make_document(2, version=9), make_document(3, version=12)])
+    durations: list[str | None] = []
+    set_gc_deletes = writer._set_gc_deletes
+
+    def and_another_one_ends(duration: str | None) -> None:
+        set_gc_deletes(duration)
+        if not durations:
+            set_gc_deletes(None)
+        durations.append(duration)
+
+    monkeypatch.setattr(writer, "_set_gc_deletes", and_another_one_ends)
+    writer.remove({make_uuid(1): 9, make_uuid(2): 9, make_uuid(3): 9})
+    assert writer.write([make_document(1, version=3), make_document(2, version=1)]).applied == 2
+    found = writer.read([make_uuid(number) for number in (1, 2, 3)])
+    assert {uuid: document.version for uuid, document in found.items()} == {
+        make_uuid(1): 3,
+        make_uuid(2): 1,
+        make_uuid(3): 12,
+    }
+    assert durations == ["0s", None, "0s", None]
