@@ -34,17 +34,21 @@ class CellFollower(Follower):
     ) -> None:
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
+        self._followed_as: str | None = None
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
             writer = self._open_writer(stop)
-            history = History(adapter, self._writer, lambda: self._tracker.watermark)
+            history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as)
             read_rows = partial(rows_of, adapter)
-            with self._consuming(
-                writer, read_rows, rereads_to=KeepsExtras(writer, writer), accepts=history.accepts
-            ) as (consumer, rereader):
-                self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
+            try:
+                with self._consuming(
+                    writer, read_rows, rereads_to=KeepsExtras(writer, writer), accepts=history.accepts
+                ) as (consumer, rereader):
+                    self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
+            finally:
+                self._followed_as = history.followed_as
         finally:
             adapter.close()
 
@@ -61,7 +65,7 @@ class CellFollower(Follower):
         def repair() -> None:
             if history.was_restored():
                 self._forget_lost_future(consumer, adapter, history, stop)
-            self._bring_up_to_date(consumer, adapter, writer, rereader, stop)
+            self._bring_up_to_date(consumer, adapter, writer, rereader, history=history, stop=stop)
 
         repair()
         tracker = self._tracker
@@ -87,7 +91,7 @@ class CellFollower(Follower):
             elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
                 # Most likely the indexer that we have taken over from had it, and saves that in a moment.
                 others_due_s = now_s + _ASK_OTHERS_INTERVAL_S
-                self._learn_from_others(adapter)
+                self._learn_from_others(adapter, history)
         consumer.drain()
         self._publish_progress()
 
@@ -97,6 +101,8 @@ class CellFollower(Follower):
         adapter: ChangelogAdapter,
         writer: PatientWriter,
         rereader: Rereader,
+        *,
+        history: History,
         stop: Event,
     ) -> None:
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
@@ -107,6 +113,10 @@ class CellFollower(Follower):
             self._publish_progress()
             if stop.is_set():
                 raise StopRequestedError
+
+        def between_changes() -> None:
+            history.has_read_on()
+            between_batches()
 
         tracker, batch_size = self._tracker, self._settings.sync_batch_size
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
@@ -136,6 +146,7 @@ class CellFollower(Follower):
                         on_progress=between_sync_batches,
                     )
                 tracker.advance_to(result.sequence)
+                history.has_read_on()
                 tracker.mark_synced()
                 for instance_uuid in result.rejected:
                     rereader.add(instance_uuid)
@@ -147,11 +158,11 @@ class CellFollower(Follower):
                 tracker,
                 dead_letters=consumer.give_up,
                 batch_size=batch_size,
-                on_batch=between_batches,
+                on_batch=between_changes,
                 horizon=self.horizon,
             ):
                 break
-            needs_sync = not self._learn_from_others(adapter)
+            needs_sync = not self._learn_from_others(adapter, history)
         for instance_uuid in tracker.unindexed:
             rereader.add(instance_uuid)
         # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
@@ -191,12 +202,15 @@ class CellFollower(Follower):
                 "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten
             )
 
-    def _learn_from_others(self, adapter: ChangelogAdapter) -> bool:
+    def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""
         saved = self._writer.load_progress().get(self.cell.uuid)
         if saved is None or not saved.is_complete or self._tracker.needs_sync:
             return False
         if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():
             return False
+        if not history.covers(saved.watermark):
+            return False
         self._tracker.advance_to(saved.watermark)
+        history.has_read_on()
         return True

@@ -22,15 +22,28 @@ _LONGEST_NAME = 64
 
 
 class History:
-    """The history of one cell as the index knows it; belongs to one thread. watermark: of the index, as it is now."""
+    """The history of one cell as the index knows it; belongs to one thread.
 
-    def __init__(self, adapter: ChangelogAdapter, writer: IndexWriter, watermark: Callable[[], int]) -> None:
+    watermark: of who follows the cell, as it is now. followed_as: the incarnation that calls it so, as far as it is
+        known from an earlier History: somebody else may have mended the index since, and what he saved says nothing of
+        this watermark.
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        writer: IndexWriter,
+        watermark: Callable[[], int],
+        followed_as: str | None = None,
+    ) -> None:
+        self.followed_as = followed_as
         self._adapter = adapter
         self._writer = writer
         self._watermark = watermark
         self._cell = adapter.cell
         self._lineage = Lineage([])
         self._known: str | None = None
+        self._vouched_for = 0
         # In the order in which they came.
         self._strangers: dict[str, None] = {}
 
@@ -44,10 +57,29 @@ class History:
         self._lineage = self._adapter.lineage()
         found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
         self._known = found if isinstance(found, str) else None
-        if self._has_broken_off():
+        if self._has_broken_off() or not self._is_past(self.followed_as, self._watermark()):
             return True
         self._keep_current()
         return False
+
+    def has_read_on(self) -> None:
+        """The watermark has moved over what the cell itself says of its changes, by whichever incarnations.
+
+        Raises CellRestoredError when that was not the history that the index had followed before, CellUnreachableError,
+        and what the writer raises.
+        """
+        if self._adapter.position().incarnation == self.followed_as:
+            return
+        self._lineage = self._adapter.lineage()
+        has_gone_back = self._adapter.published_sequence() < self._watermark()
+        if has_gone_back or not self._is_past(self.followed_as, self._vouched_for):
+            raise CellRestoredError(self._cell.name)
+        self._keep_current()
+
+    def covers(self, saved_watermark: int) -> bool:
+        """Whether a watermark that somebody has saved is one of the cell's past; raises as `has_read_on` does."""
+        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
+        return found is None or self._adapter.lineage().contains(found, saved_watermark)
 
     def begin_mending(self) -> None:
         """Until `end_mending` everybody who asks is told that the cell was restored, also after a crash."""
@@ -90,10 +122,16 @@ class History:
     def _has_broken_off(self) -> bool:
         if self._adapter.published_sequence() < self._watermark():
             return True
-        return self._known is not None and not self._lineage.contains(self._known, self._watermark())
+        return not self._is_past(self._known, self._watermark())
+
+    def _is_past(self, incarnation: str | None, sequence: int) -> bool:
+        """Whether what that incarnation calls so has happened; as long as there is none, all has."""
+        return incarnation is None or self._lineage.contains(incarnation, sequence)
 
     def _keep_current(self) -> None:
+        """Whatever the watermark covers now is part of what the newest incarnation has behind it."""
         current = self._lineage.current
+        self.followed_as, self._vouched_for = current, self._watermark()
         if current is not None and current != self._known:
             self._keep(current)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from indexer.backends import open_writer
 from indexer.backends.base import INCARNATIONS
 from indexer.backends.settings import IndexSettings
+from indexer.writing.catch_up import catch_up
 from indexer.writing.history import History
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
@@ -152,3 +154,38 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
         story.restore()
         wait_until(lambda: seen, timeout_s=60)
     assert set(seen) == {(0, False)}
+
+
+def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mended: list[None] = []
+    read: list[int] = []
+
+    class Watched(History):
+        def begin_mending(self) -> None:
+            mended.append(None)
+            super().begin_mending()
+
+    def while_another_relay_starts(*args: Any, **options: Any) -> bool:
+        if len(read) == 1:
+            with world.relaying():
+                story.go_on_differently(3)
+                wait_until(world.has_published_everything, timeout_s=60)
+        read.append(world.published_sequence())
+        return catch_up(*args, **options)
+
+    story = Story(world, tmp_path)
+    monkeypatch.setattr("indexer.followers.native_follower.History", Watched)
+    monkeypatch.setattr("indexer.followers.native_follower.catch_up", while_another_relay_starts)
+    with world.relaying():
+        story.go_on()
+        wait_until(world.has_published_everything, timeout_s=60)
+    with world.indexing():
+        wait_until_index_equals_cell(world)
+    with world.indexing():
+        wait_until(lambda: len(read) == 2, timeout_s=60)
+        with world.relaying():
+            story.go_on_differently(3)
+            wait_until_index_equals_cell(world)
+    assert not mended

@@ -4,7 +4,9 @@ import tracemalloc
 
 import pytest
 
-from cells.lineage import Lineage
+from cells.lineage import Lineage, Position
+from indexer.backends.base import INCARNATIONS
+from indexer.errors import CellRestoredError
 from indexer.writing.history import History
 from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
 from tests.support.indexing import MemoryCell, MemoryIndex
@@ -66,3 +68,51 @@ def test_name_that_no_incarnation_can_have_is_not_even_asked_about(cell: Numbere
     asked = cell.asked
     assert not accepts(history, "x" * 100_000)
     assert cell.asked == asked
+
+
+class Restored(NumberedCell):
+    """Whoever numbered up to `lost` was put back to `kept`, and another one went on."""
+
+    incarnations: tuple[tuple[str, int], ...] = (("lost", 0),)
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.incarnations)
+
+    def position(self) -> Position:
+        return Position(self.incarnations[-1][0], self.last_sequence)
+
+
+def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_mended_the_index() -> None:
+    cell, index = Restored(), MemoryIndex()
+    cell.last_sequence = watermark = 20
+    mine = History(cell, index, lambda: watermark)
+    assert not mine.was_restored()
+    cell.incarnations = (("lost", 0), ("present", 10))
+    cell.last_sequence = 30
+    index.save_state(INCARNATIONS, {cell.cell.uuid: "present"})
+    assert History(cell, index, lambda: watermark, mine.followed_as).was_restored()
+    assert not History(cell, index, lambda: 10, mine.followed_as).was_restored(), "only what came later was lost"
+
+
+def test_changelog_that_another_incarnation_goes_on_with_is_no_restore() -> None:
+    cell, index = Restored(), MemoryIndex()
+    watermark = cell.last_sequence = 10
+    history = History(cell, index, lambda: watermark)
+    assert not history.was_restored()
+    cell.incarnations = (("lost", 0), ("present", 15))
+    watermark = cell.last_sequence = 20
+    history.has_read_on()
+    assert index.load_state(INCARNATIONS) == {cell.cell.uuid: "present"}
+    assert history.accepts({INCARNATION_HEADER: "present", SEQUENCE_HEADER: 21})
+    cell.incarnations = (("lost", 0), ("present", 15), ("newest", 18))
+    with pytest.raises(CellRestoredError):
+        history.has_read_on()
+
+
+def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() -> None:
+    cell, index = Restored(), MemoryIndex()
+    cell.incarnations = (("lost", 0), ("present", 10))
+    history = History(cell, index, lambda: 5)
+    for known, is_covered in (("lost", False), ("present", True), ("being mended", False)):
+        index.save_state(INCARNATIONS, {cell.cell.uuid: known})
+        assert history.covers(11) is is_covered
