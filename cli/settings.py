@@ -152,7 +152,24 @@ def _sections_of(folder: DataFolder) -> Sections:
 
 
 def _merged(defaults: Sections, configured: Sections) -> Sections:
+    defaults = _without_overridden(defaults, configured)
     return {name: defaults.get(name, {}) | configured.get(name, {}) for name in defaults | configured}
+
+
+def _without_overridden(sections: Sections, by: Sections) -> Sections:
+    """`sections` without the keys that `by` gives in the other way: in a file instead of as a value, or as a value."""
+    given = {(name, key) for name, section in by.items() if isinstance(section, dict) for key in section}
+    return {
+        name: {key: value for key, value in section.items() if (name, _other_way(name, key)) not in given}
+        for name, section in sections.items()
+    }
+
+
+def _other_way(section: str, key: str) -> str | None:
+    """The name under which the same value can be given as well; None where there is none."""
+    known = _keys(section)
+    other = key + _FILE_SUFFIX if key in known else key.removesuffix(_FILE_SUFFIX)
+    return other if (other in known) != (key in known) else None
 
 
 def _has_fleet_database(file_sections: Sections) -> bool:
@@ -257,7 +274,7 @@ def _with_value_files(name: str, section: Any) -> Any:
 
 def _validated(sections: Sections) -> Settings:
     try:
-        return Settings(**sections)
+        return Settings(**_without_overridden(sections, _from_environment()))
     except SettingsError as error:
         raise ConfigurationError(f"configuration: {error}") from error
     except ValidationError as error:

@@ -61,6 +61,32 @@ def test_fleet_database_may_come_from_a_file(tmp_path: Path) -> None:
     assert settings.fleet.database_url.get_secret_value() == "sqlite:///elsewhere.db"
 
 
+@pytest.mark.parametrize("key", ["database_url", "database_url_file"])
+def test_environment_wins_over_a_file_that_gives_the_same_value_in_the_other_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    (tmp_path / "url").write_text("sqlite:///in-a-file.db")
+    ways = {"database_url": "sqlite:///as-a-value.db", "database_url_file": f"{tmp_path}/url"}
+    other, value = next((name, value) for name, value in ways.items() if name != key)
+    monkeypatch.setenv(f"FLEETLIGHT_FLEET_{key.upper()}", ways[key])
+    config = write_config(f'[fleet]\n{other} = "{value}"\ncells_refresh_interval_s = 7\n')
+    fleet = load_settings(config, None).fleet
+    expected = "sqlite:///as-a-value.db" if key == "database_url" else "sqlite:///in-a-file.db"
+    assert (fleet.database_url.get_secret_value(), fleet.cells_refresh_interval_s) == (expected, 7)
+
+
+def test_value_in_a_file_wins_over_what_the_data_folder_says(tmp_path: Path) -> None:
+    (tmp_path / "path").write_text("elsewhere.db")
+    config = write_config(f'[index]\npath_file = "{tmp_path}/path"\n')
+    assert load_embedded_settings(config, DataFolder(tmp_path)).index.path == Path("elsewhere.db")
+
+
+def test_value_that_the_environment_gives_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_PASSWORD", "one")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_PASSWORD_FILE", str(tmp_path / "password"))
+    assert "index.password and index.password_file are both given" in error_of(FLEET)
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
