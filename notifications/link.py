@@ -312,7 +312,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
     scheme = _scheme(transport_url)
     if scheme not in _SCHEMES:
         # The rest of the address may hold a password.
-        raise BusError(f"no bus speaks '{scheme}': the address must begin with {', '.join(_SCHEMES)} and ://")
+        raise BusError(f"no bus speaks '{scheme}': the address must begin with amqp:// or amqps://")
     is_memory = scheme == _MEMORY
     options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
     try:

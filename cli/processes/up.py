@@ -1,8 +1,8 @@
 """`fleetlight up`: everything in one process, without any server."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -99,8 +99,7 @@ def up(
     if settings.api.auth == "none":
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
-    folder.create()
-    with folder.locked(), closing(listen_as_told(settings.api)) as listener:
+    with _listening(folder, settings) as listener:
         fleet = set_up_fleet(folder, settings.fleet.failure_limits)
         wanted = (_INSTANCES if instances is None else instances) if simulate else 0
         embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))
@@ -125,6 +124,19 @@ def up(
     if process.has_failed:
         raise CommandError("a part of the process failed; the log says why")
     _log.info("stopped")
+
+
+@contextmanager
+def _listening(folder: DataFolder, settings: Settings) -> Iterator[socket]:
+    """The socket to serve at, with the folder for this process alone. Raises CommandError, which leaves no new folder.
+
+    Who runs in a folder most likely has the port too: then the folder is what to speak of.
+    """
+    with ExitStack() as stack:
+        listener = None if folder.path.exists() else stack.enter_context(closing(listen_as_told(settings.api)))
+        folder.create()
+        stack.enter_context(folder.locked())
+        yield listener or stack.enter_context(closing(listen_as_told(settings.api)))
 
 
 def _prepare_index(settings: Settings) -> None:

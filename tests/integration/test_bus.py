@@ -603,7 +603,7 @@ def test_broker_that_is_not_there_is_unavailable_and_no_password_shows() -> None
 
 
 def test_unknown_kind_of_bus_is_refused_with_what_there_is() -> None:
-    with pytest.raises(BusError, match=r"no bus speaks 'kafka': .* amqp, amqps, memory") as refused:
+    with pytest.raises(BusError, match=r"no bus speaks 'kafka': .* with amqp:// or amqps://$") as refused:
         Publisher("kafka://me:secret@host", str(uuid4())).publish(_messages(1))
     assert "secret" not in str(refused.value)
 

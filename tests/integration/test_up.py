@@ -178,6 +178,7 @@ def test_taken_port_is_a_clear_error(up: Up, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: address already in use" in result.stderr
     assert "Traceback" not in result.stderr
+    assert not (tmp_path / "other").exists()
 
 
 def test_emitted_notification_is_in_the_index_within_moments(up: Up, samples_dir: Path) -> None:

@@ -95,7 +95,10 @@ def test_urls_come_from_files_or_the_environment(
         (["one", "--database-url", "mysql://root:secret@db/one"], "'mysql' is not supported"),
         (["one", "--database-url", "secret"], "--database-url: it is not a URL like"),
         (["one", "--database-url", "sqlite:///one.db"], "give an absolute path"),
-        (["one", "--transport-url", "redis://:secret@bus"], "no bus speaks 'redis'"),
+        (
+            ["one", "--transport-url", "redis://:secret@bus"],
+            "no bus speaks 'redis': the address must begin with amqp:// or amqps://\n",
+        ),
         (["one", "--transport-url", "amqp://me:sec/ret@bus"], "the address of the bus cannot be read"),
         (["one", "--transport-url", "memory://"], "`fleetlight up --cells N`"),
         (["one", "--transport-url-file", "bus"], "give either --transport-url or --transport-url-file"),
