@@ -161,6 +161,7 @@ def _found(fleet: Fleet, ids: Sequence[str]) -> list[Failure]:
 def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[list[Retried]]:
     """What came of the failures, batch by batch; those of a cell that cannot be reached stay."""
     cells = {cell.uuid: cell for cell in fleet.cells()}
+    fleet.clock.look()
     with closing(open_writer(settings.index)) as writer:
         writer.prepare()
         for batch in batched(ids, _AT_ONCE):
@@ -169,8 +170,8 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
             for cell_uuid, of_cell in groupby(found, key=lambda failure: failure.summary.cell_uuid):
                 failures = list(of_cell)
                 try:
-                    with closing(open_adapter(cells[cell_uuid])) as adapter:
-                        yield retry(failures, adapter, writer, fleet.failures, fleet.journals)
+                    with closing(open_adapter(cells[cell_uuid], clock=fleet.clock)) as adapter:
+                        yield retry(failures, adapter, writer, fleet.failures, fleet.journals, clock=fleet.clock)
                 except CellUnreachableError as error:
                     print_error(str(error))
                     yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]

@@ -109,7 +109,7 @@ def verify(
     ):
         cells = chosen_cells(fleet, cell)
         writer.prepare()
-        verified = verify_cells(cells, writer, leases, fleet.journals, repair=repair)
+        verified = verify_cells(cells, writer, leases, fleet, repair=repair)
     if json:
         print_verified_json(verified)
     else:

@@ -10,13 +10,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cells.adapters import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError
+from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.upkeep.verify import Difference, Verification, verify_cell
-from indexer.writing.journaling import CellJournal, KeepsJournals
+from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 
 # Some refreshes of the index, and a relay or an indexer that another one takes over from.
@@ -40,14 +41,14 @@ class Verified:
 
 
 def verify_cells(
-    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, journals: KeepsJournals, *, repair: bool
+    cells: Sequence[Cell], writer: IndexWriter, leases: CellLeases, fleet: Fleet, *, repair: bool
 ) -> list[Verified]:
     """Verify one cell after the other; one that cannot be reached does not keep the others from being verified.
 
     Nor does one that another process syncs, verifies or removes at the moment.
     """
     with _progress() as show:
-        return [_verify(cell, writer, leases, journals, show(cell), repair=repair) for cell in cells]
+        return [_verify(cell, writer, leases, fleet, show(cell), repair=repair) for cell in cells]
 
 
 def print_verified_json(verified: Sequence[Verified]) -> None:
@@ -79,7 +80,7 @@ def _verify(
     cell: Cell,
     writer: IndexWriter,
     leases: CellLeases,
-    journals: KeepsJournals,
+    fleet: Fleet,
     show: Callable[[int, int], None],
     *,
     repair: bool,
@@ -91,7 +92,7 @@ def _verify(
                 confirm()
                 show(compared, differences)
 
-            verification = _verification(cell, writer, journals, on_progress, repair=repair)
+            verification = _verification(cell, writer, fleet, on_progress, repair=repair)
     except (CellUnreachableError, LeaseHeldError, LeaseLostError) as error:
         return Verified(cell, None, str(error))
     return Verified(cell, verification)
@@ -100,7 +101,7 @@ def _verify(
 def _verification(
     cell: Cell,
     writer: IndexWriter,
-    journals: KeepsJournals,
+    fleet: Fleet,
     on_progress: Callable[[int, int], None],
     *,
     repair: bool,
@@ -110,15 +111,17 @@ def _verification(
             return verify_cell(
                 adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
             )
-    with closing(open_adapter(cell)) as foreign:
+    fleet.clock.look()
+    with closing(open_adapter(cell, clock=fleet.clock)) as foreign:
         return verify_foreign_cell(
             foreign,
             writer,
-            CellJournal(cell.uuid, journals, writer),
+            CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
             repair=repair,
             catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             batch_size=_ROWS_AT_ONCE,
             on_progress=on_progress,
+            clock=fleet.clock,
         )
 
 

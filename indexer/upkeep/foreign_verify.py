@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cells.batched import batched
+from cells.clock import Clock, system_clock
 from cells.digests import RangeDigest
 from cells.model import CellAdapter
 from indexer.backends.base import Document, IndexWriter, WriteResult
@@ -31,12 +32,13 @@ def verify_foreign_cell(
     catch_up_timeout_s: float,
     batch_size: int,
     on_progress: Callable[[int, int], None] = ignore_progress,
+    clock: Clock = system_clock,
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` mend what differs.
 
     journal: of the cell, which is told of what is mended.
     catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once. on_progress: called
-    often, with the numbers of rows compared and of differences found so far.
+    often, with the numbers of rows compared and of differences found so far. clock: of the fleet, as the adapter's is.
     Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm.
     """
     index = _WatchedIndex(JournalingIndex(writer, journal), repair=repair)
@@ -47,6 +49,7 @@ def verify_foreign_cell(
         batch_size=batch_size,
         horizon=horizon,
         on_progress=lambda rows: on_progress(rows, len(index.found)),
+        clock=clock,
     )
     found = {uuid: Difference(uuid, DifferenceKind.MISSING, None, None) for uuid in compared.rejected} | index.found
     if repair:

@@ -67,7 +67,7 @@ def retry(
 ) -> list[Retried]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
-    journals: where it is told what changes in cells that number nothing.
+    journals: where it is told what changes in cells that number nothing. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -89,7 +89,9 @@ def retry(
     if is_native:
         rejected += KeepsExtras(writer, writer).write(documents).rejected
     else:
-        rejected += JournalingWriter(writer, CellJournal(cell.uuid, journals, writer)).write(documents).rejected
+        rejected += (
+            JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock)).write(documents).rejected
+        )
     writer.make_searchable()
     refused = {
         **batch.failed,

@@ -18,8 +18,13 @@ from cli.fleet import open_fleet
 from cli.processes.following import run_indexer
 from cli.settings import load_settings
 from indexer.backends import open_writer
+from indexer.errors import DeadLetterReason
 from indexer.metrics import IndexerMetrics
+from indexer.writing.dead_letters import DeadLetter, to_failure
+from notifications.bus import Message
+from notifications.topology import RESOURCE_HEADER
 from tests.support.indexer_worlds import in_thread
+from tests.support.indexing import ROUTING_KEY
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 from tests.support.waiting import wait_until
 from tests.unit.cli.conftest import Run
@@ -103,9 +108,9 @@ def test_index_is_filled_verified_and_repaired(run: Run, nova: SmallNova, joined
     assert verified(run)[0] == 0
 
 
-@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("written_by", ["indexer", "sync", "verify", "retry"])
 def test_rows_are_as_new_as_the_clock_of_the_fleet_says(
-    run: Run, nova: SmallNova, joined: Result, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+    run: Run, nova: SmallNova, joined: Result, monkeypatch: pytest.MonkeyPatch, written_by: str
 ) -> None:
     """And not that of the machine, which may be wrong: what is told of an instance later has to be newer."""
     now = system_clock() - 3_600_000_000
@@ -113,14 +118,20 @@ def test_rows_are_as_new_as_the_clock_of_the_fleet_says(
     uuid, settings = nova.add("cell1", 4), load_settings(None, None)
     with closing(open_writer(settings.index)) as writer:
         writer.prepare()
-        if follows:
+        if written_by == "indexer":
             with (
                 open_fleet(settings.fleet) as fleet,
                 in_thread(partial(run_indexer, settings, fleet, IndexerMetrics(CollectorRegistry()))),
             ):
                 wait_until(lambda: uuid in writer.read([uuid]))
+        elif written_by == "retry":
+            letter = DeadLetter(Message(b"{", ROUTING_KEY, {RESOURCE_HEADER: uuid}), DeadLetterReason.MALFORMED, "{")
+            with open_fleet(settings.fleet) as fleet:
+                fleet.failures.add([to_failure(fleet.cell("east-cell1").uuid, letter, now)])
+            assert run("index", "failures", "retry", "--all").exit_code == 0
         else:
-            assert run("index", "sync").exit_code == 0
+            command = {"sync": ["sync"], "verify": ["verify", "--repair"]}[written_by]
+            assert run("index", *command).exit_code == 0
         assert writer.read([uuid])[uuid].version == now
 
 
