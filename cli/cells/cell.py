@@ -1,6 +1,6 @@
 """`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -192,22 +192,21 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
     """Stop to follow a cell: indexers and relays leave it within fleet.cells_refresh_interval_s.
 
     Its instances stay in every list: the cell is asked itself as soon as the index is too old. Notifications of Nova's
-    are not collected meanwhile; all rows are compared when the cell is followed again. In a data folder the relay of
-    `fleetlight up` goes on as long as that runs.
+    are not collected meanwhile, for which indexers are waited for to leave; all rows are compared when the cell is
+    followed again. In a data folder the relay of `fleetlight up` goes on as long as that runs.
     """
-    cell, settings = _set_disabled(name, True, config, data_dir)
-    if cell.kind is CellKind.NATIVE or not cell.transport_url:
-        return
-    try:
-        unbind(cell.transport_url, cell.uuid, settings.bus)
-    except BusError as error:
-        print_notice(f"{error}; until somebody removes it, its queue {work_queue_name(cell.uuid)} goes on filling")
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        cell = _set_disabled(fleet, name, disabled=True)
+        if cell.kind is not CellKind.NATIVE and cell.transport_url:
+            _unbind(settings, fleet, cell)
 
 
 @app.command(epilog=examples("fleetlight cell enable cell2"))
 def enable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Follow a disabled cell again; what changed meanwhile is caught up with."""
-    _set_disabled(name, False, config, data_dir)
+    with open_fleet(load_settings(config, data_dir).fleet) as fleet:
+        _set_disabled(fleet, name, disabled=False)
 
 
 @app.command(epilog=examples("fleetlight cell remove cell2", "fleetlight cell remove cell2 --yes"))
@@ -280,11 +279,7 @@ def _add_upstream(fleet: Fleet, name: str, address: str, transport_url: str) -> 
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
-    patience_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
-
-    def on_wait(error: LeaseHeldError) -> None:
-        print_notice(f"waiting up to {patience_s:g} s for {error.holder} to leave cell {cell.name}")
-
+    patience_s, on_wait = _waiting(settings, cell)
     with (
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight cell remove"))) as leases,
@@ -334,13 +329,37 @@ def _ask(cell: Cell, instances: int) -> None:
     typer.confirm(f"Remove cell {cell.name} with its {counted(instances, 'instance')} from the fleet?", abort=True)
 
 
-def _set_disabled(name: str, disabled: bool, config: Path | None, data_dir: Path | None) -> tuple[Cell, Settings]:
-    settings = load_settings(config, data_dir)
-    with open_fleet(settings.fleet) as fleet:
-        cell = fleet.cell(name)
-        fleet.set_disabled(cell.uuid, disabled)
+def _set_disabled(fleet: Fleet, name: str, *, disabled: bool) -> Cell:
+    cell = fleet.cell(name)
+    fleet.set_disabled(cell.uuid, disabled)
     print_result(f"{cell.name}: {'disabled' if disabled else 'enabled'}")
-    return cell, settings
+    return cell
+
+
+def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
+    """Have the cell's queue get nothing more, as soon as nobody is left who would bind it again when reconnecting."""
+    ending = f"its queue {work_queue_name(cell.uuid)} goes on filling"
+    patience_s, on_wait = _waiting(settings, cell)
+    with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
+        try:
+            with leases.unfollowed(cell, patience_s=patience_s, on_wait=on_wait):
+                # Whoever has enabled it meanwhile needs the queue.
+                if fleet.cell(cell.uuid).disabled:
+                    unbind(cell.transport_url, cell.uuid, settings.bus)
+        except BusError as error:
+            print_notice(f"{error}; until somebody removes it, {ending}")
+        except LeaseHeldError as error:
+            print_notice(f"{error}; if that ends without this being repeated, {ending}")
+
+
+def _waiting(settings: Settings, cell: Cell) -> tuple[float, Callable[[LeaseHeldError], None]]:
+    """How long to wait for those who follow a cell that was disabled, and what to say then."""
+    patience_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
+
+    def on_wait(error: LeaseHeldError) -> None:
+        print_notice(f"waiting up to {patience_s:g} s for {error.holder} to leave cell {cell.name}")
+
+    return patience_s, on_wait
 
 
 def _is_embedded(settings: Settings, data_dir: Path | None) -> bool:

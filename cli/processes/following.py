@@ -32,7 +32,7 @@ from indexer.metrics import IndexerMetrics
 from indexer.upkeep.retention import Purger, grace_s
 from indexer.writing.leases import CellLeases
 from notifications.binding import split_address
-from notifications.bus import Publisher, Receiver
+from notifications.bus import Publisher, Receiver, remove_bus, unbind
 from notifications.no_bus import NoBus
 
 _log = structlog.get_logger(__name__)
@@ -157,6 +157,7 @@ def run_indexer(
             cells_refresh_interval_s=settings.fleet.cells_refresh_interval_s,
             metrics=metrics,
             clock=fleet.clock,
+            release_bus=partial(_release_bus, settings),
         )
 
         def purge(until: Event) -> None:
@@ -184,6 +185,12 @@ def _open_receiver(settings: Settings, cell: Cell) -> Receives:
         prefetch_max_bytes=settings.indexer.prefetch_max_bytes,
         binding=binding,
     )
+
+
+def _release_bus(settings: Settings, cell: Cell, *, is_gone: bool) -> None:
+    """Raises BusError."""
+    release = remove_bus if is_gone else unbind
+    release(cell.transport_url, cell.uuid, settings.bus)
 
 
 @contextmanager

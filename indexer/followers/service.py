@@ -22,6 +22,7 @@ from indexer.errors import (
     IndexReplacedError,
     IndexRequestError,
     IndexUnavailableError,
+    LeaseHeldError,
     RebuildRunningError,
 )
 from indexer.followers.consumer import Receives
@@ -36,6 +37,7 @@ from indexer.upkeep.retention import load_horizons
 from indexer.writing.dead_letters import KeepsFailures
 from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
+from notifications.errors import BusError
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +49,16 @@ class CountsFailures(KeepsFailures, Protocol):
 
     def counts(self) -> Mapping[str, int]: ...
     def dropped(self) -> Mapping[str, int]: ...
+
+
+class ReleasesBus(Protocol):
+    """Has the queue of a cell get nothing more from somebody else's exchange, or removes it; raises BusError."""
+
+    def __call__(self, cell: Cell, *, is_gone: bool) -> None: ...
+
+
+def _release_nothing(cell: Cell, *, is_gone: bool) -> None:
+    """For buses where nobody else sends anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +75,7 @@ class IndexerService:
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
     opened them. failures: where dead letters are kept; journals: where it is told what changes in cells that number
-    nothing.
+    nothing. release_bus: called for a cell of somebody else that was left and that nobody is to follow.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -87,8 +99,10 @@ class IndexerService:
         metrics: IndexerMetrics,
         open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
         clock: Clock = system_clock,
+        release_bus: ReleasesBus = _release_nothing,
     ) -> None:
         self._cells = cells
+        self._release_bus = release_bus
         self._open_adapter = open_adapter
         self._open_foreign = open_foreign
         self._clock = clock
@@ -102,6 +116,7 @@ class IndexerService:
         self._metrics = metrics
         self._running: dict[str, _Running] = {}
         self._saved: dict[str, CellProgress] = {}
+        self._unreleased: dict[str, Cell] = {}
         self._pulse = Pulse()
         self._is_prepared = False
         self._index_problem: str | None = None
@@ -197,13 +212,16 @@ class IndexerService:
             cells = self._wanted_cells()
             # A cell whose addresses changed is followed anew.
             left = {uuid for uuid, running in self._running.items() if cells.get(uuid) != running.follower.cell}
+            bound = {uuid: self._running[uuid].follower.cell for uuid in left.union(lost) - cells.keys()}
             self._leave(left.union(lost))
+            self._unreleased |= {uuid: cell for uuid, cell in bound.items() if _is_bound_elsewhere(cell)}
             new = cells.keys() - self._running.keys()
             if new:
                 self._start_followers(new)
             for uuid, horizon in load_horizons(self._writer).items():
                 if uuid in self._running:
                     self._running[uuid].follower.horizon = horizon
+            self._release_buses()
             self._metrics.failures_kept(cells, self._failures.counts(), self._failures.dropped())
             if any(health.problem for health in self.health.values()):
                 self._end_pause_of_the_dead()
@@ -217,6 +235,26 @@ class IndexerService:
         else:
             self._fleet_problem = None
         return True
+
+    def _release_buses(self) -> None:
+        """See that no queue goes on filling of a cell that was left, and is disabled or removed.
+
+        Whoever disables or removes a cell does so too, when nobody follows it. But a follower whose lease was lost is
+        not waited for, and may have reconnected, and bound the queue again, since then.
+        """
+        for uuid, cell in list(self._unreleased.items()):
+            if uuid not in self._running:
+                try:
+                    with self._leases.unfollowed(cell, patience_s=0, on_wait=lambda _: None):
+                        known = next((each for each in self._cells() if each.uuid == uuid), None)
+                        if known is None or known.disabled:
+                            self._release_bus(cell, is_gone=known is None)
+                except LeaseHeldError:
+                    # By whoever leaves it last, removes it, or follows it again: the next look tells.
+                    continue
+                except BusError as error:
+                    _log.warning("indexer.queue_stays_bound", cell=cell.name, reason=str(error))
+            del self._unreleased[uuid]
 
     def _end_pause_of_the_dead(self) -> None:
         """A rebuild that was killed at its end may have left the index as one that nobody can write to."""
@@ -350,3 +388,7 @@ class IndexerService:
         for running in self._running.values():
             if running.done.done():
                 running.done.result()
+
+
+def _is_bound_elsewhere(cell: Cell) -> bool:
+    return cell.kind is not CellKind.NATIVE and bool(cell.transport_url)

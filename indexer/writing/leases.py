@@ -3,6 +3,7 @@
 `follow`   shared: any number of indexers follow a cell, and one of them gets its messages
 `bulk`     one alone: a sync (or a rebuild, or a verification) of the cell, so that two never work against each other
 `removal`  one alone, with no follower and no bulk work: nobody writes a row of a cell that is being removed
+`unfollowed`  one alone, with no follower: nobody binds the queue of a cell while it is unbound
 `rebuild`  one alone, of the whole index: only its holder changes the generations of the index, and pauses writing
 """
 
@@ -62,16 +63,26 @@ class CellLeases:
         on_wait: called once, before the wait. Raises LeaseHeldError; what is yielded is as in `bulk`.
         """
         self._take(cell, _bulk(cell.uuid))
-        with self._taken(cell, _bulk(cell.uuid)) as confirm_bulk:
-            waiting = self._waiting(patience_s).copy(before_sleep=_once(on_wait))
-            waiting(self._take, cell, _follow(cell.uuid))
-            with self._taken(cell, _follow(cell.uuid)) as confirm_alone:
+        with (
+            self._taken(cell, _bulk(cell.uuid)) as confirm_bulk,
+            self.unfollowed(cell, patience_s=patience_s, on_wait=on_wait) as confirm_alone,
+        ):
 
-                def confirm() -> None:
-                    confirm_bulk()
-                    confirm_alone()
+            def confirm() -> None:
+                confirm_bulk()
+                confirm_alone()
 
-                yield confirm
+            yield confirm
+
+    @contextmanager
+    def unfollowed(
+        self, cell: Cell, *, patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+    ) -> Iterator[Callable[[], None]]:
+        """Keep everybody from following a cell; all as of `removal`, but for syncs, which go on."""
+        waiting = self._waiting(patience_s).copy(before_sleep=_once(on_wait))
+        waiting(self._take, cell, _follow(cell.uuid))
+        with self._taken(cell, _follow(cell.uuid)) as confirm:
+            yield confirm
 
     @contextmanager
     def rebuild(self, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:

@@ -1,17 +1,28 @@
 """Copies of what Nova sends, through a queue of our own on a real broker; Nova's own queues keep all they have."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import kombu
 import pytest
+from typer.testing import CliRunner
 
+from cells.database import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.migrations import upgrade_fleet
+from cells.model import CellKind
+from cli.app import app
+from indexer.writing.leases import CellLeases
 from notifications.binding import Binding
 from notifications.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
 from notifications.errors import BusError, BusUnavailableError
 from notifications.link import bare_channel
 from notifications.settings import BusSettings
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -128,6 +139,42 @@ def test_other_topics_are_bound_if_the_address_names_them(nova: Nova, amqp_url: 
         nova.send(INFO, b"for others")
         nova.send("fleetlight.info", b"for us")
         assert receive(receiver, 1)[0].body == b"for us"
+
+
+def test_indexer_that_reconnects_before_it_leaves_a_disabled_cell_does_not_leave_its_queue_bound(
+    nova: Nova, amqp_url: str, amqp_cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nova.declare()
+    binding, address = Binding(nova.exchange), f"{amqp_url}?exchange={nova.exchange}"
+    database = f"sqlite:///{tmp_path}/fleet.db"
+    engine = create_database_engine(database)
+    upgrade_fleet(engine)
+    waits = Event()
+    monkeypatch.setattr("cli.cells.cell.print_notice", lambda _: waits.set())
+    config = tmp_path / "fleetlight.toml"
+    config.write_text(f'[fleet]\ndatabase_url = "{database}"\n')
+    with (
+        closing(Fleet(engine)) as fleet,
+        closing(CellLeases(fleet.open_leases("an indexer"))) as leases,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        fleet.add_cell("one", CellKind.NOVA_DB, f"sqlite:///{tmp_path}/nova.db", address, uuid=amqp_cell)
+        assert leases.follow(amqp_cell)
+        try:
+            disabling = threads.submit(CliRunner().invoke, app, ["cell", "disable", "one", "--config", str(config)])
+            wait_until(lambda: waits.is_set() or disabling.done())
+            with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as reconnected:
+                reconnected.receive(1, 1, 0.01)
+        finally:
+            leases.leave(amqp_cell)
+        assert disabling.result(60).exit_code == 0
+        assert fleet.cell("one").disabled
+    nova.send(INFO, b"nobody wants it")
+    with closing(Receiver(amqp_url, amqp_cell, 10, binding=binding)) as receiver:
+        found = receiver.receive(1, 1, 0.01)
+        nova.send(INFO, b"one")
+        found += receive(receiver, 1)
+    assert [delivery.body for delivery in found] == [b"one"]
 
 
 def test_queue_of_a_cell_that_is_not_followed_does_not_fill_until_it_is_bound_again(

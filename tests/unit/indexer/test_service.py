@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell, ChangelogAdapter
+from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.followers.consumer import Receives
@@ -54,6 +54,8 @@ class Stage:
         self.leases = MemoryLeases()
         self.failures = MemoryFailures()
         self.followed = [CELL_UUID]
+        self.others: list[Cell] = []
+        self.released: list[tuple[Cell, bool]] = []
         self.fleet_is_away = False
         self.mortal: Callable[[Any], Any] = lambda target: target
         self.registry = CollectorRegistry()
@@ -113,12 +115,23 @@ class Stage:
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
             metrics=IndexerMetrics(self.registry),
+            open_foreign=self._open_foreign,
+            release_bus=self._release_bus,
         )
+
+    def _release_bus(self, cell: Cell, *, is_gone: bool) -> None:
+        # Nobody follows it any more, and nobody can begin to.
+        assert self.leases.holds(f"index-follow-{cell.uuid}")
+        assert cell.uuid not in self.service.health
+        self.released.append((cell, is_gone))
+
+    def _open_foreign(self, cell: Cell) -> CellAdapter:
+        raise CellUnreachableError(cell.name, "it is away")
 
     def _fleet_cells(self) -> Sequence[Cell]:
         if self.fleet_is_away:
             raise FleetUnreachableError("it is away")
-        return [self.cells[uuid].cell for uuid in self.followed]
+        return [self.cells[uuid].cell for uuid in self.followed] + self.others
 
     def _open_adapter(self, cell: Cell) -> ChangelogAdapter:
         if self.cells[cell.uuid].is_away:
@@ -432,6 +445,44 @@ def test_lost_leases_start_the_followers_anew_from_what_the_index_says_then(stag
         stage.leases.close()
         wait_until(lambda: versions(stage.index) == stage.cell.versions())
         wait_until(stage.is_followed_to_the_end)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_queue_of_a_cell_of_nova_is_released_by_a_follower_that_nobody_has_waited_for(
+    stage: Stage, is_gone: bool
+) -> None:
+    """Its lease was lost, so that it may have reconnected after whoever disabled or removed the cell."""
+    nova = Cell(OTHER_UUID, "nova", CellKind.NOVA_DB, "sqlite:////nova.db", "amqp://bus//?exchange=nova")
+    stage.others = [nova]
+    with stage.running() as service:
+        wait_until(lambda: OTHER_UUID in service.health)
+        stage.fleet_is_away = True
+        wait_until(lambda: service.problem)
+        stage.leases.close()
+        stage.leases.taken[f"index-follow-{OTHER_UUID}"] = "fleetlight cell disable"
+        stage.others = [] if is_gone else [replace(nova, disabled=True)]
+        stage.fleet_is_away = False
+        wait_until(lambda: OTHER_UUID not in service.health)
+        assert stage.released == []
+        stage.leases.taken.clear()
+        wait_until(lambda: stage.released)
+        wait_until(stage.is_followed_to_the_end)
+    assert stage.released == [(nova, is_gone)]
+
+
+def test_queue_of_a_cell_that_is_followed_again_is_not_released(stage: Stage) -> None:
+    nova = Cell(OTHER_UUID, "nova", CellKind.NOVA_DB, "sqlite:////nova.db", "amqp://bus//?exchange=nova")
+    stage.others = [nova]
+    with stage.running() as service:
+        wait_until(lambda: OTHER_UUID in service.health)
+        stage.leases.taken[f"index-follow-{OTHER_UUID}"] = "another indexer"
+        stage.others = [replace(nova, disabled=True)]
+        wait_until(lambda: OTHER_UUID not in service.health)
+        stage.others = [nova]
+        stage.leases.taken.clear()
+        wait_until(lambda: OTHER_UUID in service.health)
+        wait_until(stage.is_followed_to_the_end)
+    assert stage.released == []
 
 
 def test_followers_go_on_without_leases_while_the_fleet_is_away(stage: Stage) -> None:
