@@ -164,6 +164,9 @@ def test_reservation_is_one_key_without_a_location(api: Api) -> None:
         ("2.90", {"networks": "none", "hostname": "web", "max_count": 2}),
         ("2.63", {"networks": "none", "trusted_image_certificates": ["one", "one"]}),
         ("2.1", {"colour": "red"}),
+        ("2.1", {"max_count": None}),
+        ("2.1", {"block_device_mapping_v2": [{"source_type": "image", "uuid": IMAGE, "device_name": "vd a"}]}),
+        ("2.74", {"networks": "none", "host": None}),
     ],
 )
 def test_request_that_makes_no_sense_is_refused(api: Api, version: str, values: dict[str, Any]) -> None:
@@ -231,6 +234,25 @@ def test_quota_is_a_matter_of_permission(api: Api, fleet: ComputeFleet) -> None:
     refused = post(api, {}, caller=BLUE)
     assert (refused.status_code, "forbidden" in refused.json()) == (403, True)
     assert post(api, {"metadata": {f"k{number}": "v" for number in range(129)}}).status_code == 403
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 2**31, 10**30, "9" * 30])
+def test_more_servers_than_the_quota_allows_are_not_even_prepared(api: Api, count: object) -> None:
+    refused = post(api, {"max_count": count})
+    assert refused.status_code == 403
+    assert "Quota exceeded for instances" in message(refused)
+
+
+def test_security_group_without_a_name_means_nothing(api: Api, fleet: ComputeFleet) -> None:
+    server = show(api, create(api, fleet, security_groups=[{}, {"name": "web"}]))
+    assert server["security_groups"] == [{"name": "web"}]
+
+
+def test_server_beside_one_that_there_is_not_finds_no_host(api: Api, fleet: ComputeFleet) -> None:
+    accepted = post(api, {}, hints={"same_host": "no uuid"})
+    assert accepted.status_code == 202
+    fleet.work()
+    assert show(api, accepted.json()["server"]["id"])["status"] == "ERROR"
 
 
 def test_quota_holds_for_requests_that_come_at_once(api: Api, fleet: ComputeFleet) -> None:

@@ -189,6 +189,13 @@ def test_wrong_query_of_flavors_gets_400(api: Api, query: str, version: str) -> 
     assert api.get(f"/v2.1/flavors?{query}", microversion(version)).status_code == 400
 
 
+def test_access_is_given_to_a_project_of_any_name(api: Api) -> None:
+    create(api, **PRIVATE | {"id": "named", "name": "named"})
+    added = api.request("POST", "/v2.1/flavors/named/action", json={"addTenantAccess": {"tenant": "Team Red"}})
+    assert added.json() == {"flavor_access": [{"flavor_id": "named", "tenant_id": "Team Red"}]}
+    assert api.request("DELETE", "/v2.1/flavors/named").status_code == 202
+
+
 def test_private_flavor_is_for_those_who_have_access(api: Api) -> None:
     create(api, **PRIVATE)
     red = {"X-Roles": "member", "X-Project-Id": "red"}

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Annotated
 
+from pydantic import Field
 from starlette.responses import Response
 
 from api.compute.protocol.answers import json_answer
-from api.compute.protocol.body_types import ProjectId
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.request_body import Body, RequestModel
@@ -16,7 +17,7 @@ from api.errors import BadRequestError, NotFoundError
 
 
 class _Tenant(RequestModel):
-    tenant: ProjectId
+    tenant: Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class _Action(RequestModel):

@@ -20,8 +20,18 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    RootModel,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import Request
 
 from api.errors import BadRequestError, BodyFieldError, BodyTooLargeError
@@ -33,8 +43,8 @@ _FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO"
 _BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
 _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
-# More digits than any number that is accepted, and few enough for int() to read.
-_MAX_DIGITS = 20
+# As many as int() reads at once without a limit being lifted, and more than anybody writes.
+_MAX_DIGITS = 4_000
 
 
 class RequestModel(BaseModel):
@@ -66,7 +76,8 @@ def _to_integer(value: object) -> object:
         if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
             raise PydanticCustomError("not_an_integer", "is not an integer")
         return int(value)
-    return value
+    # JSON has one kind of number, so 1.0 is an integer.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 BodyBool = Annotated[bool, BeforeValidator(_to_bool), WithJsonSchema(_BOOL_SCHEMA)]
@@ -74,6 +85,29 @@ BodyBool = Annotated[bool, BeforeValidator(_to_bool), WithJsonSchema(_BOOL_SCHEM
 
 BodyInteger = Annotated[int, BeforeValidator(_to_integer), WithJsonSchema(_INTEGER_SCHEMA)]
 """A number or its digits; bounds come from a `Field` around it."""
+
+
+class _NoNull:
+    """Refuses null, also in the document of the API."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_refuse_null, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        made = handler(schema)
+        kinds = [kind for kind in made["anyOf"] if kind != {"type": "null"}]
+        return kinds[0] if len(kinds) == 1 else {**made, "anyOf": kinds}
+
+
+def _refuse_null(value: object) -> object:
+    if value is None:
+        raise PydanticCustomError("null", "must not be null")
+    return value
+
+
+T = TypeVar("T")
+IfGiven = Annotated[T | None, _NoNull()]
+"""What a body may leave out, which is None then; null is not the same."""
 
 M = TypeVar("M", bound=BaseModel)
 

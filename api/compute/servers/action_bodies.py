@@ -1,15 +1,15 @@
 """The bodies of `POST /servers/{id}/action` that are not free (contracts/nova-rest, 2.3 to 2.6)."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, create_model
 
 from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, UuidText
-from api.compute.protocol.request_body import Body, BodyBool, BodyInteger, RequestModel
+from api.compute.protocol.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
 from api.compute.servers.create_body import (
     AccessIPv4,
     AccessIPv6,
+    Address,
     Certificates,
     DiskConfig,
     File,
@@ -19,7 +19,7 @@ from api.compute.servers.create_body import (
 )
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
-_Zone = Annotated[str, Field(min_length=1, max_length=255)]
+_KeyName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class RebootBody(RequestModel):
@@ -27,17 +27,17 @@ class RebootBody(RequestModel):
 
 
 class LockBody(RequestModel):
-    locked_reason: _Reason | None = None
+    locked_reason: _Reason = ""
 
 
 class RescueBody(RequestModel):
-    admin_pass: str | None = Field(default=None, alias="adminPass")
-    rescue_image_ref: UuidText | None = None
+    admin_pass: str = Field(default="", alias="adminPass")
+    rescue_image_ref: UuidText = ""
 
 
 class ResizeBody(RequestModel):
     flavor_ref: FlavorRef = Field(alias="flavorRef")
-    disk_config: DiskConfig | None = Field(default=None, alias="OS-DCF:diskConfig")
+    disk_config: IfGiven[DiskConfig] = Field(default=None, alias="OS-DCF:diskConfig")
 
 
 class HostBody(RequestModel):
@@ -49,7 +49,7 @@ class RebuildBody(RequestModel):
 
     image_ref: UuidText = Field(alias="imageRef")
     name: Name = ""
-    admin_pass: str | None = Field(default=None, alias="adminPass")
+    admin_pass: str = Field(default="", alias="adminPass")
     metadata: Metadata = Field(default={})
     preserve_ephemeral: BodyBool = False
     disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
@@ -71,8 +71,8 @@ class _LiveMigrationSince25(LiveMigrationBody):
 
 
 class EvacuateBody(RequestModel):
-    host: Fqdn | None = None
-    admin_pass: str | None = Field(default=None, alias="adminPass")
+    host: Fqdn = ""
+    admin_pass: str = Field(default="", alias="adminPass")
 
 
 class CreateImageBody(RequestModel):
@@ -109,28 +109,36 @@ class SerialConsoleBody(RequestModel):
     type: Literal["serial"]
 
 
+class FloatingAddressBody(RequestModel):
+    address: Address
+
+
+class NewFloatingAddressBody(FloatingAddressBody):
+    fixed_address: Address = ""
+
+
+class FixedAddressBody(RequestModel):
+    address: Address
+
+
+class NewFixedAddressBody(RequestModel):
+    network_id: Annotated[str, Field(min_length=1, max_length=36)] | int | float = Field(alias="networkId")
+
+
 class SecurityGroupBody(RequestModel):
-    name: Name
+    name: Annotated[str, Field(min_length=1)]
 
 
 class UnshelveBody(RequestModel):
-    availability_zone: _Zone | None = None
+    availability_zone: str | None = None
 
 
 class _UnshelveSince77(UnshelveBody):
-    availability_zone: _Zone
+    availability_zone: Name
 
 
 class _UnshelveSince91(UnshelveBody):
-    """At least one of the two."""
-
-    host: Fqdn = ""
-
-    @model_validator(mode="after")
-    def _says_where(self) -> Self:
-        if not self.model_fields_set:
-            raise PydanticCustomError("says_nothing", "must have availability_zone or host")
-        return self
+    host: str = ""
 
 
 class _Envelope(RequestModel):
@@ -152,7 +160,7 @@ def _bodies(key: str, contents: dict[int, Any]) -> Body[_Envelope]:
 def _rebuild_since(*microversions: int) -> dict[int, Any]:
     added: tuple[tuple[int, str, Any, Any], ...] = (
         (19, "description", Description, None),
-        (54, "key_name", Name | None, None),
+        (54, "key_name", _KeyName | None, None),
         (57, "user_data", UserData | None, None),
         (63, "trusted_image_certificates", Certificates, None),
         (90, "hostname", Hostname, ""),
@@ -175,7 +183,7 @@ def _evacuate_until_13() -> Any:
 
 
 def _with_force(base: type[RequestModel]) -> Any:
-    return create_model(f"{base.__name__}WithForce", __base__=base, force=(BodyBool | None, Field(default=None)))
+    return create_model(f"{base.__name__}WithForce", __base__=base, force=(BodyBool, Field(default=False)))
 
 
 _WITHOUT_FILES_SINCE = 57
@@ -202,10 +210,16 @@ CREATE_BACKUP = _bodies("createBackup", {1: CreateBackupBody})
 CHANGE_PASSWORD = _bodies("changePassword", {1: ChangePasswordBody})
 RESET_STATE = _bodies("os-resetState", {1: ResetStateBody})
 CONSOLE_OUTPUT = _bodies("os-getConsoleOutput", {1: ConsoleOutputBody})
-UNSHELVE = _bodies("unshelve", {1: None, 77: _UnshelveSince77 | None, 91: _UnshelveSince91 | None})
+UNSHELVE = _bodies("unshelve", {1: Any, 77: _UnshelveSince77 | None, 91: _UnshelveSince91 | None})
 CRASH_DUMP = _bodies("trigger_crash_dump", {17: None})
 ADD_SECURITY_GROUP = _bodies("addSecurityGroup", {1: SecurityGroupBody})
 REMOVE_SECURITY_GROUP = _bodies("removeSecurityGroup", {1: SecurityGroupBody})
+ADDRESSES = {
+    "addFloatingIp": _bodies("addFloatingIp", {1: NewFloatingAddressBody}),
+    "removeFloatingIp": _bodies("removeFloatingIp", {1: FloatingAddressBody}),
+    "addFixedIp": _bodies("addFixedIp", {1: NewFixedAddressBody}),
+    "removeFixedIp": _bodies("removeFixedIp", {1: FixedAddressBody}),
+}
 VNC_CONSOLE = _bodies("os-getVNCConsole", {1: VncConsoleBody})
 SPICE_CONSOLE = _bodies("os-getSPICEConsole", {1: SpiceConsoleBody})
 SERIAL_CONSOLE = _bodies("os-getSerialConsole", {1: SerialConsoleBody})

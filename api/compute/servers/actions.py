@@ -173,7 +173,7 @@ class ServerActionHandlers:
         return empty_answer(202)
 
     async def _lock(self, request: ComputeRequest, server: FoundServer, content: object) -> Response:
-        reason = content.locked_reason if isinstance(content, bodies.LockBody) else None
+        reason = (content.locked_reason or None) if isinstance(content, bodies.LockBody) else None
         is_owner = server.row.record["project_id"] == request.caller.project_id
         await change(
             self._access,
@@ -200,10 +200,10 @@ class ServerActionHandlers:
         self, request: ComputeRequest, server: FoundServer, content: bodies.RescueBody | None
     ) -> Response:
         require_ready(request, server, "rescue")
-        if content is not None and content.rescue_image_ref is not None:
+        if content is not None and content.rescue_image_ref:
             self._access.check_image(content.rescue_image_ref)
         await accept(self._access, request, server, order_of(request, "rescue"))
-        password = (content.admin_pass if content else None) or new_password()
+        password = (content.admin_pass if content else "") or new_password()
         return json_answer({"adminPass": password})
 
     async def _restore(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
@@ -265,11 +265,12 @@ def _unsupported_keys() -> dict[str, _Key]:
         "os-getVNCConsole": _Key(console, no_console, bodies.VNC_CONSOLE, until=5),
         "os-getSPICEConsole": _Key(console, no_console, bodies.SPICE_CONSOLE, until=5),
         "os-getSerialConsole": _Key(console, no_console, bodies.SERIAL_CONSOLE, until=5),
+        "os-getRDPConsole": _Key(console, _no_such_console, until=5),
         "createImage": _Key("servers:create_image", no_images, bodies.CREATE_IMAGE),
         "createBackup": _Key("os-create-backup", no_images, bodies.CREATE_BACKUP),
     }
-    for name in ("addFloatingIp", "removeFloatingIp", "addFixedIp", "removeFixedIp"):
-        keys[name] = _Key("os-attach-interfaces:create", no_networks, until=43)
+    for name, body in bodies.ADDRESSES.items():
+        keys[name] = _Key("os-attach-interfaces:create", no_networks, body, until=43)
     return keys
 
 
@@ -278,6 +279,10 @@ def _unsupported(reason: str) -> _Act:
         raise NotSupportedError(reason)
 
     return act
+
+
+async def _no_such_console(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:
+    raise BadRequestError("Unavailable console type rdp.")
 
 
 async def _nothing_to_do(_request: ComputeRequest, _server: FoundServer, _content: object) -> Response:

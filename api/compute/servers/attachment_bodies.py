@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from api.compute.protocol.body_types import Tag, UuidText
-from api.compute.protocol.request_body import Body, BodyBool, RequestModel
+from api.compute.protocol.request_body import Body, BodyBool, IfGiven, RequestModel
 from api.compute.servers.create_body import Address
 
 
@@ -33,16 +33,19 @@ class _InterfaceSince49(_Interface):
 
 
 class _NewInterface(RequestModel):
-    interface: _Interface | None = Field(default=None, alias="interfaceAttachment")
+    interface: IfGiven[_Interface] = Field(default=None, alias="interfaceAttachment")
 
 
 class _NewInterfaceSince49(_NewInterface):
-    interface: _InterfaceSince49 | None = Field(default=None, alias="interfaceAttachment")
+    interface: IfGiven[_InterfaceSince49] = Field(default=None, alias="interfaceAttachment")
+
+
+_Device = Annotated[str, Field(pattern=r"^/dev/x?[a-z]?d?[a-z]+[0-9]*$")]
 
 
 class _Volume(RequestModel):
     volume_id: UuidText = Field(alias="volumeId")
-    device: str | None = None
+    device: _Device | None = None
 
 
 class _VolumeSince49(_Volume):
@@ -71,33 +74,33 @@ class _Console(RequestModel):
 
 
 class _ConsoleUntil7(_Console):
-    protocol: Literal["vnc", "spice", "serial"]
-    type: Literal["novnc", "spice-html5", "serial"]
+    protocol: Literal["vnc", "spice", "serial", "rdp"]
+    type: Literal["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5"]
 
 
 class _ConsoleUntil98(_Console):
-    protocol: Literal["vnc", "spice", "serial", "mks"]
-    type: Literal["novnc", "spice-html5", "serial", "webmks"]
+    protocol: Literal["vnc", "spice", "serial", "rdp", "mks"]
+    type: Literal["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", "webmks"]
 
 
 class _ConsoleSince99(_Console):
-    protocol: Literal["vnc", "spice", "serial", "mks"]
-    type: Literal["novnc", "spice-html5", "serial", "webmks", "spice-direct"]
+    protocol: Literal["vnc", "spice", "serial", "rdp", "mks"]
+    type: Literal["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", "webmks", "spice-direct"]
 
 
-class _NewConsole(RequestModel):
+class NewConsole(RequestModel):
     remote_console: _Console
 
 
-class _NewConsoleUntil7(_NewConsole):
+class _NewConsoleUntil7(NewConsole):
     remote_console: _ConsoleUntil7
 
 
-class _NewConsoleUntil98(_NewConsole):
+class _NewConsoleUntil98(NewConsole):
     remote_console: _ConsoleUntil98
 
 
-class _NewConsoleSince99(_NewConsole):
+class _NewConsoleSince99(NewConsole):
     remote_console: _ConsoleSince99
 
 
@@ -107,5 +110,5 @@ class _ForceComplete(RequestModel):
 
 NEW_INTERFACE = Body[_NewInterface]({1: _NewInterface, 49: _NewInterfaceSince49})
 NEW_VOLUME = Body[_NewVolume]({1: _NewVolume, 49: _NewVolumeSince49, 79: _NewVolumeSince79})
-NEW_CONSOLE = Body[_NewConsole]({6: _NewConsoleUntil7, 8: _NewConsoleUntil98, 99: _NewConsoleSince99})
+NEW_CONSOLE = Body[NewConsole]({6: _NewConsoleUntil7, 8: _NewConsoleUntil98, 99: _NewConsoleSince99})
 FORCE_COMPLETE = Body({22: _ForceComplete})

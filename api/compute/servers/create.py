@@ -117,7 +117,8 @@ class ServerCreation:
         _check_sources(server, count)
         self._access.check_image(server.image_ref)
         limits = fleet.quotas.limits(project_id)
-        check(limits, {}, {"metadata_items": len(server.metadata)})
+        # Nobody may make the API prepare more than could be accepted.
+        check(limits, {}, {"instances": count, "metadata_items": len(server.metadata)})
         _check_files(server, limits)
         keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
@@ -265,7 +266,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
     """What all new servers of a request have in common, as fields of their records."""
     server, caller = wanted.server, request.caller
     zone = None if place.is_forced else place.zone
-    names = [group.name for group in server.security_groups]
+    names = [group.name for group in server.security_groups if group.name]
     return {
         "project_id": caller.project_id,
         "user_id": caller.user_id,
@@ -308,7 +309,7 @@ def _answer(request: ComputeRequest, server: NewServer, rows: Sequence[InstanceR
     if server.return_reservation_id:
         return json_answer({"reservation_id": first.record["reservation_id"]}, 202)
     links = request.links.of_server(first.uuid)
-    groups = [{"name": group.name} for group in server.security_groups] or [{"name": "default"}]
+    groups = [{"name": group.name} for group in server.security_groups if group.name] or [{"name": "default"}]
     document = {
         "id": first.uuid,
         "links": links,

@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, PositiveCount, Tags, UuidText
-from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, Tags, UuidText
+from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
 
 _MAX_USER_DATA = 65_535
 
 
 def _as_text(value: object) -> object:
     """A flavor may be named by a number, and by a URL, of which the last element counts."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else value
@@ -28,7 +30,8 @@ def _is_ipv4(text: str) -> str:
 
 
 def _is_ipv6(text: str) -> str:
-    IPv6Address(text)
+    if IPv6Address(text).scope_id is not None:
+        raise PydanticCustomError("scoped_address", "must not name an interface")
     return text
 
 
@@ -73,43 +76,51 @@ Hostname = Annotated[str, Field(min_length=2, max_length=63, pattern=r"^[a-zA-Z0
 _DeviceTag = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^,/]*$")]
 _BootIndex = BodyInteger | None
 _VolumeSize = Annotated[BodyInteger, Field(ge=1, le=MAX_INTEGER)]
+_Column = Annotated[str, Field(max_length=255)]
+_ConnectionInfo = Annotated[str, Field(max_length=16_777_215)]
+_DeviceName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9._/\-]*$")]
+_SourceId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9._\-]*$")]
+# How many there may be is for the quota to say.
+_HowMany = Annotated[BodyInteger, Field(ge=1)]
 
 
 class Network(RequestModel):
     """One network interface that is asked for."""
 
-    uuid: UuidText | None = None
+    uuid: UuidText = ""
     port: UuidText | None = None
-    fixed_ip: Address | None = None
+    fixed_ip: Address = ""
 
 
 class _TaggedNetwork(Network):
-    tag: _DeviceTag | None = None
+    tag: _DeviceTag = ""
 
 
 class SecurityGroup(RequestModel):
-    name: Name
+    """One without a name means nothing."""
+
+    name: Name = ""
 
 
 class BlockDevice(RequestModel):
     """One item of `block_device_mapping_v2`."""
 
-    source_type: Literal["volume", "image", "snapshot", "blank"] | None = None
-    destination_type: Literal["local", "volume"] | None = None
-    uuid: Annotated[str, Field(min_length=1)] | None = None
+    source_type: IfGiven[Literal["volume", "image", "snapshot", "blank"]] = None
+    destination_type: IfGiven[Literal["local", "volume"]] = None
+    uuid: _SourceId = ""
     boot_index: _BootIndex = None
-    volume_size: _VolumeSize | Literal[""] | None = None
-    device_name: str | None = None
+    volume_size: _VolumeSize = 0
+    device_name: _DeviceName = ""
     delete_on_termination: BodyBool = False
-    guest_format: str | None = None
-    device_type: str | None = None
-    disk_bus: str | None = None
+    guest_format: _Column = ""
+    device_type: _Column = ""
+    disk_bus: _Column = ""
     no_device: Any = None
-    image_id: UuidText | None = None
-    volume_id: UuidText | None = None
-    snapshot_id: UuidText | None = None
-    virtual_name: str | None = None
-    connection_info: str | None = None
+    image_id: UuidText = ""
+    volume_id: UuidText = ""
+    snapshot_id: UuidText = ""
+    virtual_name: _Column = ""
+    connection_info: _ConnectionInfo = ""
 
     @property
     def wanted_volume_type(self) -> str | None:
@@ -117,7 +128,7 @@ class BlockDevice(RequestModel):
 
 
 class _TaggedBlockDevice(BlockDevice):
-    tag: _DeviceTag | None = None
+    tag: _DeviceTag = ""
 
 
 class _TypedBlockDevice(_TaggedBlockDevice):
@@ -131,14 +142,14 @@ class _TypedBlockDevice(_TaggedBlockDevice):
 class LegacyBlockDevice(RequestModel):
     """One item of `block_device_mapping`."""
 
-    virtual_name: str | None = None
-    volume_id: UuidText | None = None
-    snapshot_id: UuidText | None = None
-    volume_size: Any = None
-    device_name: str | None = None
+    virtual_name: _Column = ""
+    volume_id: UuidText = ""
+    snapshot_id: UuidText = ""
+    volume_size: _VolumeSize = 0
+    device_name: _DeviceName = ""
     delete_on_termination: BodyBool = False
     no_device: Any = None
-    connection_info: str | None = None
+    connection_info: _ConnectionInfo = ""
 
 
 class File(RequestModel):
@@ -156,7 +167,7 @@ class NewServer(RequestModel):
     image_ref: UuidText | Literal[""] = Field(default="", alias="imageRef")
     networks: Any = None
     metadata: Metadata = Field(default={})
-    admin_pass: str | None = Field(default=None, alias="adminPass")
+    admin_pass: str = Field(default="", alias="adminPass")
     key_name: Name = ""
     user_data: UserData = ""
     availability_zone: Name = ""
@@ -165,8 +176,8 @@ class NewServer(RequestModel):
     access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
     access_ip_v6: AccessIPv6 = Field(default="", alias="accessIPv6")
     disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
-    min_count: PositiveCount | None = None
-    max_count: PositiveCount | None = None
+    min_count: _HowMany = 0
+    max_count: _HowMany = 0
     return_reservation_id: BodyBool = False
     block_device_mapping: list[LegacyBlockDevice] = Field(default=[])
     block_device_mapping_v2: Any = ()
@@ -181,22 +192,22 @@ class SchedulerHints(RequestModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
 
-    group: UuidText | list[UuidText] | None = None
-    different_host: UuidText | list[UuidText] | None = None
-    same_host: UuidText | list[UuidText] | None = None
-    query: str | dict[str, Any] | None = None
-    target_cell: Name | None = None
-    different_cell: str | list[str] | None = None
-    build_near_host_ip: Address | None = None
-    cidr: Annotated[str, Field(pattern=r"^/[0-9a-f.:]+$")] | None = None
+    group: UuidText | list[UuidText] = ""
+    different_host: UuidText | list[UuidText] = ""
+    same_host: str | list[UuidText] = ""
+    query: str | dict[str, Any] = ""
+    target_cell: Name = ""
+    different_cell: str | list[str] = ""
+    build_near_host_ip: Address = ""
+    cidr: Annotated[str, Field(pattern=r"^/[0-9a-f.:]+$")] = ""
 
 
 class CreateServer(RequestModel):
     """The whole body. The first spelling of the hints wins."""
 
     server: NewServer
-    hints: SchedulerHints | None = Field(default=None, alias="os:scheduler_hints")
-    legacy_hints: SchedulerHints | None = Field(default=None, alias="OS-SCH-HNT:scheduler_hints")
+    hints: IfGiven[SchedulerHints] = Field(default=None, alias="os:scheduler_hints")
+    legacy_hints: IfGiven[SchedulerHints] = Field(default=None, alias="OS-SCH-HNT:scheduler_hints")
 
     @property
     def scheduler_hints(self) -> dict[str, Any]:
@@ -229,12 +240,12 @@ def _fields_of(minor: int) -> dict[str, Any]:
 
 _ADDED: tuple[tuple[int, str, Any], ...] = (
     (19, "description", Description),
-    (52, "tags", Tags | None),
+    (52, "tags", Tags),
     (63, "trusted_image_certificates", Certificates),
-    (74, "host", Fqdn | None),
-    (74, "hypervisor_hostname", Fqdn | None),
-    (90, "hostname", Hostname | None),
-    (94, "hostname", Fqdn | None),
+    (74, "host", Fqdn),
+    (74, "hypervisor_hostname", Fqdn),
+    (90, "hostname", Hostname),
+    (94, "hostname", Fqdn),
 )
 _CHANGED_AT = (1, 19, 32, 33, 37, 42, 52, 57, 63, 67, 74, 90, 94)
 

@@ -67,14 +67,14 @@ class MoveActions:
         require_ready(request, server, "evacuate")
         nodes = await self._nodes(server)
         own = server.row.record["host"]
-        if content.host is not None:
+        if content.host:
             if not any(node.service.host == content.host for node in nodes):
                 raise NotFoundError(f"Compute host {content.host} not found.")
             if content.host == own:
                 raise BadRequestError("The target host can't be the same one.")
         if any(node.service.host == own and node.service.is_up for node in nodes):
             raise BadRequestError(f"Compute service of {own} is still in use.")
-        parameters = {"host": content.host, "stays_stopped": request.minor >= _EVACUATED_STAY_STOPPED_SINCE}
+        parameters = {"host": content.host or None, "stays_stopped": request.minor >= _EVACUATED_STAY_STOPPED_SINCE}
         await accept(self._access, request, server, order_of(request, "evacuate", parameters=parameters))
         if request.minor >= _EVACUATE_WITHOUT_BODY_SINCE:
             return empty_answer(200)
@@ -90,7 +90,7 @@ class MoveActions:
         if host:
             await self._require_host(server, host)
             parameters["host"] = host
-        if content is not None and "availability_zone" in content.model_fields_set:
+        if isinstance(content, bodies.UnshelveBody) and "availability_zone" in content.model_fields_set:
             await self._require_zone(server, content.availability_zone)
             values["pinned_availability_zone"] = content.availability_zone
         order = order_of(request, "unshelve", values=values, parameters=parameters)

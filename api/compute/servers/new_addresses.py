@@ -15,13 +15,13 @@ def check_networks(networks: Sequence[Network] | Literal["auto", "none"], count:
     if isinstance(networks, str):
         return
     for network in networks:
-        if network.port is not None and network.fixed_ip is not None:
+        if network.port is not None and network.fixed_ip:
             raise BadRequestError("Specified Fixed IP cannot be used with port: the two together are not allowed.")
         if network.port is not None:
             raise BadRequestError(f"Port id {network.port} could not be found.")
-        if network.uuid is None:
-            raise BadRequestError("Bad networks format: network uuid is not in proper format (None)")
-        if network.fixed_ip is not None and count > 1:
+        if not network.uuid:
+            raise BadRequestError("Bad network format: missing 'uuid'")
+        if network.fixed_ip and count > 1:
             raise BadRequestError("max_count cannot be greater than 1 if an fixed_ip is specified.")
 
 
@@ -30,11 +30,11 @@ def addresses_of(networks: Sequence[Network] | Literal["auto", "none"], instance
     if networks == "none":
         return []
     if isinstance(networks, str) or not networks:
-        return [_address(_DEFAULT_LABEL, instance_uuid, None)]
-    return [_address(f"net-{str(network.uuid)[:8]}", instance_uuid, network.fixed_ip) for network in networks]
+        return [_address(_DEFAULT_LABEL, instance_uuid, "")]
+    return [_address(f"net-{network.uuid[:8]}", instance_uuid, network.fixed_ip) for network in networks]
 
 
-def _address(label: str, instance_uuid: str, wanted: str | None) -> dict[str, Any]:
+def _address(label: str, instance_uuid: str, wanted: str) -> dict[str, Any]:
     digest = hashlib.sha256(f"{label} {instance_uuid}".encode()).digest()
     first, second, third = digest[:3]
     address = wanted or f"10.{first}.{second}.{third % 254 + 1}"

@@ -20,7 +20,7 @@ from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListO
 from api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from api.compute.servers.details import read_record
 from api.compute.servers.lookup import find_server
-from api.errors import NotFoundError, NotSupportedError
+from api.errors import BadRequestError, NotFoundError, NotSupportedError
 from query.fields import Record
 
 _CONSOLES_SINCE = 6
@@ -122,8 +122,14 @@ class ServerPartHandlers:
                 answer=Shape({"volumeAttachment": _VOLUME}),
             ),
             *self._unsupported("GET", f"{server}/diagnostics", "os-server-diagnostics"),
-            *self._unsupported(
-                "POST", f"{server}/remote-consoles", "os-remote-consoles", NEW_CONSOLE, since=_CONSOLES_SINCE
+            Route(
+                "POST",
+                f"{server}/remote-consoles",
+                self.open_console,
+                since=_CONSOLES_SINCE,
+                body=NEW_CONSOLE,
+                success=(),
+                errors=(403, 404, 501),
             ),
             *self._unsupported("POST", ports, "os-attach-interfaces:create", NEW_INTERFACE),
             *self._unsupported("DELETE", ports + "/{port_id}", "os-attach-interfaces:delete"),
@@ -172,6 +178,14 @@ class ServerPartHandlers:
                 return json_answer({"volumeAttachment": _volume(request, record, volume)})
         raise NotFoundError(f"No volume {volume_id} is attached to the server.")
 
+    async def open_console(self, request: ComputeRequest) -> Response:
+        wanted = (await NEW_CONSOLE.read(request)).remote_console
+        await find_server(self._access, request)
+        request.authorize("os_compute_api:os-remote-consoles")
+        if wanted.protocol == "rdp":
+            raise BadRequestError("Unavailable console type rdp.")
+        raise NotSupportedError("The hosts of this cell have no consoles.")
+
     def _shows(self, rule: str, document: dict[str, Any]) -> Handler:
         """The same answer for every server that the caller may see."""
 
@@ -181,9 +195,7 @@ class ServerPartHandlers:
 
         return show
 
-    def _unsupported(
-        self, method: str, path: str, rule: str, body: Body[Any] | None = None, *, since: int = 1
-    ) -> list[Route]:
+    def _unsupported(self, method: str, path: str, rule: str, body: Body[Any] | None = None) -> list[Route]:
         async def refuse(request: ComputeRequest) -> Response:
             if body is not None:
                 await body.read(request)
@@ -191,7 +203,7 @@ class ServerPartHandlers:
             request.authorize(f"os_compute_api:{rule}")
             raise NotSupportedError("No cell of this fleet can do that.")
 
-        return [Route(method, path, refuse, since=since, body=body, success=(), errors=(403, 404, 501))]
+        return [Route(method, path, refuse, body=body, success=(), errors=(403, 404, 501))]
 
 
 def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
