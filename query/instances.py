@@ -6,6 +6,7 @@ the index's fields and a record's keys all use them; the payload on the wire use
 """
 
 from query.fields import Field, FieldSet, Kind
+from query.sort import SortOrder
 
 INSTANCE_FIELDS = FieldSet(
     "instance",
@@ -72,3 +73,11 @@ INSTANCE_FIELDS = FieldSet(
         Field("fault", "Fault", Kind.OTHER, "Newest fault, with code, message, details and time"),
     ),
 )
+
+# No change of an instance changes these.
+_KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
+
+
+def keeps_places(order: SortOrder) -> bool:
+    """Whether every row has the same place in this order for life."""
+    return all(key.field in _KEPT_FOR_LIFE for key in order.keys)

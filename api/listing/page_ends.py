@@ -9,16 +9,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
+from query.instances import keeps_places
 from query.sort import SortOrder
 
 _KEPT = 4096
-# No change of an instance changes these.
-_KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
-
-
-def keeps_places(order: SortOrder) -> bool:
-    """Whether every row has the same place in this order for life."""
-    return all(key.field in _KEPT_FOR_LIFE for key in order.keys)
 
 
 class PageEnds:

@@ -13,12 +13,12 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from api.listing.merge_sort import Row, Source
-from api.listing.page_ends import keeps_places
 from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
 from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
+from query.instances import keeps_places
 from query.page import PageRequest
 
 T = TypeVar("T")

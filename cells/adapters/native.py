@@ -20,7 +20,7 @@ from cells.turns import TURN
 from query.evaluate import matcher
 from query.fields import Kind
 from query.filters import EVERYTHING, split_expressible
-from query.instances import INSTANCE_FIELDS
+from query.instances import INSTANCE_FIELDS, keeps_places
 from query.page import PageRequest
 from query.retention import remembered
 from query.to_sql import after, can_express, next_after, order_by, to_sql
@@ -82,9 +82,11 @@ class NativeAdapter:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
         request = replace(request, filter=expressible)
-        with self._reading() as connection:
-            if residual == EVERYTHING:
+        if residual == EVERYTHING:
+            with self._reading() as connection:
                 return self._read(connection, request)
+        # All batches of one moment: a row that moves between two of them would be in neither.
+        with self._reading(at_one_moment=not keeps_places(request.order)) as connection:
             matches = matcher(residual, INSTANCE_FIELDS)
             found: list[InstanceRow] = []
             batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))
@@ -216,8 +218,11 @@ class NativeAdapter:
         return InstanceRow(self._cell.uuid, row[0], _to_record(_decode(f"{row[1][:-1]},{row[2]}]")))
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _reading(self, *, at_one_moment: bool = False) -> Iterator[Connection]:
+        """at_one_moment: what is read is as it was at the first statement; on SQLite it always is."""
         with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
+            if at_one_moment and self._dialect == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
 

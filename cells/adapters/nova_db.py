@@ -27,7 +27,7 @@ from cells.nova.services import host_statuses
 from cells.nova.tables import instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Eq, Filter, Ne, all_of, split_expressible
-from query.instances import INSTANCE_FIELDS
+from query.instances import INSTANCE_FIELDS, keeps_places
 from query.page import PageRequest
 from query.server_status import WITH_FAULT, status_of
 from query.sort import SortOrder
@@ -67,8 +67,11 @@ class NovaDbAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         batch, residual = self._first_batch(request)
+        # All batches of one moment: a row that moves between two of them would be in neither.
+        at_one_moment = residual != EVERYTHING and not keeps_places(request.order)
+        question = partial(self._read_page, batch, request.limit, residual)
         with cell_failures(self._cell.name):
-            return read(self._engine, partial(self._read_page, batch, request.limit, residual))
+            return read(self._engine, question, at_one_moment=at_one_moment)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         batch, residual = self._first_batch(request)
@@ -112,7 +115,7 @@ class NovaDbAdapter:
         matches = matcher(residual, INSTANCE_FIELDS)
         is_whole = residual == EVERYTHING
         found: list[InstanceRow] = []
-        # Of the whole reading, not of each batch: MySQL shows all of them the moment of the first.
+        # Of the whole reading, not of each batch: all of them may show the moment of the first.
         started = self._clock()
         while True:
             rows = self._read(connection, batch, residual, started)

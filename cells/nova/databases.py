@@ -6,7 +6,8 @@ Nova's own tools may have stored an address with a password that was never quote
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -103,21 +104,34 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
     return engine
 
 
-def read(engine: Engine, question: Callable[[Connection], T]) -> T:
+def read(engine: Engine, question: Callable[[Connection], T], *, at_one_moment: bool = False) -> T:
     """What `question` returns; it may be asked twice, and raises what SQLAlchemy does.
+
+    at_one_moment: all that it reads is as it was at its first statement, at the price of some round trips.
 
     A connection of the pool may have ended in the meantime. To find that out when it fails, and ask again on a new one,
     spares each question the round trip of trying the connection first.
     """
     began = time.monotonic()
     try:
-        with engine.connect() as connection:
+        with _connected(engine, at_one_moment) as connection:
             return question(connection)
     except DBAPIError as error:
         if not error.connection_invalidated or time.monotonic() - began > _AT_ONCE_S:
             raise
-    with engine.connect() as connection:
+    with _connected(engine, at_one_moment) as connection:
         return question(connection)
+
+
+@contextmanager
+def _connected(engine: Engine, at_one_moment: bool) -> Iterator[Connection]:
+    """A connection, whose transaction ends when it goes back to its pool."""
+    with engine.connect() as connection:
+        if at_one_moment and engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN")
+        elif at_one_moment:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        yield connection
 
 
 def dialect_of(url: URL) -> NovaDialect:

@@ -14,7 +14,7 @@ from cells.database import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
+from cells.model import Cell, CellKind, InstanceRow
 from cells.native.new_instance import new_record
 from cells.simulation.simulated_instances import new_instance
 from cells.tables import changes, instances
@@ -245,6 +245,25 @@ def test_texts_numbers_and_booleans_are_read_as_they_were_written(
     assert row is not None
     assert {name: row.record[name] for name in written} == written
     assert {name: type(row.record[name]) for name in written} == {name: type(written[name]) for name in written}
+
+
+def test_row_that_moves_while_rows_are_filtered_in_batches_is_found(
+    adapter: NativeAdapter, operations: InstanceOperations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL cannot express the pattern, so Python filters what it gives, 500 rows at a time."""
+    operations.create_many([{"display_name": f"n{number}"} for number in range(500)])
+    [moving] = operations.create_many([{"display_name": "web"}])
+    read = adapter._read
+
+    def and_then_it_moves(connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        rows = read(connection, request)
+        operations.update(moving.uuid, {"display_name": "a web"})
+        return rows
+
+    monkeypatch.setattr(adapter, "_read", and_then_it_moves)
+    by_name = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name")])
+    page = adapter.read_page(PageRequest(Matches("display_name", "(?i)WEB"), by_name, 10))
+    assert [row.uuid for row in page] == [moving.uuid]
 
 
 def test_find_knows_deleted_instances_and_no_others(

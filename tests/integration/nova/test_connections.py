@@ -38,6 +38,13 @@ def test_what_the_server_refuses_is_not_asked_again(server_url: str) -> None:
     engine.dispose()
 
 
+def test_what_is_read_at_one_moment_is_read_in_a_transaction_that_ends(server_url: str) -> None:
+    engine = open_nova_database(server_url, pool_size=1)
+    for at_one_moment in (False, True, False):
+        assert read(engine, isolation_of, at_one_moment=at_one_moment) is at_one_moment
+    engine.dispose()
+
+
 @pytest.mark.postgresql
 def test_plan_is_made_for_the_limit_that_is_asked_for_however_often_the_statement_was_asked(
     postgresql_url: str,
@@ -71,3 +78,15 @@ def end(server_url: str, number: int) -> None:
     with engine.connect() as connection:
         connection.execute(sa.text(how))
     engine.dispose()
+
+
+def isolation_of(connection: sa.Connection) -> bool:
+    """Whether all statements see the same moment."""
+    if connection.dialect.name == "postgresql":
+        snapshots = {connection.scalar(sa.text("SELECT now()")) for _ in range(2)}
+        level = connection.scalar(sa.text("SELECT current_setting('transaction_isolation')"))
+        return len(snapshots) == 1 and level == "repeatable read"
+    found = connection.execute(
+        sa.text("SELECT @@SESSION.autocommit AS autocommit, @@SESSION.tx_isolation AS level")
+    ).one()
+    return (found.autocommit, found.level) == (0, "REPEATABLE-READ")

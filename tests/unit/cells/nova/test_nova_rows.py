@@ -2,14 +2,21 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import create_engine, insert, update
 
 from cells.adapters.nova_db import NovaDbAdapter
-from cells.model import Cell, CellKind
+from cells.model import Cell, CellKind, InstanceRow
 from cells.nova import tables
 from query.fields import Record
+from query.filters import Matches
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
+from tests.support.documents import CREATED_AT, make_uuid
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 
 
@@ -18,11 +25,16 @@ def nova(tmp_path: Path) -> SmallNova:
     return small_nova(tmp_path)
 
 
-def record(nova: SmallNova, uuid: str) -> Record:
-    cell = Cell(
-        CELL1, "cell1", CellKind.NOVA_DB, nova.urls["cell1"], "", api_database_url=nova.urls["api"], nova_uuid=CELL1
+def opened(nova: SmallNova) -> NovaDbAdapter:
+    return NovaDbAdapter(
+        Cell(
+            CELL1, "cell1", CellKind.NOVA_DB, nova.urls["cell1"], "", api_database_url=nova.urls["api"], nova_uuid=CELL1
+        )
     )
-    with closing(NovaDbAdapter(cell)) as adapter:
+
+
+def record(nova: SmallNova, uuid: str) -> Record:
+    with closing(opened(nova)) as adapter:
         row = adapter.find(uuid)
     assert row is not None
     return row.record
@@ -57,3 +69,40 @@ def test_json_that_was_cut_off_is_as_good_as_none(nova: SmallNova) -> None:
     )
     found = record(nova, uuid)
     assert (found["flavor"], found["ip_addresses"]) == (None, [])
+
+
+def test_row_that_moves_while_rows_are_filtered_in_batches_is_found(
+    nova: SmallNova, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern of a time is left to Python, which filters 500 rows at a time."""
+    moving = nova.add("cell1", 1000, display_name="web", created_at=1_000_000_000_000_000)
+    others = [
+        {
+            "id": n,
+            "uuid": make_uuid(n),
+            "deleted": 0,
+            "hidden": False,
+            "display_name": f"n{n}",
+            "created_at": CREATED_AT,
+        }
+        for n in range(1, 601)
+    ]
+    engine = create_engine(nova.urls["cell1"])
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    with engine.begin() as connection:
+        connection.execute(insert(tables.instances), others)
+    by_name = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name")])
+    with closing(opened(nova)) as adapter:
+        read = adapter._read
+
+        def and_then_it_moves(*args: Any) -> list[InstanceRow]:
+            rows = read(*args)
+            with engine.begin() as connection:
+                connection.execute(update(tables.instances).where(tables.instances.c.id == 1000), {"display_name": "a"})
+            return rows
+
+        monkeypatch.setattr(adapter, "_read", and_then_it_moves)
+        page = adapter.read_page(PageRequest(Matches("created_at", "^2001"), by_name, 10))
+    engine.dispose()
+    assert [row.uuid for row in page] == [moving]
