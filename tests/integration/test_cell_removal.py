@@ -1,11 +1,8 @@
 """A cell is removed under running indexers, on either bus and index: no row of it stays, and none comes back."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from threading import Event
-from uuid import uuid4
 
 import pytest
 
@@ -13,7 +10,6 @@ from cells.errors import CellInUseError
 from cells.model import Cell
 from cells.native.relay import is_relayed
 from indexer.backends import open_writer
-from indexer.backends.settings import IndexSettings
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
@@ -22,26 +18,8 @@ from notifications.errors import BusUnavailableError
 from notifications.link import bare_channel, is_in_memory
 from notifications.settings import BusSettings
 from notifications.topology import work_queue_name
-from tests.support.indexer_worlds import World, in_thread, new_world
+from tests.support.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(path=tmp_path / "index.db")
-    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
-    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
-
-
-@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
-def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
-    if request.param == "memory":
-        url, cell_uuid = "memory://", str(uuid4())
-    else:
-        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
-    with new_world(tmp_path, url, cell_uuid, index) as world:
-        yield world
 
 
 def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = None) -> Removed:

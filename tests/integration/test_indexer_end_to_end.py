@@ -1,12 +1,9 @@
 """From an operation to the index: cell, relay, bus, indexer and index are the real ones, on either bus and index."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import kombu
-import pytest
 
 from cells.actions.operations import InstanceOperations
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
@@ -15,29 +12,11 @@ from indexer.backends.settings import IndexSettings
 from notifications.bus import Message, Publisher, Receiver, dead_letters
 from notifications.memory_transport import MemoryTransport
 from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
-from tests.support.indexer_worlds import World, new_world
+from tests.support.indexer_worlds import World
 from tests.support.waiting import wait_until
 
 NOW = 1_790_000_000_000_000
 ROUTING_KEY = "versioned_notifications.info"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(path=tmp_path / "index.db")
-    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
-    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
-
-
-@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
-def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
-    if request.param == "memory":
-        url, cell_uuid = "memory://", str(uuid4())
-    else:
-        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
-    with new_world(tmp_path, url, cell_uuid, index) as world:
-        yield world
 
 
 def operate(operations: InstanceOperations, count: int, seed: int = 1) -> None:

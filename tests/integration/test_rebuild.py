@@ -39,14 +39,6 @@ _LATEST_END_S = 240
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(path=tmp_path / "index.db")
-    url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
-    return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
-
-
 @pytest.fixture
 def world(tmp_path: Path, index: IndexSettings) -> Iterator[World]:
     with new_world(tmp_path, "memory://", str(uuid4()), index) as world:

@@ -30,14 +30,6 @@ from tests.support.waiting import wait_until
 NOW = 1_790_000_000_000_000
 
 
-@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
-    if request.param == "sqlite":
-        return IndexSettings(path=tmp_path / "index.db")
-    prefix = request.getfixturevalue("elasticsearch_prefix").rstrip("-")
-    return IndexSettings(backend="elasticsearch", urls=(request.getfixturevalue("elasticsearch_url"),), prefix=prefix)
-
-
 @pytest.fixture
 def world(tmp_path: Path, index: IndexSettings) -> Iterator[World]:
     with new_world(tmp_path, "memory://", str(uuid4()), index) as world:

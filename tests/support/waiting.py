@@ -1,5 +1,6 @@
 """Wait for a condition with a deadline: what tests use instead of a bare sleep."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,3 +33,11 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 60.0) -> T:
             raise AssertionError(f"{name} did not hold within {timeout_s} s; last value: {value!r}") from failure
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """`wait_until` for a condition that the event loop itself makes true. Raises AssertionError after a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cells.actions.operations import InstanceOperations
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.migrations import upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.native.relay import Relay
 from cells.settings import RelaySettings
@@ -37,14 +37,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def cell(fleet: Fleet, tmp_path: Path, transport: tuple[str, str | None]) -> Cell:
     url, uuid = transport
     return fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/cell.db", url, uuid=uuid)
-
-
-@pytest.fixture
-def engine(cell: Cell) -> Iterator[Engine]:
-    engine = create_database_engine(cell.database_url)
-    upgrade_cell(engine)
-    yield engine
-    engine.dispose()
 
 
 def test_changes_arrive_at_the_work_queue_in_order_with_their_headers(engine: Engine, fleet: Fleet, cell: Cell) -> None:

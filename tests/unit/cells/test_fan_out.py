@@ -1,7 +1,6 @@
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -13,6 +12,7 @@ from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from tests.support.waiting import eventually
 
 ONE = Cell("uuid-1", "one", CellKind.NATIVE, "sqlite:///one.db", "memory://")
 TWO = Cell("uuid-2", "two", CellKind.NATIVE, "sqlite:///two.db", "memory://")
@@ -87,13 +87,6 @@ def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2, pa
         patience_s=patience_s,
         probe_interval_s=0.01,
     )
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 def test_cells_are_asked_at_the_same_time(fleet: Fleet) -> None:

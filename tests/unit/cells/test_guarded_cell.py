@@ -9,6 +9,7 @@ import pytest
 
 from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.guarded_cell import GuardedCell
+from tests.support.waiting import eventually
 
 AT_ONCE_S = 0.01
 LONG_S = 3600
@@ -52,13 +53,6 @@ def gates() -> Iterator[Gates]:
 
 def guarded(gates: Gates, *, patience_s: float, threads: int = 3) -> GuardedCell:
     return GuardedCell("one", gates.probe, threads=threads, patience_s=patience_s, probe_interval_s=0.01)
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.001)
 
 
 def now() -> str:

@@ -6,12 +6,11 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from cells.model import Cell
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
 from indexer.transform.documents import to_document
 from indexer.upkeep.bulk_sync import CellSource, sync_and_record
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
+from indexer.upkeep.rebuild import RebuildParts, rebuild_index
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.leases import CellLeases
@@ -19,6 +18,7 @@ from indexer.writing.pace import Pace
 from tests.support.documents import make_document
 from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases
 from tests.support.memory_generations import MemoryGenerations
+from tests.support.rebuilding import Silent
 
 EXTRA = Extra("fleetlight/InstancePayload-1.9", {"rack": "r7"}, {"rack": "text"})
 
@@ -56,19 +56,7 @@ class Stage:
             batch_size=1,
             parallel=1,
         )
-        rebuild_index(parts, Watcher(), back=False)
-
-
-class Watcher:
-    """Looks on and says nothing."""
-
-    def on_step(self) -> None: ...
-
-    def on_phase(self, phase: RebuildPhase) -> None: ...
-
-    def on_rows(self, cell: Cell, rows: int) -> None: ...
-
-    def on_notice(self, text: str) -> None: ...
+        rebuild_index(parts, Silent(), back=False)
 
 
 @pytest.mark.parametrize("write_rows", [Stage.sync, Stage.repair, Stage.rebuild])

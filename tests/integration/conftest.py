@@ -1,0 +1,28 @@
+"""One native cell with everything from its database to the index, over each kind of bus and index."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from indexer.backends.settings import IndexSettings
+from tests.support.indexer_worlds import World, new_world
+
+
+@pytest.fixture(params=["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)])
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> IndexSettings:
+    if request.param == "sqlite":
+        return IndexSettings(path=tmp_path / "index.db")
+    url, prefix = request.getfixturevalue("elasticsearch_url"), request.getfixturevalue("elasticsearch_prefix")
+    return IndexSettings(backend="elasticsearch", urls=(url,), prefix=prefix.rstrip("-"), search_timeout_s=30)
+
+
+@pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])
+def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) -> Iterator[World]:
+    if request.param == "memory":
+        url, cell_uuid = "memory://", str(uuid4())
+    else:
+        url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
+    with new_world(tmp_path, url, cell_uuid, index) as world:
+        yield world
