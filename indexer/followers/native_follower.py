@@ -118,7 +118,7 @@ class CellFollower(Follower):
             history.has_read_on()
             between_batches()
 
-        tracker, batch_size = self._tracker, self._settings.sync_batch_size
+        tracker = self._tracker
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
         replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
         if tracker.needs_sync and (replays_everything or is_empty(adapter)):
@@ -126,38 +126,14 @@ class CellFollower(Follower):
         needs_sync = tracker.needs_sync
         while True:
             if needs_sync:
-                with self._leases.bulk(self.cell) as confirm:
-
-                    def between_sync_batches(_rows: int, confirm: Callable[[], None] = confirm) -> None:
-                        between_batches()
-                        confirm()
-
-                    self._activity = Activity.SYNCING
-                    _log.info("indexer.sync_started", cell=self.cell.name)
-                    tracker.start_over()
-                    self.has_started_over = True
-                    self._publish_progress()
-                    result = sync_cell(
-                        adapter,
-                        keeping_extras(writer, writer, self._writer),
-                        batch_size=batch_size,
-                        horizon=self.horizon,
-                        checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
-                        on_progress=between_sync_batches,
-                    )
-                tracker.advance_to(result.sequence)
-                history.has_read_on()
-                tracker.mark_synced()
-                for instance_uuid in result.rejected:
-                    rereader.add(instance_uuid)
-                _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
+                self._sync(adapter, writer, rereader, history=history, between_batches=between_batches)
             self._activity = Activity.CATCHING_UP
             if catch_up(
                 adapter,
                 writer,
                 tracker,
                 dead_letters=consumer.give_up,
-                batch_size=batch_size,
+                batch_size=self._settings.sync_batch_size,
                 on_batch=between_changes,
                 horizon=self.horizon,
             ):
@@ -171,6 +147,43 @@ class CellFollower(Follower):
         tracker.forget_hole()
         self._publish_progress()
         self._activity = Activity.FOLLOWING
+
+    def _sync(
+        self,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        *,
+        history: History,
+        between_batches: Callable[[], None],
+    ) -> None:
+        """All rows of the cell are in the index afterwards, as of some moment since this began."""
+        tracker = self._tracker
+        with self._leases.bulk(self.cell) as confirm:
+
+            def on_progress(_rows: int) -> None:
+                between_batches()
+                confirm()
+
+            self._activity = Activity.SYNCING
+            _log.info("indexer.sync_started", cell=self.cell.name)
+            tracker.start_over()
+            self.has_started_over = True
+            self._publish_progress()
+            result = sync_cell(
+                adapter,
+                keeping_extras(writer, writer, self._writer),
+                batch_size=self._settings.sync_batch_size,
+                horizon=self.horizon,
+                checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
+                on_progress=on_progress,
+            )
+        tracker.advance_to(result.sequence)
+        history.has_read_on()
+        tracker.mark_synced()
+        for instance_uuid in result.rejected:
+            rereader.add(instance_uuid)
+        _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
 
     def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
         """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
