@@ -18,7 +18,8 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
-from api.compute.server_lists.servers import ServerHandlers
+from api.compute.server_lists.servers import ServerListHandlers
+from api.compute.server_lists.show import ServerShowHandler
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
@@ -138,10 +139,9 @@ def _add_compute_routes(
     door = Door(parts.identity, prefix, own_changes)
     versions = VersionDocuments(door, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
-    servers = ServerHandlers(
+    lists = ServerListHandlers(
         app.state.lister,
         finder,
-        parts.cells,
         access.mappings,
         metrics,
         host_statuses=host_statuses,
@@ -156,16 +156,20 @@ def _add_compute_routes(
         timeout_s=parts.search.cell_timeout_s,
         skips_down_cells=parts.api.list_records_by_skipping_down_cells,
     )
+    server = ServerShowHandler(
+        finder, parts.cells, access.mappings.server_groups, host_statuses, timeout_s=parts.search.cell_timeout_s
+    )
     app.add_route("/", versions.all, methods=["GET"])
     for path in ("/v2.1", "/v2.1/"):
         app.add_route(path, versions.newest, methods=["GET"])
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
-    table = RouteTable(compute_routes(servers, access, host_statuses, soft_deletes=parts.soft_deletes), door)
+    routes = compute_routes(lists, server, access, host_statuses, soft_deletes=parts.soft_deletes)
+    table = RouteTable(routes, door)
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = door.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
-    app.add_route(EXPLAIN.path, door.endpoint(Explainer(servers, app.state.lister).explain), methods=["GET"])
+    app.add_route(EXPLAIN.path, door.endpoint(Explainer(lists, app.state.lister).explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

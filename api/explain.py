@@ -15,7 +15,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
 from api.compute.protocol.query_string import QueryString
 from api.compute.protocol.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
-from api.compute.server_lists.servers import ServerHandlers
+from api.compute.server_lists.servers import ServerListHandlers
 from api.documented import Operation
 from api.errors import BadRequestError, ForbiddenError
 from api.listing.answer import CellAnswer, Page
@@ -72,7 +72,7 @@ _ADDRESSES = ("/v2.1/servers", "/v2.1/servers/detail")
 
 
 class Explainer:
-    def __init__(self, servers: ServerHandlers, lister: InstanceLister) -> None:
+    def __init__(self, servers: ServerListHandlers, lister: InstanceLister) -> None:
         self._servers = servers
         self._lister = lister
 

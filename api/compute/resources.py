@@ -25,7 +25,8 @@ from api.compute.protocol.parameters import PARAMETERS
 from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route, gone
 from api.compute.protocol.shapes import Shape
-from api.compute.server_lists.servers import ServerHandlers
+from api.compute.server_lists.servers import ServerListHandlers
+from api.compute.server_lists.show import ServerShowHandler
 from api.compute.servers.actions import ServerActionHandlers
 from api.compute.servers.create import ServerCreation
 from api.compute.servers.external_events import ExternalEventHandlers
@@ -44,13 +45,18 @@ _OF_LISTS = (CONSISTENCY, CELL_TIMEOUT)
 
 
 def compute_routes(
-    servers: ServerHandlers, access: FleetAccess, host_statuses: HostStatusCache, *, soft_deletes: bool
+    lists: ServerListHandlers,
+    server: ServerShowHandler,
+    access: FleetAccess,
+    host_statuses: HostStatusCache,
+    *,
+    soft_deletes: bool,
 ) -> Iterator[Route]:
     """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
     yield Route(
         "GET",
         "/servers",
-        servers.index,
+        lists.index,
         query=_LIST_PARAMETERS,
         answer=SERVER_LIST,
         takes=_OF_LISTS,
@@ -59,7 +65,7 @@ def compute_routes(
     yield Route(
         "GET",
         "/servers/detail",
-        servers.detail,
+        lists.detail,
         query=_LIST_PARAMETERS,
         answer=SERVER_DETAILS,
         takes=(*_OF_LISTS, LAST_EVENT_ID),
@@ -69,7 +75,7 @@ def compute_routes(
     yield Route(
         "GET",
         "/servers/{server_id}",
-        servers.show,
+        server.show,
         errors=(404,),
         answer=Shape({"server": SHOWN_SERVER}),
         takes=(CELL_TIMEOUT,),

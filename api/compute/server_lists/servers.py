@@ -1,4 +1,4 @@
-"""The handlers of `GET /servers`, `/servers/detail` and `/servers/{id}`."""
+"""The handlers of `GET /servers` and `GET /servers/detail`."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -23,29 +23,24 @@ from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
-from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, ServerNotFoundError
+from api.errors import CellDownError, MarkerNotFoundError
 from api.identity.caller import Caller
-from api.listing.answer import CellAnswer, Consistency, Page, Route
+from api.listing.answer import Consistency, Page
 from api.listing.explanation import Observer
 from api.listing.find_instance import InstanceFinder
 from api.listing.list_instances import InstanceLister
 from api.listing.page_ends import PageEnds
-from api.listing.sources import CellFailure, CellReader, ask_fleet
+from api.listing.sources import CellFailure, ask_fleet
 from api.metrics import ApiMetrics
-from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
-from cells.fleet.server_groups import ServerGroups
-from cells.model import Cell, CellKind, InstanceRow
-from indexer.items.view import HostStatuses, ItemTemplate
-from indexer.transform.documents import to_document
+from cells.model import Cell
+from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 from query.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _MINIMAL_ITEMS_SINCE = 69
-_SERVER_GROUPS_SINCE = 71
-_NO_PARAMETERS_ON_SHOW_SINCE = 102
-_JSON = "application/json"
 # More digits than the largest page has, and few enough for int() to accept.
 _MAX_LIMIT_DIGITS = 18
 
@@ -63,9 +58,6 @@ class Mappings(Protocol):
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int
     ) -> tuple[InstanceMapping, ...]: ...
-
-    @property
-    def server_groups(self) -> ServerGroups: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +78,8 @@ class _Listed:
     limit: int
 
 
-class ServerHandlers:
-    """max_limit: the largest page. timeout_s: what the cell of one server, or the fleet database, may cost.
+class ServerListHandlers:
+    """max_limit: the largest page. timeout_s: what one cell, or the fleet database, may cost.
 
     skips_down_cells: whether a list may lack the servers of a cell that nobody can answer for.
     """
@@ -96,7 +88,6 @@ class ServerHandlers:
         self,
         lister: InstanceLister,
         finder: InstanceFinder,
-        reader: CellReader,
         mappings: Mappings,
         metrics: ApiMetrics,
         *,
@@ -109,7 +100,6 @@ class ServerHandlers:
     ) -> None:
         self._lister = lister
         self._finder = finder
-        self._reader = reader
         self._mappings = mappings
         self._metrics = metrics
         self._host_statuses = host_statuses
@@ -134,48 +124,6 @@ class ServerHandlers:
             return HeadResponse(stream) if _is_head(request) else stream
         template = full_template(request, await self._host_statuses.shown_to(request))
         return await self._list(request, template, _Listing("detail", "servers/detail", down_cells.full_item))
-
-    async def show(self, request: ComputeRequest) -> Response:
-        """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
-        server_id = request.http.path_params["server_id"]
-        if request.minor >= _NO_PARAMETERS_ON_SHOW_SINCE and request.query.pairs:
-            unexpected = request.query.pairs[0][0]
-            raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
-        timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
-        mapping = await self._finder.mapping_of(server_id, timeout_s) if is_uuid(server_id) else None
-        if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
-            raise ServerNotFoundError(server_id)
-        request.authorize("os_compute_api:servers:show")
-        cells = {cell.uuid: cell for cell in await self._reader.cells()}
-        cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
-        try:
-            row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
-        except (CellUnreachableError, UnknownCellError) as error:
-            return await self._show_down(request, mapping, cell, error)
-        if row is not None and cell.kind is CellKind.NATIVE:
-            request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
-        if row is None or row.record["deleted"]:
-            raise ServerNotFoundError(server_id)
-        item = show_item(request, row, await self._host_statuses.shown_to(request))
-        return _server_response(request, item, cell, Route.LIVE)
-
-    async def _show_down(
-        self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
-    ) -> Response:
-        if request.minor < _MINIMAL_ITEMS_SINCE:
-            raise CellDownError(mapping.cell_uuid) from error
-        if mapping.queued_for_delete:
-            raise ServerNotFoundError(mapping.instance_uuid)
-        versioned, plain = request.links.as_json
-        # Keys that came later do not appear, nor do those of administrators.
-        template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
-        uuid = mapping.instance_uuid
-        known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
-        groups: Sequence[str] | None = None
-        if request.minor >= _SERVER_GROUPS_SINCE:
-            groups = await ask_fleet(partial(self._mappings.server_groups.of_instance, uuid), self._timeout_s)
-        item = down_cells.shown_item(mapping, request.links, known, groups)
-        return _server_response(request, item, cell, Route.SKIPPED)
 
     async def _listed(
         self, request: ComputeRequest, template: ItemTemplate, action: str, observer: Observer | None = None
@@ -295,32 +243,9 @@ def _parts(begin: bytes, items: Sequence[bytes], end: bytes) -> list[bytes]:
     return parts
 
 
-def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
-    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
-    template = full_template(request, host_statuses)
-    # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
-    record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
-    view = to_document(row.cell_uuid, row.revision, record).view
-    item = template.render(template.pick(view), row.cell_uuid)
-    if request.minor < _SERVER_GROUPS_SINCE:
-        return item
-    return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
-
-
 def _is_head(request: ComputeRequest) -> bool:
     """Whether the servers of a list are not wanted: then one of them is as good as all."""
     return request.http.method == "HEAD"
-
-
-def _unlisted(uuid: str) -> Cell:
-    """A cell that was registered after the list of cells was read: nothing but its uuid is known."""
-    return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
-
-
-def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
-    answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
-    headers = proof_headers(Page(item, 1, None, [answer]), request.caller)
-    return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
 
 
 def _is_narrowed(asked: QueryString, accepted: QueryString) -> bool:

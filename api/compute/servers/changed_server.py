@@ -7,7 +7,7 @@ import msgspec
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.shapes import Key, Shape, Since
-from api.compute.server_lists.servers import show_item
+from api.compute.server_lists.show import show_item
 from api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
 from cells.model import InstanceRow
 

@@ -1,0 +1,113 @@
+"""`GET /servers/{id}`: one server, from its cell."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from starlette.responses import Response
+
+from api.compute.hosts.host_status import HostStatusCache
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
+from api.compute.server_lists import down_cells
+from api.compute.server_lists.item_templates import full_template
+from api.errors import BadRequestError, CellDownError, ServerNotFoundError
+from api.listing.answer import CellAnswer, Page, Route
+from api.listing.find_instance import InstanceFinder
+from api.listing.sources import CellReader, ask_fleet
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.fleet.fleet import InstanceMapping
+from cells.fleet.server_groups import ServerGroups
+from cells.model import Cell, CellKind, InstanceRow
+from indexer.items.view import HostStatuses, ItemTemplate
+from indexer.transform.documents import to_document
+from query.uuids import is_uuid
+
+_MINIMAL_ITEMS_SINCE = 69
+_SERVER_GROUPS_SINCE = 71
+_NO_PARAMETERS_SINCE = 102
+_JSON = "application/json"
+
+
+class ServerShowHandler:
+    """server_groups: those of native cells. timeout_s: what the cell, or the fleet database, may cost."""
+
+    def __init__(
+        self,
+        finder: InstanceFinder,
+        reader: CellReader,
+        server_groups: ServerGroups,
+        host_statuses: HostStatusCache,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._finder = finder
+        self._reader = reader
+        self._server_groups = server_groups
+        self._host_statuses = host_statuses
+        self._timeout_s = timeout_s
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """`GET /servers/{id}`: from its cell, which the mapping knows; never from the index."""
+        server_id = request.http.path_params["server_id"]
+        if request.minor >= _NO_PARAMETERS_SINCE and request.query.pairs:
+            unexpected = request.query.pairs[0][0]
+            raise BadRequestError(f"Additional query parameters are not allowed ('{unexpected}' was unexpected)")
+        timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
+        mapping = await self._finder.mapping_of(server_id, timeout_s) if is_uuid(server_id) else None
+        if mapping is None or not request.caller.may_see(mapping.project_id, mapping.user_id):
+            raise ServerNotFoundError(server_id)
+        request.authorize("os_compute_api:servers:show")
+        cells = {cell.uuid: cell for cell in await self._reader.cells()}
+        cell = cells.get(mapping.cell_uuid) or _unlisted(mapping.cell_uuid)
+        try:
+            row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            return await self._show_down(request, mapping, cell, error)
+        if row is not None and cell.kind is CellKind.NATIVE:
+            request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
+        if row is None or row.record["deleted"]:
+            raise ServerNotFoundError(server_id)
+        item = show_item(request, row, await self._host_statuses.shown_to(request))
+        return _server_response(request, item, cell, Route.LIVE)
+
+    async def _show_down(
+        self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
+    ) -> Response:
+        if request.minor < _MINIMAL_ITEMS_SINCE:
+            raise CellDownError(mapping.cell_uuid) from error
+        if mapping.queued_for_delete:
+            raise ServerNotFoundError(mapping.instance_uuid)
+        versioned, plain = request.links.as_json
+        # Keys that came later do not appear, nor do those of administrators.
+        template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
+        uuid = mapping.instance_uuid
+        known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
+        groups: Sequence[str] | None = None
+        if request.minor >= _SERVER_GROUPS_SINCE:
+            groups = await ask_fleet(partial(self._server_groups.of_instance, uuid), self._timeout_s)
+        item = down_cells.shown_item(mapping, request.links, known, groups)
+        return _server_response(request, item, cell, Route.SKIPPED)
+
+
+def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
+    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
+    template = full_template(request, host_statuses)
+    # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
+    record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
+    view = to_document(row.cell_uuid, row.revision, record).view
+    item = template.render(template.pick(view), row.cell_uuid)
+    if request.minor < _SERVER_GROUPS_SINCE:
+        return item
+    return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"
+
+
+def _unlisted(uuid: str) -> Cell:
+    """A cell that was registered after the list of cells was read: nothing but its uuid is known."""
+    return Cell(uuid, uuid, CellKind.NATIVE, database_url="", transport_url="")
+
+
+def _server_response(request: ComputeRequest, item: bytes, cell: Cell, route: Route) -> Response:
+    answer = CellAnswer(cell, route, is_complete=route is Route.LIVE)
+    headers = proof_headers(Page(item, 1, None, [answer]), request.caller)
+    return Response(b'{"server":' + item + b"}", media_type=_JSON, headers=headers)
