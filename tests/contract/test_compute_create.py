@@ -1,6 +1,7 @@
 """`POST`, `PUT` and `DELETE /servers`, by microversion: what is accepted, what is answered, what comes of it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from cells.errors import CellUnreachableError
+from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell
 from cells.native import nodes
-from cells.native.choose_cell import CellRoom, read_room
+from cells.native.choose_cell import CellRoom, is_enough, read_room
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -474,6 +476,50 @@ def test_slow_cell_is_waited_for_when_no_other_has_room(api: Api, slow_cell: thr
     threading.Timer(0.5, slow_cell.set).start()
     assert post(api, {"availability_zone": "south"}).status_code == 202
     assert slow_cell.is_set()
+
+
+@pytest.fixture
+def group_with_late_member(
+    fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, slow_cell: threading.Event
+) -> ServerGroup:
+    """A group whose first member comes to the slow cell while the next one is asked for, after the other cells were."""
+    group = fleet.fleet.server_groups.create("late", "affinity", project_id="red", user_id="ada")
+
+    def add_first(*asked: Any) -> bool:
+        answer = is_enough(*asked)
+        if answer and not fleet.fleet.server_groups.find(group.uuid, project_id="red").members:
+            uuid = fleet.create("south", project_id="red", host="south-host0", node="south-host0")
+            fleet.fleet.server_groups.add_members(group.uuid, [uuid], limit=10)
+        return answer
+
+    monkeypatch.setattr("api.compute.servers.create.is_enough", add_first)
+    return group
+
+
+def test_next_member_waits_for_the_cell_that_the_first_came_to_meanwhile(
+    api: Api, fleet: ComputeFleet, slow_cell: threading.Event, group_with_late_member: ServerGroup
+) -> None:
+    threading.Timer(1, slow_cell.set).start()
+    response = post(api, {}, hints={"group": group_with_late_member.uuid})
+    assert response.status_code == 202, response.text
+    fleet.work()
+    server = show(api, response.json()["server"]["id"])
+    assert (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "south-host0")
+
+
+def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
+    api: Api, group_with_late_member: ServerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellRoom:
+        if cell.name == "south":
+            time.sleep(1)  # later than a cell that is well, sooner than one that hangs
+            raise CellUnreachableError(cell.name, "it is stopped")
+        return read_room(engine, cell, *wanted, **named)
+
+    monkeypatch.setattr("api.compute.servers.create.read_room", late)
+    refused = post(api, {}, hints={"group": group_with_late_member.uuid})
+    assert refused.status_code == 409
+    assert "does not answer" in message(refused)
 
 
 def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossible(

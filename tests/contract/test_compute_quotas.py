@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
+from cells.errors import CellUnreachableError
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
+from cells.model import Cell
+from cells.usage import Size, size_in
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER
@@ -103,6 +107,21 @@ def test_quotas_have_exactly_the_keys_of_the_microversion(api: Api, version: str
 def test_detail_says_what_is_in_use(api: Api) -> None:
     detail = api.get("/v2.1/os-quota-sets/demo/detail").json()["quota_set"]
     assert detail["cores"] == {"limit": 20, "in_use": 8, "reserved": 0}
+
+
+def test_use_is_complete_only_with_all_cells_that_the_project_has_something_in(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def size(engine: Engine, cell: Cell, project_id: str) -> Size:
+        if cell.name == "east":
+            raise CellUnreachableError(cell.name, "it is stopped")
+        return size_in(engine, cell, project_id)
+
+    urls = ("/v2.1/limits", "/v2.1/os-quota-sets/demo/detail")
+    assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["true", "true"]
+    monkeypatch.setattr("api.compute.protocol.fleet_access.size_in", size)
+    assert [api.get(url).headers["Fleetlight-Complete"] for url in urls] == ["false", "false"]
+    assert api.get("/v2.1/limits", RED).headers["Fleetlight-Complete"] == "true"
 
 
 def test_quota_below_use_must_be_forced(api: Api) -> None:

@@ -9,6 +9,7 @@ from api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, 
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, NOTHING, Key, ListOf, Shape
@@ -55,6 +56,7 @@ class LimitHandlers:
                 query=list_parameters({"tenant_id": 1, "reserved": 1}),
                 errors=(403,),
                 answer=_ANSWER,
+                gives=(COMPLETE,),
             )
         ]
 
@@ -65,7 +67,8 @@ class LimitHandlers:
             request.authorize("os_compute_api:limits:other_project")
         limits = await self._access.ask(partial(self._access.fleet.quotas.limits, project_id))
         used = await self._access.in_use(project_id)
-        return json_answer({"limits": {"rate": [], "absolute": _absolute(limits, used, request.minor)}})
+        absolute = _absolute(limits, used.amounts, request.minor)
+        return json_answer({"limits": {"rate": [], "absolute": absolute}}, headers=used.headers)
 
 
 def _absolute(limits: Mapping[str, int], used: Mapping[str, int], minor: int) -> dict[str, int]:

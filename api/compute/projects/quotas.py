@@ -11,6 +11,7 @@ from api.compute.projects.quota_names import NETWORK, shape_of_limits, shown_lim
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from api.compute.protocol.routes import Route
@@ -129,6 +130,7 @@ class QuotaHandlers:
                 query=_PARAMETERS,
                 errors=(400, 403),
                 answer=Shape({"quota_set": _USED}),
+                gives=(COMPLETE,),
             ),
             Route(
                 "PUT",
@@ -165,13 +167,13 @@ class QuotaHandlers:
     async def detail(self, request: ComputeRequest) -> Response:
         project_id = self._readable_project(request, "detail")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
-        used = await self._used(project_id)
+        used = await self._access.in_use(project_id)
         quota_set: dict[str, Any] = {"id": project_id}
         for resource, limit in shown_limits(limits).items():
             # As in Nova, key pairs are those of a user and have no number for a project.
-            amount = 0 if resource == "key_pairs" else used.get(resource, 0)
+            amount = 0 if resource == "key_pairs" else used.amounts.get(resource, 0)
             quota_set[resource] = {"limit": limit, "in_use": amount, "reserved": 0}
-        return json_answer({"quota_set": _USED.of(request.minor, quota_set)})
+        return json_answer({"quota_set": _USED.of(request.minor, quota_set)}, headers=used.headers)
 
     async def update(self, request: ComputeRequest) -> Response:
         wanted = (await _UPDATE.read(request)).quota_set
@@ -181,7 +183,7 @@ class QuotaHandlers:
         self._access.check_project(project_id)
         given = wanted.given()
         if not wanted.force:
-            _refuse_below_use(given, await self._used(project_id))
+            _refuse_below_use(given, (await self._access.in_use(project_id)).amounts)
         await self._access.ask(partial(self._quotas.set_limits, project_id, given))
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         return json_answer({"quota_set": _LIMITS.of(request.minor, shown_limits(limits))})
@@ -221,9 +223,6 @@ class QuotaHandlers:
             request.authorize("os_compute_api:os-quota-sets:update")
         self._access.check_project(project_id)
         return project_id
-
-    async def _used(self, project_id: str) -> dict[str, int]:
-        return await self._access.in_use(project_id)
 
 
 def _refuse_users(request: ComputeRequest) -> None:

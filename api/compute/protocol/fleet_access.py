@@ -53,6 +53,14 @@ class OfCells(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class InUse:
+    """amounts: by resource. headers: the one that says whether all cells of the project count, with what they have."""
+
+    amounts: Mapping[str, int]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
@@ -156,13 +164,13 @@ class FleetAccess:
             raise CellDownError(of_cells.down[0].name)
         return None
 
-    async def in_use(self, project_id: str) -> dict[str, int]:
-        """What counts against the quotas of a project, by resource (cells.usage). Raises FleetUnreachableError."""
+    async def in_use(self, project_id: str) -> "InUse":
+        """What counts against the quotas of a project (cells.usage). Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
         wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
         cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]
         sizes = await self.ask_some(cells, lambda cell: size_in(self.native.engine(cell), cell, project_id))
-        return with_sizes(counted, [size for _, size in sizes.answers])
+        return InUse(with_sizes(counted, [size for _, size in sizes.answers]), sizes.headers)
 
     def close(self) -> None:
         """Let go of the threads; does not wait for a cell that hangs."""

@@ -3,7 +3,7 @@
 import secrets
 import string
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -69,6 +69,14 @@ class _Prepared:
     values: Sequence[Mapping[str, Any]]
 
 
+class _CellsChangedError(Exception):
+    """Meanwhile the new servers belong to a cell that was not asked to the end."""
+
+    def __init__(self, cells: CellWish) -> None:
+        super().__init__()
+        self.cells = cells
+
+
 class ServerCreation:
     """Accepts new servers: whatever can be refused is refused before anything is written."""
 
@@ -102,7 +110,12 @@ class ServerCreation:
         password = server.admin_pass or new_password()
         prepared = await self._access.ask(partial(self._prepare, request, wanted, place, count))
         answered = await self._survey(place, prepared, count)
-        rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
+        try:
+            rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
+        except _CellsChangedError as changed:
+            # The first member of the group came in between. Its cell stays the same, so it is waited for once.
+            answered = await self._survey(place, replace(prepared, cells=changed.cells), count)
+            rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
         # They were announced together, and the last one last.
         request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
@@ -155,7 +168,7 @@ class ServerCreation:
     def _accept(
         self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellRoom]
     ) -> Sequence[InstanceRow]:
-        """answered: the cells that may take new servers."""
+        """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
         project_id, group_uuid, count = prepared.project_id, prepared.group_uuid, len(values)
         parameters = {"host": place.host, "node": place.node, "count": count}
@@ -168,6 +181,8 @@ class ServerCreation:
             cells = wished_cells(fleet, group, prepared.beside)
             cell = choose_cell([room for _, room in answered.answers], cells)
             if cell is None:
+                if not cells.only & {each.uuid for each in answered.down}:
+                    raise _CellsChangedError(cells)
                 raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
             if group is not None:
                 uuids = [str(each["uuid"]) for each in values]
