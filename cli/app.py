@@ -1,6 +1,8 @@
 """The `fleetlight` command: its groups, and how every command ends when something is wrong."""
 
-from typing import Any
+import inspect
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -13,7 +15,7 @@ from cli.cells import cell, database, host
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.index import index
 from cli.options import examples
-from cli.output import print_error, print_notice
+from cli.output import print_error, print_notice, print_result
 from cli.processes import processes, up
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
@@ -46,6 +48,9 @@ class FleetlightGroup(TyperGroup):
         except (InsecureListeningError, IdentityConfigurationError, UnknownCellError) as error:
             print_error(str(error))
             raise typer.Exit(ConfigurationError.exit_code) from error
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
+            raise
         except BrokenPipeError:
             raise  # whoever reads the output has seen enough, as `head` does; typer ends quietly
         except _FAILURES as error:
@@ -66,6 +71,22 @@ def _in_words(error: Exception) -> str:
             return str(error)
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print_result(f"fleetlight {version('fleetlight')}")
+        raise typer.Exit
+
+
+def _let_paragraphs_flow(group: typer.Typer) -> None:
+    """Take the line breaks of our source out of the help: it is broken where the terminal ends."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
+        command.help = "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
+    for subgroup in group.registered_groups:
+        if subgroup.typer_instance is not None:
+            _let_paragraphs_flow(subgroup.typer_instance)
+
+
 app = typer.Typer(
     name="fleetlight",
     cls=FleetlightGroup,
@@ -75,6 +96,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _options_of_all(
+    *,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    pass
+
+
 up.register(app)
 processes.register(app)
 explain.register(app)
@@ -85,3 +118,4 @@ app.add_typer(host.app, name="host")
 app.add_typer(identity.app, name="identity")
 app.add_typer(database.app, name="database")
 app.add_typer(accounts.app, name="accounts")
+_let_paragraphs_flow(app)

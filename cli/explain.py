@@ -10,7 +10,7 @@ import typer
 
 from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
-from cli.errors import CommandError
+from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
@@ -19,6 +19,7 @@ from cli.settings import Settings, load_settings
 
 _NEWEST = "latest"
 _OK = 200
+_SERVER_ERRORS = 500
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +62,7 @@ def explain(
 
 
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
-    """Raises CommandError for what the list would refuse."""
+    """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
     from api.in_process import get  # noqa: PLC0415
 
@@ -73,7 +74,7 @@ async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapp
     document = msgspec.json.decode(body)
     if status != _OK:
         [fault] = document.values()
-        raise CommandError(fault["message"])
+        raise (ConfigurationError if status < _SERVER_ERRORS else CommandError)(fault["message"])
     return document
 
 

@@ -8,6 +8,14 @@ from typing import Annotated
 
 import typer
 
+
+def named_folder(text: str) -> Path:
+    """The folder that an option names: not the working directory because the variable of a script was empty."""
+    if not text:
+        raise typer.BadParameter("names no folder")
+    return Path(text)
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -22,6 +30,7 @@ DataDirOption = Annotated[
     typer.Option(
         "--data-dir",
         metavar="DIR",
+        parser=named_folder,
         envvar="FLEETLIGHT_DATA_DIR",
         help="Folder of a fleet that `fleetlight up` runs; ./fleetlight-data unless a fleet database is configured.",
     ),

@@ -29,6 +29,7 @@ from cli.options import (
     InsecureOption,
     PortOption,
     examples,
+    named_folder,
     program,
 )
 from cli.output import counted, print_notice, print_result
@@ -68,6 +69,7 @@ def up(
         typer.Option(
             "--data-dir",
             metavar="DIR",
+            parser=named_folder,
             envvar="FLEETLIGHT_DATA_DIR",
             help="Folder that holds everything; made if missing.",
         ),

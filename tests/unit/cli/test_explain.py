@@ -28,7 +28,12 @@ def test_explanation_is_readable_and_json_for_programs(run: Run) -> None:
 
 
 def test_request_that_cannot_be_explained_is_one_sentence(run: Run) -> None:
-    for arguments in (("GET /v2.1/flavors",), ("GET /v2.1/servers", "--consistency", "eventual")):
+    for arguments in (
+        ("GET /v2.1/flavors",),
+        ("GET /v2.1/servers?sort_key=nope",),
+        ("GET /v2.1/servers", "--consistency", "eventual"),
+        ("GET /v2.1/servers", "--microversion", "9.9"),
+    ):
         refused = run("explain", *arguments)
-        assert refused.exit_code == 1
+        assert refused.exit_code == 2
         assert refused.stderr.startswith("error: ")

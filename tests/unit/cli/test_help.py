@@ -3,6 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import typer
@@ -86,6 +89,22 @@ def test_help_has_an_example(run: Run, names: tuple[str, ...]) -> None:
     assert "\x1b[" not in result.stdout
 
 
+def test_paragraphs_of_help_break_where_the_terminal_ends(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 72)
+    lines = [line.strip() for line in run("explain", "--help").stdout.splitlines()]
+    began = next(number for number, line in enumerate(lines) if line.startswith("The list is made"))
+    paragraph = lines[began : lines.index("", began)]
+    assert len(paragraph) > 2
+    for line, following in pairwise(paragraph):
+        assert len(f" {line} {following.split()[0]} ") > 72, f"{line!r} had room for more"
+
+
+def test_version_is_that_of_the_package(run: Run) -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"fleetlight {version('fleetlight')}\n"
+
+
 def test_without_arguments_the_commands_are_listed(run: Run) -> None:
     result = run()
     assert result.exit_code == 2
@@ -99,6 +118,22 @@ def test_without_arguments_the_commands_are_listed(run: Run) -> None:
 )
 def test_wrong_usage_has_exit_code_2(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).exit_code == 2
+
+
+def test_choice_that_is_not_there_is_said_in_our_words(run: Run) -> None:
+    refused = run("index", "sync", "--source", "foo")
+    assert refused.exit_code == 2
+    assert "'foo' is not one of 'cells', 'api'." in " ".join(refused.stderr.split())
+    assert "Value error" not in refused.stderr
+
+
+@pytest.mark.parametrize("names", [("up",), ("index", "status")], ids=" ".join)
+def test_empty_folder_is_not_the_working_directory(run: Run, empty_place: Path, names: tuple[str, ...]) -> None:
+    """As a script gives it whose variable is not set."""
+    refused = run(*names, "--data-dir", "")
+    assert refused.exit_code == 2
+    assert "--data-dir" in refused.stderr
+    assert not list(empty_place.iterdir())
 
 
 @pytest.mark.parametrize("library", ["elasticsearch", "fastapi", "uvicorn", "alembic", "psycopg"])
