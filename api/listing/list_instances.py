@@ -1,9 +1,9 @@
 """The decision: which sources answer a request. Everything that lists instances comes through here."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -25,6 +25,24 @@ from query.page import PageRequest
 from query.retention import may_match_forgotten
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What is asked for, the same in every attempt at the page: with the index, and without it if that fails.
+
+    cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits for them again. The
+    rest is as of `InstanceLister.list_page`.
+    """
+
+    request: PageRequest
+    template: ItemTemplate
+    consistency: Consistency
+    cells: Sequence[Cell]
+    down: dict[str, CellFailure]
+    cell_timeout_s: float
+    ask_live: Collection[str]
+    observer: Observer | None
 
 
 class InstanceLister:
@@ -60,28 +78,25 @@ class InstanceLister:
         cells = await self._reader.cells()
         if observer is not None and not has_all_cells:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
-        merge = partial(
-            self._merge,
+        listing = _Listing(
             request,
             template,
             consistency,
-            cells=cells,
-            down=dict(down),
-            cell_timeout_s=cell_timeout_s or self._settings.cell_timeout_s,
-            ask_live=ask_live,
-            observer=observer,
+            cells,
+            dict(down),
+            cell_timeout_s or self._settings.cell_timeout_s,
+            ask_live,
+            observer,
         )
-        collect = partial(_in_batches_unless_rows_move, merge, observer)
-        page = await self._index_or_cells(collect, consistency, observer)
+        page = await self._index_or_cells(listing)
         return page if has_all_cells else replace(page, has_all_cells=False)
 
-    async def _index_or_cells(
-        self, collect: Callable[..., Awaitable[Page]], consistency: Consistency, observer: Observer | None
-    ) -> Page:
-        if consistency is not Consistency.STRONG:
+    async def _index_or_cells(self, listing: _Listing) -> Page:
+        observer = listing.observer
+        if listing.consistency is not Consistency.STRONG:
             try:
                 if (progress := await self._index.progress()) is not None:
-                    page = await collect(progress=progress)
+                    page = await self._in_batches_unless_rows_move(listing, progress)
                     self._index.read_progress_again()
                     return page
             except IndexerError as error:
@@ -92,7 +107,16 @@ class InstanceLister:
                 _log.debug("index_cannot_express", what=error.what)
                 if observer is not None:
                     observer.give_up(f"the index cannot express {error.what}")
-        return await collect(progress={})
+        return await self._in_batches_unless_rows_move(listing, {})
+
+    async def _in_batches_unless_rows_move(self, listing: _Listing, progress: ProgressByCell) -> Page:
+        try:
+            return await self._merge(listing, progress, in_batches=True)
+        except RowsMovedError:
+            # A row may have been in none of two batches. Now no cell is read twice.
+            if listing.observer is not None:
+                listing.observer.give_up("rows moved while they were read in batches: read again, all at once")
+            return await self._merge(listing, progress, in_batches=False)
 
     async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
         """The compiled query of one source; None when it cannot tell. cell_uuid: None for the index of `indexed`."""
@@ -102,25 +126,12 @@ class InstanceLister:
             return None
         return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
 
-    async def _merge(
-        self,
-        request: PageRequest,
-        template: ItemTemplate,
-        consistency: Consistency,
-        *,
-        cells: Sequence[Cell],
-        progress: ProgressByCell,
-        down: dict[str, CellFailure],
-        cell_timeout_s: float,
-        ask_live: Collection[str],
-        observer: Observer | None,
-        in_batches: bool,
-    ) -> Page:
-        """One page. `down` are cells that failed in an earlier attempt; those that fail now are added.
+    async def _merge(self, listing: _Listing, progress: ProgressByCell, *, in_batches: bool) -> Page:
+        """One attempt at the page.
 
         in_batches: no more is read of a cell at once than the page will most likely need of it.
         """
-        size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
+        request, cells, observer = listing.request, listing.cells, listing.observer
         # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
         too_short = [
             horizon
@@ -131,58 +142,62 @@ class InstanceLister:
         indexed = {
             cell.uuid
             for cell in cells
-            if cell.uuid not in ask_live
-            and fresh.answers(progress.get(cell.uuid), consistency)
+            if cell.uuid not in listing.ask_live
+            and fresh.answers(progress.get(cell.uuid), listing.consistency)
             and progress[cell.uuid].horizon not in too_short
         }
-        live = {
-            cell.uuid: CellSource(
-                cell.uuid,
-                self._reader,
-                request,
-                template,
-                batch_size=request.limit if cell.is_before_cells else size,
-                patience_s=cell_timeout_s,
-                stand_in=self._stand_in(cell, template) if cell.uuid in progress else None,
-                may_start_over=in_batches,
-            )
-            for cell in cells
-            if cell.uuid not in indexed
-        }
-        for uuid, error in down.items():
-            if uuid in live:
-                live[uuid].fail(error)
+        live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
-            found = await self._index.page(request, indexed, template)
+            found = await self._index.page(request, indexed, listing.template)
             return self._page(found, cells, live, progress)
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
-            by_cell.append((None, self._index.source(request, indexed, template)))
+            by_cell.append((None, self._index.source(request, indexed, listing.template)))
         sources = [source for _, source in by_cell]
         if observer is not None:
-            why = Reasons(consistency, self._settings.staleness_limit_s, self._index.why_not, ask_live, too_short)
+            why = Reasons(
+                listing.consistency, self._settings.staleness_limit_s, self._index.why_not, listing.ask_live, too_short
+            )
             sources = observer.begin(
                 request,
                 {cell.uuid: why.of(progress.get(cell.uuid), fresh) for cell in cells},
                 by_cell,
             )
-        rows: list[Row] = []
         try:
             if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
                 # Nova writes a server to its cell, and then takes it from where it was before. Whoever looked there
                 # last could find it in neither.
                 await asyncio.gather(*(source.read_ahead() for source in before_cells))
-            async with aclosing(merge_sorted(sources, request.order)) as runs:
-                async for run in runs:
-                    rows += run[: request.limit - len(rows)]
-                    if len(rows) == request.limit:
-                        break
+            merged = await _first_of(sources, request)
         finally:
-            down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
-        last = rows[-1].position if rows else None
-        merged = FoundPage(b",".join([row.item for row in rows]), len(rows), last)
+            listing.down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
         return self._page(merged, cells, live, progress)
+
+    def _live_sources(
+        self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
+    ) -> dict[str, CellSource]:
+        """The cells that are asked themselves, by uuid; those that are known to be down have failed already."""
+        request, cells = listing.request, listing.cells
+        size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
+        live = {
+            cell.uuid: CellSource(
+                cell.uuid,
+                self._reader,
+                request,
+                listing.template,
+                batch_size=request.limit if cell.is_before_cells else size,
+                patience_s=listing.cell_timeout_s,
+                stand_in=self._stand_in(cell, listing.template) if cell.uuid in progress else None,
+                may_start_over=in_batches,
+            )
+            for cell in cells
+            if cell.uuid not in indexed
+        }
+        for uuid, error in listing.down.items():
+            if uuid in live:
+                live[uuid].fail(error)
+        return live
 
     def _page(
         self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
@@ -198,16 +213,16 @@ class InstanceLister:
         return partial(self._index.source, cells={cell.uuid}, template=template)
 
 
-async def _in_batches_unless_rows_move(
-    merge: Callable[..., Awaitable[Page]], observer: Observer | None, *, progress: ProgressByCell
-) -> Page:
-    try:
-        return await merge(progress=progress, in_batches=True)
-    except RowsMovedError:
-        # A row may have been in none of two batches. Now no cell is read twice.
-        if observer is not None:
-            observer.give_up("rows moved while they were read in batches: read again, all at once")
-        return await merge(progress=progress, in_batches=False)
+async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:
+    """The rows of the page, merged from sorted sources."""
+    rows: list[Row] = []
+    async with aclosing(merge_sorted(sources, request.order)) as runs:
+        async for run in runs:
+            rows += run[: request.limit - len(rows)]
+            if len(rows) == request.limit:
+                break
+    last = rows[-1].position if rows else None
+    return FoundPage(b",".join([row.item for row in rows]), len(rows), last)
 
 
 def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
