@@ -15,9 +15,8 @@ class QueryError(Exception):
 class UnknownFieldError(QueryError):
     """`field` does not exist, or cannot be used for `purpose` ("filter", "sort")."""
 
-    def __init__(self, field: str, purpose: str, known: tuple[str, ...] = ()) -> None:
-        hint = f"; known: {', '.join(known)}" if known else ""
-        super().__init__(f"unknown field '{field}' to {purpose} by{hint}")
+    def __init__(self, field: str, purpose: str) -> None:
+        super().__init__(f"unknown field '{field}' to {purpose} by")
         self.field = field
         self.purpose = purpose
 

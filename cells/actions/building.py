@@ -64,12 +64,12 @@ def exists(source: Source = Source.COMPUTE) -> Step:
     return Step("instance.exists", source=source)
 
 
-def scheduling(*, may_stay: bool = False) -> tuple[Step, Step]:
+def scheduling() -> tuple[Step, Step]:
     """A host is looked for, and claimed."""
     select = "scheduler.select_destinations"
     return (
         Step(f"{select}.start", source=Source.SCHEDULER),
-        Step(f"{select}.end", source=Source.SCHEDULER, effects=(choose_host(may_stay=may_stay),)),
+        Step(f"{select}.end", source=Source.SCHEDULER, effects=(choose_host,)),
     )
 
 

@@ -16,43 +16,36 @@ from cells.native.instance_migrations import (
 from cells.native.placement import Wish, claim_host, demand_of, release_except
 
 
-def choose_host(*, may_stay: bool) -> Effect:
-    """Claim a host for what the job is about, and remember it as its destination.
-
-    may_stay: whether the host where the instance is now is one of them.
-    """
-
-    def effect(task: Task) -> None:
-        record, parameters = task.record, task.parameters
-        hints: Mapping[str, Any] = record["scheduler_hints"] or {}
-        wish = Wish(
-            # A host that an administrator names counts more than the zone (contracts/nova-rest, 1.2).
-            zone=None if parameters.get("host") or parameters.get("node") else record["pinned_availability_zone"],
-            host=parameters.get("host"),
-            node=parameters.get("node"),
-            without=() if may_stay or record["host"] is None else (record["host"],),
-            beside=_uuids(hints.get("same_host")),
-            apart=_uuids(hints.get("different_host")),
-            group=_group_of(task),
+def choose_host(task: Task) -> None:
+    """Claim a host for what the job is about, another one than it is on, and remember it as its destination."""
+    record, parameters = task.record, task.parameters
+    hints: Mapping[str, Any] = record["scheduler_hints"] or {}
+    wish = Wish(
+        # A host that an administrator names counts more than the zone (contracts/nova-rest, 1.2).
+        zone=None if parameters.get("host") or parameters.get("node") else record["pinned_availability_zone"],
+        host=parameters.get("host"),
+        node=parameters.get("node"),
+        without=() if record["host"] is None else (record["host"],),
+        beside=_uuids(hints.get("same_host")),
+        apart=_uuids(hints.get("different_host")),
+        group=_group_of(task),
+    )
+    demand = demand_of(parameters.get("flavor") or record["flavor"])
+    node = claim_host(task.instance.connection, task.instance.uuid, demand, wish)
+    parameters["destination"] = {
+        "host": node.service.host,
+        "node": node.hypervisor_hostname,
+        "availability_zone": node.service.availability_zone,
+    }
+    if task.job.migration_id is not None:
+        update_migration(
+            task.instance.connection,
+            task.job.migration_id,
+            task.now,
+            dest_compute=node.service.host,
+            dest_node=node.hypervisor_hostname,
+            dest_host=node.host_ip,
         )
-        demand = demand_of(parameters.get("flavor") or record["flavor"])
-        node = claim_host(task.instance.connection, task.instance.uuid, demand, wish)
-        parameters["destination"] = {
-            "host": node.service.host,
-            "node": node.hypervisor_hostname,
-            "availability_zone": node.service.availability_zone,
-        }
-        if task.job.migration_id is not None:
-            update_migration(
-                task.instance.connection,
-                task.job.migration_id,
-                task.now,
-                dest_compute=node.service.host,
-                dest_node=node.hypervisor_hostname,
-                dest_host=node.host_ip,
-            )
-
-    return effect
 
 
 def queue_for_delete(*, queued: bool) -> Effect:

@@ -104,9 +104,9 @@ class InstanceOperations:
     def stop(self, uuid: str) -> Changed:
         return self._change(uuid, partial(self._outcome, "os-stop"))
 
-    def move(self, uuid: str, host: str, node: str | None = None) -> Changed:
-        """Live-migrate to another host of the same cell; the node is called like the host unless given."""
-        destination = {"host": host, "node": node or host}
+    def move(self, uuid: str, host: str) -> Changed:
+        """Live-migrate to another host of the same cell, whose node is called like it."""
+        destination = {"host": host, "node": host}
         return self._change(uuid, partial(self._outcome, "os-migrateLive", destination=destination))
 
     def delete(self, uuid: str) -> Changed:

@@ -36,6 +36,8 @@ from notifications.event_types import INSTANCE_UPDATE
 _log = structlog.get_logger(__name__)
 
 _LONGEST_WAIT_S = 10.0
+# Between two looks at a queue without jobs.
+_POLL_INTERVAL_S = 0.1
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # Of the database, not of the job: it is tried again.
 _AWAY = (*_UNREACHABLE, OperationalError, InterfaceError)
@@ -47,7 +49,6 @@ _WORK = "work"
 class Worker:
     """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
 
-    poll_interval_s: time between two looks at a queue without jobs.
     reclaim: called between jobs; deletes what can no longer be restored (cells.actions.reclaiming).
     beat: called by `run` after each step, and before each wait for what is away.
     """
@@ -58,7 +59,6 @@ class Worker:
         fleet: Fleet,
         cell: Cell,
         *,
-        poll_interval_s: float = 0.1,
         clock: Clock = system_clock,
         reclaim: Callable[[], object] | None = None,
         beat: Callable[[], None] = lambda: None,
@@ -66,7 +66,6 @@ class Worker:
         self._engine = engine
         self._fleet = fleet
         self._cell = cell
-        self._poll_interval_s = poll_interval_s
         self._clock = clock
         self._reclaim = reclaim
         self._beat = beat
@@ -87,7 +86,7 @@ class Worker:
             has_worked = retrying(self.run_once)
             self._beat()
             if not has_worked:
-                stop.wait(self._poll_interval_s)
+                stop.wait(_POLL_INTERVAL_S)
 
     def run_once(self) -> bool:
         """One step of one job; False when there is none, or somebody else works on all there are.

@@ -31,12 +31,12 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
     raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")
 
 
-def open_changelog_adapter(cell: Cell, *, statement_timeout_s: float | None = None) -> ChangelogAdapter:
-    """As `open_adapter`, for a kind of cell that numbers its changes."""
+def open_changelog_adapter(cell: Cell) -> ChangelogAdapter:
+    """As `open_adapter`, for a kind of cell that numbers its changes; statements may take as long as they do."""
     if cell.kind is not CellKind.NATIVE:
         raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
     with _usable(cell):
-        return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
+        return NativeAdapter(cell)
 
 
 @contextmanager

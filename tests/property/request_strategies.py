@@ -130,9 +130,9 @@ _changes = st.fixed_dictionaries({name: st.sampled_from(values) for name, values
 
 
 @st.composite
-def fleets(draw: st.DrawFn, max_size: int = 12) -> dict[str, list[dict[str, Any]]]:
+def fleets(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
     """Records by cell. Uuids differ from those of every other example, and sort in a drawn order."""
-    drawn = draw(st.lists(st.tuples(st.sampled_from(CELLS), _changes), min_size=3, max_size=max_size))
+    drawn = draw(st.lists(st.tuples(st.sampled_from(CELLS), _changes), min_size=3, max_size=12))
     places = draw(st.permutations(range(len(drawn))))
     example = next(_numbers)
     rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in CELLS}
