@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from cells.adapters import open_adapter as open_foreign_adapter
 from cells.clock import Clock, system_clock
 from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
-from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.base import IndexWriter
 from indexer.errors import (
     IndexerError,
     IndexReplacedError,
@@ -30,6 +30,7 @@ from indexer.followers.following import CellHealth, Follower, Shared
 from indexer.followers.foreign_follower import ForeignFollower
 from indexer.followers.liveness import Pulse
 from indexer.followers.native_follower import CellFollower
+from indexer.followers.saved_progress import SavedProgress
 from indexer.followers.sharing import surplus
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
@@ -105,7 +106,6 @@ class IndexerService:
         self._release_bus = release_bus
         self._open_adapter = open_adapter
         self._open_foreign = open_foreign
-        self._clock = clock
         self._shared = Shared(open_receiver, writer, leases, failures, journals, settings, metrics, clock)
         self._writer = writer
         self._leases = leases
@@ -115,7 +115,7 @@ class IndexerService:
         self._cells_refresh_interval_s = cells_refresh_interval_s
         self._metrics = metrics
         self._running: dict[str, _Running] = {}
-        self._saved: dict[str, CellProgress] = {}
+        self._saved = SavedProgress(writer, clock)
         self._unreleased: dict[str, Cell] = {}
         self._pulse = Pulse()
         self._is_prepared = False
@@ -277,7 +277,7 @@ class IndexerService:
         self._refresh()
         for uuid in uuids:
             del self._running[uuid]
-            self._saved.pop(uuid, None)
+            self._saved.forget(uuid)
             self._leases.leave(uuid)
 
     def _start_followers(self, uuids: Collection[str]) -> None:
@@ -289,18 +289,16 @@ class IndexerService:
                     leased.add(uuid)
             cells = self._wanted_cells()
             # Somebody else may have followed, synced or removed a cell since we read its progress last.
-            saved = self._writer.load_progress()
+            self._saved.learn(cells.keys() & leased)
             horizons = load_horizons(self._writer)
             for uuid in cells.keys() & leased:
-                if uuid in saved:
-                    self._saved[uuid] = saved[uuid]
                 self._start_follower(cells[uuid], horizons.get(uuid, 0))
         finally:
             for uuid in leased - self._running.keys():
                 self._leases.leave(uuid)
 
     def _start_follower(self, cell: Cell, horizon: int) -> None:
-        saved = self._saved.get(cell.uuid, CellProgress(cell.uuid, 0, 0, is_complete=False))
+        saved = self._saved.of(cell.uuid)
         follower: Follower
         if cell.kind is CellKind.NATIVE:
             follower = CellFollower(cell, saved, self._shared, self._open_adapter)
@@ -324,9 +322,9 @@ class IndexerService:
         highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
         try:
             self._writer.make_searchable()
-            changed = [cell for cell in progress if self._last_saved(cell.cell_uuid) != cell]
-            if changed:
-                self._writer.save_progress(self._not_behind_others(changed))
+            self._saved.save(
+                progress, {uuid for uuid, running in self._running.items() if running.follower.has_started_over}
+            )
         except IndexReplacedError:
             raise
         except IndexerError as error:
@@ -334,7 +332,6 @@ class IndexerService:
             return
         self._index_problem = None
         for cell in progress:
-            self._saved[cell.cell_uuid] = cell
             self._metrics.searchable(cell, highest_known[cell.cell_uuid])
 
     def _share(self) -> None:
@@ -354,30 +351,6 @@ class IndexerService:
             turn.indexers = max(1, counts.get(uuid, 0))
         for turn in surplus(list(turns.values()), now_s, random.sample):
             turn.is_to_end = True
-
-    def _last_saved(self, cell_uuid: str) -> CellProgress | None:
-        """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
-        if cell_uuid in self._saved or self._running[cell_uuid].follower.has_started_over:
-            return self._saved.get(cell_uuid)
-        return CellProgress(cell_uuid, 0, 0, is_complete=False)
-
-    def _not_behind_others(self, progress: Sequence[CellProgress]) -> list[CellProgress]:
-        """Never less than what somebody else, who follows the same cell, has promised.
-
-        Whoever stands by knows less than the one who is active; only a follower that has started over knows that the
-        higher progress is not true any more.
-        """
-        saved = self._writer.load_progress()
-        not_behind = []
-        for cell in progress:
-            other = saved.get(cell.cell_uuid, cell)
-            if self._running[cell.cell_uuid].follower.has_started_over:
-                not_behind.append(cell)
-            elif other.watermark <= cell.watermark:
-                # A moment that has not come yet is that of a clock which was put right since.
-                theirs = other.fresh_as_of if other.fresh_as_of <= self._clock() else 0
-                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
-        return not_behind
 
     def _index_failed(self, error: IndexerError) -> None:
         if self._index_problem is None:
