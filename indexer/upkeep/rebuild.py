@@ -156,28 +156,31 @@ class _Rebuild:
 
     def _add_cells(self, stack: ExitStack) -> None:
         """Fill in the cells that there are and that were not there before."""
-        parts = self._parts
-        opened = []
-        for cell in self._missing_cells():
-            # Nobody removes, syncs or verifies it meanwhile.
-            self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
-            opened.append(
-                stack.enter_context(
-                    closing(
-                        open_cell(
-                            cell,
-                            parts.current,
-                            self._new,
-                            unusable=self._unusable,
-                            open_adapter=parts.open_adapter,
-                            batch_size=parts.batch_size,
-                            is_filled=self._back,
-                            on_notice=self._watcher.on_notice,
-                        )
-                    )
-                )
-            )
+        opened = [self._open(cell, stack) for cell in self._missing_cells()]
         self._watcher.on_phase(RebuildPhase.FILLING)
+        self._fill(opened)
+        self._new.make_searchable()
+        self._cells |= {cell.cell.uuid: cell for cell in opened}
+
+    def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
+        parts = self._parts
+        # Nobody removes, syncs or verifies it meanwhile.
+        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
+        opened = open_cell(
+            cell,
+            parts.current,
+            self._new,
+            unusable=self._unusable,
+            open_adapter=parts.open_adapter,
+            batch_size=parts.batch_size,
+            is_filled=self._back,
+            on_notice=self._watcher.on_notice,
+        )
+        return stack.enter_context(closing(opened))
+
+    def _fill(self, cells: Sequence[RebuiltCell]) -> None:
+        """Fill several at once; when one cannot be filled, the others stop."""
+        parts = self._parts
         # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
         known = self._new if self._unusable else parts.current
         # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
@@ -202,13 +205,11 @@ class _Rebuild:
             searchable_meanwhile(self._new, parts.pace),
             ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads,
         ):
-            filling = [threads.submit(fill, cell) for cell in opened]
+            filling = [threads.submit(fill, cell) for cell in cells]
         # The first failure is the reason of the others.
         failures = [error for future in filling if (error := future.exception())]
         if failures:
             raise next((error for error in failures if not isinstance(error, RebuildError)), failures[0])
-        self._new.make_searchable()
-        self._cells |= {cell.cell.uuid: cell for cell in opened}
 
     def _verify(self) -> None:
         self._watcher.on_phase(RebuildPhase.VERIFYING)
