@@ -5,10 +5,9 @@ Receiver belongs to one thread at a time.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from sys import intern
 from time import monotonic
 from typing import Any
@@ -18,6 +17,7 @@ import msgspec
 from notifications import topology
 from notifications.binding import Binding, split_address
 from notifications.errors import BusUnavailableError
+from notifications.holding import Holding, LetGo
 from notifications.link import Link, bare_channel, body_of, count_messages, is_in_memory
 from notifications.settings import BusSettings
 
@@ -25,8 +25,6 @@ Headers = dict[str, int | str]
 
 # Of a call that is only to keep the connection.
 _LONGEST_READ_S = 0.5
-# A broker waits for longer until something is taken, and most often something is acknowledged before.
-_LONGEST_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +51,6 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     redelivered: bool
     tag: int | str
     link: Link
-
-
-class _LetGo(msgspec.Struct, frozen=True, gc=False):
-    """What is left of a message of which nothing is kept in memory."""
-
-    tag: int | str
-    size: int
-    sequence: object
-
-    def is_like(self, other: "_LetGo") -> bool:
-        """Whether it may be the same, which comes with another tag. Where it is not, messages change their order."""
-        return self.size == other.size and self.sequence == other.sequence
 
 
 class Publisher:
@@ -145,18 +131,7 @@ class Receiver:
         self._binding = binding
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
-        # The size of each, by its tag.
-        self._outstanding: dict[int | str, int] = {}
-        self._held_bytes = 0
-        # What was let go of, and what of that was asked for and has not come again; in the order of the queue.
-        self._let_go: deque[_LetGo] = deque()
-        self._asked_for: list[_LetGo] = []
-        self._asked_for_bytes = 0
-        self._asked_at_s = 0.0
-        # Since when as much is held as may be, and nothing was acknowledged; and how much it was then.
-        self._full_at_s = 0.0
-        self._full_bytes = 0
-        self._pause_s = min(_LONGEST_PAUSE_S, self._settings.heartbeat_s / 2)
+        self._holding = self._new_holding()
         # Of all messages that have come, over whatever link.
         self._largest_bytes = 0
         self._is_active = False
@@ -206,15 +181,15 @@ class Receiver:
         try:
             with link.translated():
                 # The in-memory bus has no `multiple`, which would be about what was let go of as well.
-                if not link.is_memory and not self._let_go:
-                    leading = list(takewhile(tags.__contains__, self._outstanding))
+                if not link.is_memory and not self._holding.has_let_go:
+                    leading = self._holding.leading(tags)
                     if leading:
                         link.channel.basic_ack(leading[-1], multiple=True)
-                    self._settle(leading)
+                    self._holding.settle(leading)
                     tags.difference_update(leading)
                 for tag in tags:
                     link.channel.basic_ack(tag)
-                self._settle(tags)
+                self._holding.settle(tags)
             self._ask_again(link)
         except BusUnavailableError:
             self._abandon()
@@ -258,7 +233,7 @@ class Receiver:
             return
         link = self._link
         if link.is_memory:  # a broker does this by itself
-            self._give_back(link, [*self._outstanding, *(delivery.tag for delivery in self._arrived)])
+            self._give_back(link, [*self._holding.outstanding, *(delivery.tag for delivery in self._arrived)])
         # First, since what the broker has sent before it learns of the end still arrives.
         self._forget()
         link.close()
@@ -278,60 +253,31 @@ class Receiver:
                 size += len(delivery.body)
                 batch.append(delivery)
             remaining_s = deadline - monotonic()
-            if self._arrived or len(batch) >= max_messages or size >= max_bytes or remaining_s <= 0 or self._is_full:
+            is_enough = len(batch) >= max_messages or size >= max_bytes or self._holding.is_full
+            if self._arrived or is_enough or remaining_s <= 0:
                 break
             link.drain(remaining_s)
-        if self._asked_for and monotonic() > self._asked_at_s + 2 * self._settings.heartbeat_s:
+        if self._holding.is_overdue:
             raise BusUnavailableError(link.address, "messages that were given back have not come again")
         link.beat()
-        self._outstanding.update((delivery.tag, len(delivery.body)) for delivery in batch)
+        self._holding.hand_out((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
-
-    @property
-    def _is_full(self) -> bool:
-        return self._held_bytes >= self._prefetch_max_bytes
 
     def _reads_nothing(self, link: Link) -> bool:
         # What is not read from the in-memory bus stays in the memory of the same process.
-        return self._is_full and (link.is_memory or self._is_in_pause)
-
-    @property
-    def _is_in_pause(self) -> bool:
-        return monotonic() < self._full_at_s + self._pause_s
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether what comes now has to come again.
-
-        What was read together with the last that could be held, or while an answer was awaited, is held as well.
-        """
-        if self._let_go or self._asked_for:
-            return True
-        is_too_much = self._held_bytes >= self._full_bytes + self._prefetch_max_bytes
-        return self._is_full and (is_too_much or not self._is_in_pause)
+        return self._holding.is_full and (link.is_memory or self._holding.is_in_pause)
 
     def _lets_go_of(self, message: Any, size: int) -> bool:
-        """Whether a message that has come is to come again later, since what was sent before it has to be first."""
-        one = _LetGo(message.delivery_tag, size, (message.headers or {}).get(topology.SEQUENCE_HEADER))
-        if message.delivery_info.get("redelivered"):
-            for position, asked_for in enumerate(self._asked_for):
-                if one.is_like(asked_for):
-                    del self._asked_for[position]
-                    self._asked_for_bytes -= size
-                    self._asked_at_s = monotonic()
-                    return False
-        self._let_go.append(one)
-        return True
+        one = LetGo(message.delivery_tag, size, (message.headers or {}).get(topology.SEQUENCE_HEADER))
+        return self._holding.lets_go_of(one, redelivered=bool(message.delivery_info.get("redelivered")))
 
     def _ask_again(self, link: Link) -> None:
-        """Give back as much of what was let go of as there is room for now: it comes again, before anything else."""
         with link.translated():
-            while self._let_go and self._held_bytes + self._asked_for_bytes < self._prefetch_max_bytes:
-                one = self._let_go.popleft()
-                link.channel.basic_reject(one.tag, requeue=True)
-                self._asked_for.append(one)
-                self._asked_for_bytes += one.size
-                self._asked_at_s = monotonic()
+            for tag in self._holding.to_give_back():
+                link.channel.basic_reject(tag, requeue=True)
+
+    def _new_holding(self) -> Holding:
+        return Holding(self._prefetch_max_bytes, self._settings.heartbeat_s)
 
     @contextmanager
     def _answering_link(self) -> Iterator[Link]:
@@ -360,12 +306,9 @@ class Receiver:
             self._is_active = True
             body = body_of(message)
             self._largest_bytes = max(self._largest_bytes, len(body))
-            if not link.is_memory and self._is_behind and self._lets_go_of(message, len(body)):
+            if not link.is_memory and self._holding.is_behind and self._lets_go_of(message, len(body)):
                 return
-            was_full = self._is_full
-            self._held_bytes += len(body)
-            if self._is_full and not was_full:
-                self._full_at_s, self._full_bytes = monotonic(), self._held_bytes
+            self._holding.add(len(body))
             self._arrived.append(
                 Delivery(
                     body=body,
@@ -396,18 +339,13 @@ class Receiver:
         return shared
 
     def _known_tags(self, deliveries: Sequence[Delivery]) -> set[int | str]:
-        return {delivery.tag for delivery in deliveries if delivery.link is self._link} & self._outstanding.keys()
+        return {delivery.tag for delivery in deliveries if delivery.link is self._link} & self._holding.outstanding
 
     def _give_back(self, link: Link, tags: Sequence[int | str]) -> None:
         with link.translated():
             for tag in reversed(tags):  # each goes to the front
                 link.channel.basic_reject(tag, requeue=True)
-        self._settle(tags)
-
-    def _settle(self, tags: Iterable[int | str]) -> None:
-        for tag in tags:
-            self._held_bytes -= self._outstanding.pop(tag, 0)
-        self._full_at_s = monotonic()
+        self._holding.settle(tags)
 
     def _abandon(self) -> None:
         if self._link is not None:
@@ -417,11 +355,8 @@ class Receiver:
     def _forget(self) -> None:
         self._link = None
         self._is_active = False
-        self._held_bytes = self._asked_for_bytes = 0
         self._arrived.clear()
-        self._outstanding.clear()
-        self._let_go.clear()
-        self._asked_for.clear()
+        self._holding = self._new_holding()
 
 
 def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:
