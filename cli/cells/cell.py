@@ -7,17 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError
-from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay import is_relayed
-from cli.cells.new_cell import check_database_url, check_transport_url, checked_kind, checked_name, given_url, upgrade
-from cli.cells.nova_cells import Joined, add_all_nova_cells, add_nova_cell
+from cli.cells.joined import Joined
+from cli.cells.native_cells import add_native_cell
+from cli.cells.new_cell import check_transport_url, checked_kind, checked_name, given_url
+from cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
 from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
-from cli.database_accounts import renew_rights
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
@@ -105,7 +104,7 @@ def add(
         address = upstream_address(url, login)
         bus = _bus_of_others(transport_url, transport_url_file)
         with _open_configured_fleet(config, data_dir) as fleet:
-            _add_upstream(fleet, name, address, bus)
+            _print_joined(add_upstream_cell(fleet, name, address, bus))
         return
     if url is not None or login.is_given:
         raise ConfigurationError("--url and the login are of a compute API: add --kind nova-api")
@@ -121,16 +120,8 @@ def add(
     transport = given_url("--transport-url", transport_url, transport_url_file)
     check_transport_url(transport)
     with _open_configured_fleet(config, data_dir) as fleet:
-        cells = fleet.cells()
-        # First the schema: whoever finds the cell in the registry may read it at once.
-        upgrade(check_database_url(database, name, cells), name)
-        cell = fleet.add_cell(name, kind, database, transport)
-        renew_rights(load_settings(config, data_dir).fleet.database_url.get_secret_value(), [cell])
-        with closing(open_adapter(cell)) as adapter:
-            instances = map_instances(adapter, fleet)
-    done = "brought up to date" if any(cell.uuid == known.uuid for known in cells) else "added"
-    state = ", still disabled" if cell.disabled else ""
-    print_result(f"{cell.name}: {done}{state}, uuid {cell.uuid}, {counted(instances, 'instance')}")
+        fleet_url = load_settings(config, data_dir).fleet.database_url.get_secret_value()
+        _print_joined(add_native_cell(fleet, fleet_url, name, database, transport))
 
 
 @app.command(
@@ -254,7 +245,8 @@ def _open_configured_fleet(config: Path | None, data_dir: Path | None) -> Iterat
 def _print_joined(joined: Joined) -> None:
     done = "added" if joined.is_new else "brought up to date"
     state = ", still disabled" if joined.cell.disabled else ""
-    print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}")
+    count = "" if joined.instances is None else f", {counted(joined.instances, 'instance')}"
+    print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}{count}")
     if joined.problem is not None:
         print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
 
@@ -266,16 +258,6 @@ def _bus_of_others(url: str | None, file: Path | None) -> str:
     transport = given_url("--transport-url", url, file)
     check_transport_url(transport)
     return transport
-
-
-def _add_upstream(fleet: Fleet, name: str, address: str, transport_url: str) -> None:
-    joined = add_upstream_cell(fleet, name, address, transport_url)
-    done = "added" if joined.is_new else "brought up to date"
-    state = ", still disabled" if joined.cell.disabled else ""
-    count = "" if joined.problem else f", {counted(joined.instances, 'instance')}"
-    print_result(f"{name}: {done}{state}, uuid {joined.cell.uuid}{count}")
-    if joined.problem:
-        print_notice(f"{name}: it cannot be read yet: {joined.problem}")
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:

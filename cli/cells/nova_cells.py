@@ -7,23 +7,15 @@ from dataclasses import dataclass
 from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
-from cells.model import Cell, CellKind
+from cells.model import CellKind
 from cells.nova.databases import parse_nova_url
 from cells.nova.deployment import Deployment, NovaCell, filled_in, with_account_of
 from cells.nova.schema import check_schema
+from cli.cells.joined import Joined
 from cli.cells.new_cell import checked_name
 from cli.errors import CommandError, ConfigurationError
 
 BUILD_REQUESTS = "build-requests"
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A cell that is in the fleet now. problem: why it cannot be read yet."""
-
-    cell: Cell
-    is_new: bool
-    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ def add_all_nova_cells(
         except DatabaseUrlError as error:
             url, problem = "", error.reason
         added = _add(fleet, checked_name(prefix + cell.name), url, deployment, cell.uuid)
-        joined.append(Joined(added.cell, added.is_new, problem or added.problem))
+        joined.append(Joined(added.cell, added.is_new, problem=problem or added.problem))
     return joined
 
 
@@ -104,7 +96,7 @@ def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, no
             adapter.find(cell.uuid)
     except CellUnreachableError as error:
         problem = error.reason
-    return Joined(cell, name not in known, problem)
+    return Joined(cell, name not in known, problem=problem)
 
 
 def _check(option: str, url: str) -> None:

@@ -8,10 +8,11 @@ from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
-from cells.model import Cell, CellKind
+from cells.model import CellKind
 from cells.upstream.address import Upstream, UpstreamAddress
 from cells.upstream.clouds import find_clouds_file
 from cells.upstream.credentials import read_secret
+from cli.cells.joined import Joined
 from cli.errors import ConfigurationError
 
 _TIMEOUT_S = 60.0
@@ -31,16 +32,6 @@ class UpstreamLogin:
     @property
     def is_given(self) -> bool:
         return self != UpstreamLogin()
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedUpstream:
-    """instances: how many it has; problem: why nobody knows."""
-
-    cell: Cell
-    is_new: bool
-    instances: int = 0
-    problem: str | None = None
 
 
 def upstream_address(url: str | None, login: UpstreamLogin) -> str:
@@ -68,15 +59,15 @@ def upstream_address(url: str | None, login: UpstreamLogin) -> str:
     return address.write()
 
 
-def add_upstream_cell(fleet: Fleet, name: str, address: str, transport_url: str) -> JoinedUpstream:
+def add_upstream_cell(fleet: Fleet, name: str, address: str, transport_url: str) -> Joined:
     """Add the API at `address` (`upstream_address`) as a cell, also while it is away."""
     is_new = all(cell.name != name for cell in fleet.cells())
     cell = fleet.add_cell(name, CellKind.NOVA_API, address, transport_url)
     try:
         with closing(open_adapter(cell, statement_timeout_s=_TIMEOUT_S)) as adapter:
-            return JoinedUpstream(cell, is_new, map_instances(adapter, fleet))
+            return Joined(cell, is_new, map_instances(adapter, fleet))
     except CellUnreachableError as error:
-        return JoinedUpstream(cell, is_new, problem=error.reason)
+        return Joined(cell, is_new, problem=error.reason)
 
 
 def _absolute(path: Path | None) -> Path | None:
