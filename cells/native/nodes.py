@@ -8,7 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, Select, delete, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    Row,
+    Select,
+    Subquery,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from cells.clock import Clock, system_clock
 from cells.database import cell_failures, writing
@@ -26,6 +42,7 @@ DEFAULT_ZONE = "nova"
 _HYPERVISOR_TYPE = "simulated"
 _HYPERVISOR_VERSION = 1_000_000
 _SERVICE_VERSION = 1
+_SIZES = ("vcpus", "memory_mib", "disk_gib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,14 +295,40 @@ def _change_service(connection: Connection, uuid: str, values: Mapping[str, obje
 
 def read_nodes(connection: Connection, *conditions: ColumnElement[bool]) -> Sequence[ComputeNode]:
     """Every node of the cell that fulfils the conditions (on `compute_nodes` and `services`), with one statement."""
-    return [_node(row) for row in connection.execute(_select_nodes(conditions))]
+    statement, _ = _select_nodes(conditions)
+    return [_node(row) for row in connection.execute(statement.order_by(compute_nodes.c.id))]
+
+
+def read_emptiest_nodes(
+    connection: Connection,
+    demand: Capacity,
+    *conditions: ColumnElement[bool],
+    first: ColumnElement[int],
+    limit: int,
+) -> Sequence[ComputeNode]:
+    """The best `limit` nodes of those that fulfil the conditions and have room for `demand`.
+
+    Those with the least `first` come first, then those with the largest part of their memory free, then those with the
+    fewest instances; the order in which they joined decides the rest.
+    """
+    nodes, used = _select_nodes(conditions)
+    free = {size: compute_nodes.c[size] - func.coalesce(used.c[f"used_{size}"], 0) for size in _SIZES}
+    memory = case((compute_nodes.c.memory_mib < 1, 1), else_=compute_nodes.c.memory_mib)
+    free_part = cast(free["memory_mib"], Double) / cast(memory, Double)
+    statement = (
+        nodes.where(*(free[size] >= getattr(demand, size) for size in _SIZES))
+        .order_by(first, free_part.desc(), func.coalesce(used.c.instance_count, 0), compute_nodes.c.id)
+        .limit(limit)
+    )
+    return [_node(row) for row in connection.execute(statement)]
 
 
 def _has_id(column: Column[str], wanted: str | int) -> ColumnElement[bool]:
     return column == wanted if isinstance(wanted, str) else column.startswith(beginning_of(wanted))
 
 
-def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> tuple[Select[tuple[object, ...]], Subquery]:
+    """Nodes with their services and what is used of them, and the latter by itself; null: nothing."""
     of_services = services.c.id == compute_nodes.c.service_id
     # Only what is asked for is summed up; databases do not find that out by themselves.
     wanted = (
@@ -310,13 +353,13 @@ def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> Select[tuple[obj
         .subquery()
     )
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
-    return (
+    statement = (
         select(compute_nodes, *service_columns, used)
         .join_from(compute_nodes, services, of_services)
         .where(*conditions)
         .outerjoin(used, used.c.node_id == compute_nodes.c.id)
-        .order_by(compute_nodes.c.id)
     )
+    return statement, used
 
 
 def _node(row: Row[tuple[object, ...]]) -> ComputeNode:

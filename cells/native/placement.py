@@ -7,20 +7,23 @@ allocation requests (contracts/nova-selection) come with the scheduler.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, select
 
 from cells.errors import NoValidHostError
 from cells.fleet.server_groups import ServerGroup
 from cells.fleet.turns import wait_for_lock
-from cells.native.nodes import Capacity, ComputeNode, read_nodes
+from cells.native.nodes import Capacity, ComputeNode, read_emptiest_nodes
 from cells.tables import allocations, compute_nodes, instances, services
 from query.fields import Record
 
 _RESIZED = "resized"
+# More than one, for those who claim at the same time all want the emptiest.
+_READ_AT_ONCE = 4
+_DISTANCES = {"soft-affinity": -1, "soft-anti-affinity": 1}
 _HostsOf = Mapping[str, Collection[str]]
 
 
@@ -74,23 +77,18 @@ def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, wis
         wait_for_lock(connection, f"server group {wish.group.uuid}")
     hosts_of = _hosts_of(connection, {*wish.beside, *wish.apart, *members} - {instance_uuid})
     neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
-
-    def best_first(node: ComputeNode) -> tuple[int, float, int, int]:
-        return (_distance(wish.group, neighbours[node.service.host]), *_emptiest_first(node))
-
-    candidates = [
-        node
-        for node in read_nodes(connection, condition_of(wish))
-        if _suits(node.service.host, wish, hosts_of)
-        and _is_allowed(node.service.host, wish.group, hosts_of, neighbours)
-        and demand.fits_into(node.free)
-    ]
-    for node in sorted(candidates, key=best_first):
-        # Locked, and looked at again: another claim may have come first.
-        connection.execute(select(compute_nodes.c.id).where(compute_nodes.c.id == node.id).with_for_update())
-        if demand.fits_into(node.capacity.minus(_used(connection, node.id))):
-            _allocate(connection, instance_uuid, node.id, demand)
-            return node
+    conditions = (condition_of(wish), *_suits(wish, hosts_of), *_is_allowed(wish.group, hosts_of, neighbours))
+    distance, full = _distance(wish.group, neighbours), list[int]()
+    while nodes := read_emptiest_nodes(
+        connection, demand, *conditions, compute_nodes.c.id.not_in(full), first=distance, limit=_READ_AT_ONCE
+    ):
+        for node in nodes:
+            # Locked, and looked at again: another claim may have come first.
+            connection.execute(select(compute_nodes.c.id).where(compute_nodes.c.id == node.id).with_for_update())
+            if demand.fits_into(node.capacity.minus(_used(connection, node.id))):
+                _allocate(connection, instance_uuid, node.id, demand)
+                return node
+            full.append(node.id)
     raise NoValidHostError
 
 
@@ -125,38 +123,33 @@ def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -
         connection.execute(insert(allocations), values)
 
 
-def _emptiest_first(node: ComputeNode) -> tuple[float, int, int]:
-    """By the free part of the memory, then the instances there; the order in which they joined decides the rest."""
-    free = node.free.memory_mib / max(1, node.capacity.memory_mib)
-    return -free, node.instance_count, node.id
+def _suits(wish: Wish, hosts_of: _HostsOf) -> Iterator[ColumnElement[bool]]:
+    """On hosts with all those that it has to be beside, and with none of those that it has to be apart from."""
+    for uuid in wish.beside:
+        yield services.c.host.in_(hosts_of.get(uuid, ()))
+    for uuid in wish.apart:
+        yield services.c.host.not_in(hosts_of.get(uuid, ()))
 
 
-def _suits(host: str, wish: Wish, hosts_of: _HostsOf) -> bool:
-    return all(host in hosts_of.get(uuid, ()) for uuid in wish.beside) and not any(
-        host in hosts_of.get(uuid, ()) for uuid in wish.apart
-    )
-
-
-def _is_allowed(host: str, group: ServerGroup | None, hosts_of: _HostsOf, neighbours: Mapping[str, int]) -> bool:
-    """Whether a hard policy lets a member go to `host`. neighbours: how many other members each host has."""
+def _is_allowed(
+    group: ServerGroup | None, hosts_of: _HostsOf, neighbours: Mapping[str, int]
+) -> Iterator[ColumnElement[bool]]:
+    """On hosts that a hard policy lets a member go to. neighbours: how many other members each host has."""
     match group:
         case ServerGroup(policy="affinity", members=members):
-            return all(host in hosts_of[member] for member in members if member in hosts_of)
+            for member in members:
+                if member in hosts_of:
+                    yield services.c.host.in_(hosts_of[member])
         case ServerGroup(policy="anti-affinity", max_server_per_host=limit):
-            return neighbours.get(host, 0) < (limit or 1)
-        case _:
-            return True
+            yield services.c.host.not_in([host for host, count in neighbours.items() if count >= (limit or 1)])
 
 
-def _distance(group: ServerGroup | None, neighbours: int) -> int:
-    """How far a host with that many other members is from what a soft policy wants: less is better."""
-    match group:
-        case ServerGroup(policy="soft-affinity"):
-            return -neighbours
-        case ServerGroup(policy="soft-anti-affinity"):
-            return neighbours
-        case _:
-            return 0
+def _distance(group: ServerGroup | None, neighbours: Mapping[str, int]) -> ColumnElement[int]:
+    """How far a host is from what a soft policy wants, by how many other members it has: less is better."""
+    sign = 0 if group is None else _DISTANCES.get(group.policy, 0)
+    if not sign or not neighbours:
+        return literal(0)
+    return case({host: sign * count for host, count in neighbours.items()}, value=services.c.host, else_=0)
 
 
 def _hosts_of(connection: Connection, uuids: Collection[str]) -> _HostsOf:

@@ -1,0 +1,147 @@
+"""The host that an instance gets, against the same chosen among all nodes in plain Python."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, insert
+
+from cells.database import writing
+from cells.errors import NoValidHostError
+from cells.fleet.server_groups import ServerGroup
+from cells.model import Cell
+from cells.native import nodes as nodes_module
+from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
+from cells.native.placement import Wish, claim_host
+from cells.tables import allocations
+
+NEW = str(UUID(int=1_000_000))
+POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
+DEMANDS = (Capacity(1, 512, 1), Capacity(4, 3072, 0), Capacity(0, 0, 0), Capacity(64, 1, 1))
+
+
+def fill(
+    engine: Engine, cell: Cell, dice: random.Random
+) -> tuple[Sequence[ComputeNode], Mapping[str, Collection[str]]]:
+    """Hosts, some alike and some full, disabled or down, and where instances have claimed something."""
+    found = CellNodes(engine, cell)
+    sizes = [Capacity(16, memory, 40) for memory in (0, 3000, 4096, 8192)]
+    found.add_hosts([NewHost(f"h{n}", dice.choice(sizes), dice.choice(("west", "east"))) for n in range(14)])
+    for node in found.nodes()[::5]:
+        found.update_service(node.service.uuid, disabled=True, disabled_reason=None, forced_down=False)
+    for node in found.nodes()[3::7]:
+        found.update_service(node.service.uuid, disabled=False, disabled_reason=None, forced_down=True)
+    hosts_of: dict[str, set[str]] = {}
+    nodes = found.nodes()
+    with writing(engine) as connection:
+        for number in range(30):
+            uuid = str(UUID(int=number))
+            for node in dice.sample(nodes, dice.choice((1, 1, 2))):  # one that moves has two
+                size = {"vcpus": dice.randint(0, 6), "memory_mib": dice.choice((0, 256, 1024)), "disk_gib": 2}
+                connection.execute(insert(allocations).values(instance_uuid=uuid, node_id=node.id, **size))
+                hosts_of.setdefault(uuid, set()).add(node.service.host)
+    return found.nodes(), hosts_of
+
+
+def some_wish(dice: random.Random) -> Wish:
+    some = [str(UUID(int=number)) for number in dice.sample(range(32), 5)]  # two of them are nowhere
+    policy = dice.choice((None, *POLICIES))
+    # Members that belong together mostly share a host already, so there are few of them here.
+    members = tuple(some[: 1 if policy == "affinity" else 5])
+    limit = dice.choice((None, 2)) if policy == "anti-affinity" else None
+    group = None if policy is None else ServerGroup(NEW, "g", "red", "ada", policy, limit, members)
+    kind = dice.randrange(6)
+    return Wish(
+        zone="west" if kind == 0 else None,
+        host="h4" if kind == 1 else None,
+        without=("h1", "h2") if kind == 2 else (),
+        beside=some[:1] if kind == 3 else (),
+        apart=some[:3] if kind == 4 else (),
+        group=group,
+    )
+
+
+def best(
+    nodes: Sequence[ComputeNode], hosts_of: Mapping[str, Collection[str]], demand: Capacity, wish: Wish
+) -> str | None:
+    group = wish.group
+    members = () if group is None else group.members
+    neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
+
+    def may(node: ComputeNode) -> bool:
+        host, is_forced = node.service.host, wish.host is not None
+        policy = None if group is None else group.policy
+        return (
+            node.service.is_up
+            and (is_forced or not node.service.disabled)
+            and wish.zone in {None, node.service.availability_zone}
+            and wish.host in {None, host}
+            and host not in wish.without
+            and all(host in hosts_of.get(uuid, ()) for uuid in wish.beside)
+            and not any(host in hosts_of.get(uuid, ()) for uuid in wish.apart)
+            and (policy != "affinity" or all(host in hosts_of[uuid] for uuid in members if uuid in hosts_of))
+            and (policy != "anti-affinity" or neighbours[host] < ((group and group.max_server_per_host) or 1))
+            and demand.fits_into(node.free)
+        )
+
+    def rank(node: ComputeNode) -> tuple[int, float, int, int]:
+        sign = {"soft-affinity": -1, "soft-anti-affinity": 1}.get("" if group is None else group.policy, 0)
+        free = node.free.memory_mib / max(1, node.capacity.memory_mib)
+        return sign * neighbours[node.service.host], -free, node.instance_count, node.id
+
+    chosen = min(filter(may, nodes), key=rank, default=None)
+    return None if chosen is None else chosen.service.host
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_instance_gets_the_best_of_all_nodes_that_may_take_it(engine: Engine, cell: Cell, seed: int) -> None:
+    dice = random.Random(seed)
+    nodes, hosts_of = fill(engine, cell, dice)
+    chosen = Counter[bool]()
+    for _ in range(100):
+        demand, wish = dice.choice(DEMANDS), some_wish(dice)
+        expected = best(nodes, hosts_of, demand, wish)
+        chosen[expected is not None] += 1
+        assert claimed(engine, demand, wish) == expected, (demand, wish)
+    assert min(chosen[True], chosen[False]) > 10
+
+
+def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n:03}", Capacity(16, 4096, 40)) for n in range(100)])
+    read: list[str] = []
+    made = nodes_module._node
+
+    def node(row: Any) -> ComputeNode:
+        found = made(row)
+        read.append(found.service.host)
+        return found
+
+    monkeypatch.setattr(nodes_module, "_node", node)
+    assert claimed(engine, Capacity(1, 512, 1), Wish()) == "h000"
+    assert read == ["h000", "h001", "h002", "h003"]
+
+
+def test_node_that_filled_up_meanwhile_is_passed_over(
+    engine: Engine, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when all that were read at once did."""
+    CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(16, 4096, 40)) for n in range(7)])
+    full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
+    used = "cells.native.placement._used"
+    monkeypatch.setattr(used, lambda _, node_id: Capacity(16, 4096, 40) if node_id in full else Capacity(0, 0, 0))
+    assert claimed(engine, Capacity(1, 512, 1), Wish()) == "h6"
+    assert claimed(engine, Capacity(1, 512, 1), Wish(without=("h6",))) is None
+
+
+def claimed(engine: Engine, demand: Capacity, wish: Wish) -> str | None:
+    """The host that a claim gets, which is given back."""
+    with engine.connect() as connection, connection.begin() as transaction:
+        try:
+            return claim_host(connection, NEW, demand, wish).service.host
+        except NoValidHostError:
+            return None
+        finally:
+            transaction.rollback()
