@@ -10,7 +10,7 @@ Everything can be cut off at any point and be started again: it goes on where it
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Event
@@ -18,9 +18,9 @@ from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import Generations, IndexWriter
-from indexer.errors import IndexUnavailableError, RebuildError
-from indexer.upkeep.rebuild_cells import RebuiltCell, open_cell
+from indexer.backends.base import INCARNATIONS, Generations, IndexWriter
+from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
+from indexer.upkeep.rebuild_cells import HISTORIES, RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
@@ -140,6 +140,7 @@ class _Rebuild:
         self._back = back
         self._unusable = parts.generations if parts.generations.is_unusable() else None
         self._cells: dict[str, RebuiltCell] = {}
+        self._reached: dict[str, int] = {}
 
     def run(self) -> None:
         with ExitStack() as stack:
@@ -148,7 +149,7 @@ class _Rebuild:
                 try:
                     self._verify()
                     self._watcher.on_phase(RebuildPhase.SWITCHING)
-                    self._parts.generations.switch(self._finish)
+                    self._switch()
                 except _CellsChangedError:
                     continue
                 return
@@ -224,10 +225,27 @@ class _Rebuild:
                 cell.verify(on_step)
                 on_step()
 
+    def _switch(self) -> None:
+        current = self._parts.current
+        incarnations = current.load_state(INCARNATIONS)
+        # Nothing is known of what will be the previous one, should this be cut off.
+        current.save_state(HISTORIES, dict.fromkeys(current.load_state(HISTORIES)))
+        self._parts.generations.switch(self._finish)
+        # It is done; without this a way back takes longer.
+        with suppress(IndexerError):
+            histories = {
+                uuid: [incarnation, self._reached[uuid]]
+                for uuid, incarnation in current.load_state(INCARNATIONS).items()
+                if incarnation == incarnations.get(uuid) and uuid in self._reached
+            }
+            current.save_state(HISTORIES, histories)
+
     def _finish(self) -> None:
         """While nobody writes to the current index."""
-        for cell in self._cells.values():
+        for uuid, cell in self._cells.items():
             cell.finish()
+            if (reached := cell.reached()) is not None:
+                self._reached[uuid] = reached
         if self._missing_cells():
             raise _CellsChangedError
         # Whoever has a lease now had it all the time, so nobody else has worked on a cell.

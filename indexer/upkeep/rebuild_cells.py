@@ -17,6 +17,7 @@ from indexer.errors import MalformedMessageError, RebuildError
 from indexer.upkeep.bulk_sync import CellSource, sync
 from indexer.upkeep.copying import copy_bare, copy_differing
 from indexer.upkeep.retention import load_horizons
+from indexer.upkeep.rewritten_rows import replace_rewritten
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
@@ -24,6 +25,10 @@ from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
+
+HISTORIES = "previous histories"
+"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the incarnation
+(indexer.writing.history), and a sequence, as that calls it, which nothing in the index is beyond."""
 
 # Some turns of whoever follows all cells in the meantime.
 _CATCH_UP_TIMEOUT_S = 60.0
@@ -54,6 +59,10 @@ class RebuiltCell(Protocol):
 
     def finish(self) -> None:
         """The last of it, while nobody writes to the current index. Raises RebuildError."""
+        ...
+
+    def reached(self) -> int | None:
+        """After `finish`: a sequence that the current index has nothing beyond; None if nobody knows one."""
         ...
 
     def close(self) -> None: ...
@@ -145,6 +154,9 @@ class _CopiedCell:
     def finish(self) -> None:
         self._copy(lambda: None)
 
+    def reached(self) -> int | None:
+        return None
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -222,6 +234,9 @@ class _FollowedCell:
                 break
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
+        if self._is_filled and not self._has_followed_this_history():
+            # Of a future that the cell lost since, it may have rows that differ in no revision.
+            replace_rewritten(self._adapter, self._new, batch_size=self._batch_size, on_batch=on_step)
 
     def finish(self) -> None:
         # What is written here may be taken back if something else fails, and then was never written.
@@ -233,8 +248,20 @@ class _FollowedCell:
         if tracker.unindexed:
             self._refuse(sorted(tracker.unindexed))
 
+    def reached(self) -> int | None:
+        return self._adapter.published_sequence()
+
     def close(self) -> None:
         self._adapter.close()
+
+    def _has_followed_this_history(self) -> bool:
+        """Whether all that the previous index has is known to have happened in the cell."""
+        found = self._current.load_state(HISTORIES).get(self.cell.uuid)
+        lineage = self._adapter.lineage()
+        if found is None or found[0] is None:
+            return not lineage.incarnations
+        incarnation, sequence = found
+        return lineage.contains(incarnation, sequence)
 
     def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
         read_rows = partial(rows_of, self._adapter)

@@ -11,10 +11,12 @@ import pytest
 from indexer.backends import open_writer
 from indexer.backends.base import INCARNATIONS
 from indexer.backends.settings import IndexSettings
+from indexer.upkeep.rebuild import rebuild_index
 from indexer.writing.catch_up import catch_up
 from indexer.writing.history import History
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
+from tests.support.rebuilding import Silent, open_parts
 from tests.support.waiting import wait_until
 
 
@@ -189,3 +191,47 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
             story.go_on_differently(3)
             wait_until_index_equals_cell(world)
     assert not mended
+
+
+def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(world: World, tmp_path: Path) -> None:
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+    with open_parts(world.index, world.fleet) as parts:
+        rebuild_index(parts, Silent(), back=False)
+    story.restore()
+    # As often as before, so that the row has the same revision again.
+    story.go_on_differently(5)
+    with world.relaying(), world.indexing():
+        wait_until_index_equals_cell(world)
+    with open_parts(world.index, world.fleet) as parts:
+        rebuild_index(parts, Silent(), back=True)
+    with world.indexing():
+        wait_until_index_equals_cell(world)
+    assert world.documents([story.kept])[story.kept].record["display_name"] == "otherwise 4"
+    assert story.lost_future_in_the_index() == []
+
+
+def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_all(*_args: object, **_options: object) -> int:
+        raise AssertionError("there is no need to read all rows")
+
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        story.go_on()
+        wait_until_index_equals_cell(world)
+    with open_parts(world.index, world.fleet) as parts:
+        rebuild_index(parts, Silent(), back=False)
+    with world.relaying(), world.indexing():
+        story.go_on_differently(3)
+        wait_until_index_equals_cell(world)
+    monkeypatch.setattr("indexer.upkeep.rebuild_cells.replace_rewritten", read_all)
+    with open_parts(world.index, world.fleet) as parts:
+        rebuild_index(parts, Silent(), back=True)
+    with world.indexing():
+        wait_until_index_equals_cell(world)
