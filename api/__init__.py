@@ -1,5 +1,6 @@
 """The faces: what people and programs call.
 
-`listing` decides which sources answer a list and merges them; `compute` is the compute API on top of it; `identity`
-says who is calling. Nothing here writes to an index.
+`listing` decides which sources answer a list and merges them, `watching` tells what changes in one; `compute` is the
+compute API on top of both, and `image` the little of another one that its clients need. `identity` says who is calling.
+`app` puts everything together. Nothing here writes to an index.
 """
