@@ -507,6 +507,16 @@ def test_next_member_waits_for_the_cell_that_the_first_came_to_meanwhile(
     assert (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "south-host0")
 
 
+def test_server_beside_one_in_a_cell_that_takes_none_is_refused(api: Api, fleet: ComputeFleet) -> None:
+    there = fleet.create("south", project_id="red")
+    fleet.fleet.set_disabled(fleet.cells["south"].uuid, disabled=True)
+    try:
+        refused = post(api, {}, hints={"same_host": there})
+    finally:
+        fleet.fleet.set_disabled(fleet.cells["south"].uuid, disabled=False)
+    assert refused.status_code == 409
+
+
 def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
     api: Api, group_with_late_member: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ class _Prepared:
 
 
 class _CellsChangedError(Exception):
-    """Meanwhile the new servers belong to a cell that was not asked to the end."""
+    """Since the cells were asked, servers that the new ones share a host with came to others: the `cells` of now."""
 
     def __init__(self, cells: CellWish) -> None:
         super().__init__()
@@ -109,13 +109,13 @@ class ServerCreation:
         count = _count(server)
         password = server.admin_pass or new_password()
         prepared = await self._access.ask(partial(self._prepare, request, wanted, place, count))
-        answered = await self._survey(place, prepared, count)
-        try:
-            rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
-        except _CellsChangedError as changed:
-            # The first member of the group came in between. Its cell stays the same, so it is waited for once.
-            answered = await self._survey(place, replace(prepared, cells=changed.cells), count)
-            rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
+        rows: Sequence[InstanceRow] = ()
+        while not rows:
+            answered = await self._survey(place, prepared, count)
+            try:
+                rows = await self._access.act_anywhere(partial(self._accept, request, prepared, place, answered))
+            except _CellsChangedError as changed:
+                prepared = replace(prepared, cells=changed.cells)
         # They were announced together, and the last one last.
         request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
@@ -181,7 +181,7 @@ class ServerCreation:
             cells = wished_cells(fleet, group, prepared.beside)
             cell = choose_cell([room for _, room in answered.answers], cells)
             if cell is None:
-                if not cells.only & {each.uuid for each in answered.down}:
+                if cells.only != prepared.cells.only:
                     raise _CellsChangedError(cells)
                 raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
             if group is not None:
