@@ -222,5 +222,5 @@ def live_batch_size(limit: int, cells: int) -> int:
     The rows of a page fall on the cells about as a Poisson distribution says, so two standard deviations above the mean
     spare nearly every cell a second batch, and cost little where they are not needed.
     """
-    mean = limit / cells
+    mean = limit / max(cells, 1)  # a new fleet has none
     return min(limit, ceil(mean + 2 * sqrt(mean)))

@@ -74,14 +74,15 @@ async def _serve(
     other_metrics: Sequence[CollectorRegistry],
     indexer: Probes | None,
 ) -> None:
-    # Only here, for every command imports this module, and those that serve nothing would start a quarter later.
-    from api.app import create_app  # noqa: PLC0415
-    from api.server import serve  # noqa: PLC0415
-
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop_on_signal, number, stop)
+
+    # Only here, for every command imports this module, and those that serve nothing would start a quarter later; and
+    # only now, for Ctrl-C while this is imported would cancel the server in the middle of its start.
+    from api.app import create_app  # noqa: PLC0415
+    from api.server import serve  # noqa: PLC0415
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)

@@ -37,3 +37,13 @@ def test_request_that_cannot_be_explained_is_one_sentence(run: Run) -> None:
         refused = run("explain", *arguments)
         assert refused.exit_code == 2
         assert refused.stderr.startswith("error: ")
+
+
+def test_fleet_that_has_no_cells_yet_has_no_servers(empty_place: Path, run: Run) -> None:
+    file = empty_place / "empty.toml"
+    file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/empty.db"\n')
+    assert run("database", "upgrade", "--config", file).exit_code == 0
+    shown = run("explain", "GET /v2.1/servers", "--json", "--config", file)
+    assert shown.exit_code == 0, shown.stderr
+    told = json.loads(shown.stdout)
+    assert (told["rows"], told["complete"], told["cells"]) == (0, True, [])

@@ -3,7 +3,10 @@
 import errno
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 
 import cli.app
 import cli.main
+from cli.errors import INTERRUPTED
 from cli.options import program
 
 
@@ -103,3 +107,24 @@ def test_the_program_is_named_so_that_it_can_be_pasted(
     monkeypatch.setattr("sys.executable", "python")
     monkeypatch.setattr("shutil.which", lambda _: on_path)
     assert program() == expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_the_api_is_loaded_shows_no_traceback(tmp_path: Path, number: signal.Signals) -> None:
+    code = f"""
+import os, sys
+
+class Interruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == "api.app":
+            os.kill(os.getpid(), {int(number)})
+
+sys.meta_path.insert(0, Interruption())
+sys.argv = ["fleetlight", "up", "--data-dir", "data", "--port", "0", "--cells", "1", "--auth", "none"]
+from cli.main import main
+main()
+"""
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True, timeout=60)
+    assert ended.returncode in (0, INTERRUPTED)
+    assert "Traceback" not in ended.stderr
