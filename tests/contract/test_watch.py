@@ -23,7 +23,7 @@ from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, ha
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.backups import Backup
 from tests.support.documents import make_record
-from tests.support.indexing import MemoryCell
+from tests.support.memory_cell import MemoryCell
 
 
 @pytest.fixture

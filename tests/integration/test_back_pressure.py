@@ -19,7 +19,9 @@ from notifications.bus import Publisher, Receiver
 from notifications.link import count_messages
 from notifications.settings import BusSettings
 from tests.support.indexer_worlds import in_thread
-from tests.support.indexing import MemoryCell, MemoryFailures, MemoryIndex, versions
+from tests.support.memory_cell import MemoryCell
+from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 MESSAGES, PREFETCH = 300, 60

@@ -21,7 +21,9 @@ from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
 from tests.support.documents import make_uuid
-from tests.support.indexing import MemoryBus, MemoryFailures, MemoryIndex
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
 
 _EVENTS = ("instance.update", "instance.reboot.end", "instance.live_migration_post.end", "instance.resize.end")

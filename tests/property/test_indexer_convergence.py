@@ -17,7 +17,10 @@ from indexer.writing.patient_writing import PatientWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.bus import Message
-from tests.support.indexing import CELL_UUID, MemoryBus, MemoryCell, MemoryFailures, MemoryIndex, versions
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory_index import MemoryIndex, versions
 
 _INSTANCES = tuple(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}" for number in range(3))
 _HOSTS = ("a", "b", None)

@@ -18,7 +18,7 @@ from notifications.registry import parse_payload
 from notifications.versioned import Wrapped
 from query.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
-from tests.support.indexing import NOW, MemoryCell
+from tests.support.memory_cell import NOW, MemoryCell
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

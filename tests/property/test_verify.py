@@ -14,7 +14,8 @@ from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.transform.documents import to_document
 from indexer.upkeep.verify import DifferenceKind, verify_cell
 from tests.support.documents import make_record
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_index import MemoryIndex
 
 # Random ones, and ones with long common beginnings.
 UUIDS = st.one_of(st.uuids().map(str), st.integers(0, 300).map(lambda number: str(UUID(int=number))))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from indexer.backends.base import BareDocument
-from tests.support.indexing import MemoryIndex
+from tests.support.memory_index import MemoryIndex
 
 
 @dataclass

@@ -9,7 +9,7 @@ from notifications.envelope import Notification, encode
 from notifications.event_types import INSTANCE_UPDATE
 from query.fields import from_microseconds
 from tests.support.documents import CREATED_AT, make_uuid
-from tests.support.indexing import MemoryCell
+from tests.support.memory_cell import MemoryCell
 
 
 def newer_message(

@@ -39,7 +39,7 @@ from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
-from tests.support.indexing import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 

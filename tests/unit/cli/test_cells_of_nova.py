@@ -24,7 +24,7 @@ from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER
 from tests.support.indexer_worlds import in_thread
-from tests.support.indexing import ROUTING_KEY
+from tests.support.memory_cell import ROUTING_KEY
 from tests.support.nova_tables import CELL1, SmallNova, small_nova
 from tests.support.waiting import wait_until
 from tests.unit.cli.conftest import Run

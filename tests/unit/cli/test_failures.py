@@ -19,7 +19,7 @@ from indexer.errors import DeadLetterReason
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER
-from tests.support.indexing import NOW, ROUTING_KEY
+from tests.support.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run
 
 

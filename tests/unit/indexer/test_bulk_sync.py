@@ -11,7 +11,8 @@ from indexer.transform.documents import to_document
 from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, sync_and_record, sync_cell
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from query.page import PageRequest
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_index import MemoryIndex, versions
 
 
 def filled_cell(count: int = 10) -> MemoryCell:

@@ -9,7 +9,8 @@ from indexer.backends.base import CellProgress
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.progress import ProgressTracker
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, versions
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_index import MemoryIndex, versions
 
 
 @dataclass

@@ -19,16 +19,10 @@ from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES
 from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from query.fields import Record, from_microseconds
-from tests.support.indexing import (
-    CELL_UUID,
-    NOW,
-    ROUTING_KEY,
-    MemoryBus,
-    MemoryCell,
-    MemoryFailures,
-    MemoryIndex,
-    versions,
-)
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)

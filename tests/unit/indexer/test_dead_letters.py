@@ -13,7 +13,9 @@ from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, t
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES
 from notifications.topology import RESOURCE_HEADER
-from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryBus, MemoryCell, MemoryFailures
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryFailures
 
 UUID = "7a1d5a0a-90b1-4f36-8f6e-0000000000aa"
 

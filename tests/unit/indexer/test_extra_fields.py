@@ -15,7 +15,7 @@ from indexer.transform.messages import interpret
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import json_schema
 from tests.support.documents import make_uuid
-from tests.support.indexing import CELL_UUID
+from tests.support.memory_cell import CELL_UUID
 from tests.support.newer_messages import newer_message
 
 SCHEMAS = {"rack": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "weight": {"type": "number"}}

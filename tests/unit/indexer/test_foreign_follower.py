@@ -19,7 +19,10 @@ from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.documents import make_record, make_uuid
-from tests.support.indexing import ROUTING_KEY, MemoryBus, MemoryFailures, MemoryIndex, MemoryJournals, MemoryLeases
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_cell import ROUTING_KEY
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,8 @@ from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.upkeep.verify import DifferenceKind, Verification
 from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
-from tests.support.indexing import MemoryIndex, MemoryJournals
+from tests.support.memory_fleet import MemoryJournals
+from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import MemoryNovaCell
 
 

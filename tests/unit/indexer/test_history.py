@@ -9,7 +9,8 @@ from indexer.backends.base import INCARNATIONS
 from indexer.errors import CellRestoredError
 from indexer.writing.history import History
 from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
-from tests.support.indexing import MemoryCell, MemoryIndex
+from tests.support.memory_cell import MemoryCell
+from tests.support.memory_index import MemoryIndex
 
 _CURRENT = "00000000-0000-4000-8000-000000000001"
 _MANY = 20_000

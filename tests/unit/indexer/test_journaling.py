@@ -8,7 +8,8 @@ from indexer.transform.documents import to_document
 from indexer.upkeep.foreign_comparison import compare_cell
 from indexer.writing.journaling import CellJournal, JournalingWriter
 from tests.support.documents import make_record
-from tests.support.indexing import MemoryIndex, MemoryJournals
+from tests.support.memory_fleet import MemoryJournals
+from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
 
 CELL = NOVA_CELL.uuid

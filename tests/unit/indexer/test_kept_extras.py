@@ -16,8 +16,10 @@ from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
 from tests.support.documents import make_document
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryLeases
 from tests.support.memory_generations import MemoryGenerations
+from tests.support.memory_index import MemoryIndex
 from tests.support.rebuilding import Silent
 
 EXTRA = Extra("fleetlight/InstancePayload-1.9", {"rack": "r7"}, {"rack": "text"})

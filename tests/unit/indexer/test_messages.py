@@ -10,7 +10,7 @@ from indexer.transform.documents import ForeignChange, NativeChange
 from indexer.transform.messages import Heartbeat, OtherNotification, interpret
 from notifications.envelope import Notification, encode
 from query.fields import to_microseconds
-from tests.support.indexing import CELL_UUID, NOW, MemoryCell
+from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
 SENT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 UUID = "7a1d5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"

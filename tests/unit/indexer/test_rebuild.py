@@ -15,8 +15,10 @@ from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, 
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
 from tests.support.documents import make_document, make_uuid
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex, MemoryLeases, versions
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryLeases
 from tests.support.memory_generations import MemoryGenerations
+from tests.support.memory_index import MemoryIndex, versions
 
 NOVA = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b33", "nova", CellKind.NOVA_API, "", "")
 

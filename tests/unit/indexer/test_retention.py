@@ -18,7 +18,9 @@ from indexer.writing.dead_letters import DeadLetter, to_failure
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from tests.support.indexer_worlds import in_thread
-from tests.support.indexing import CELL_UUID, NOW, ROUTING_KEY, MemoryCell, MemoryIndex, MemoryJournals, MemoryLeases
+from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryJournals, MemoryLeases
+from tests.support.memory_index import MemoryIndex
 from tests.support.waiting import wait_until
 from tests.unit.indexer.test_retrying import Droppable
 

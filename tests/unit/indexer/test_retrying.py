@@ -11,16 +11,9 @@ from indexer.upkeep.retrying import Retried, retry
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER
-from tests.support.indexing import (
-    CELL_UUID,
-    NOW,
-    ROUTING_KEY,
-    MemoryCell,
-    MemoryFailures,
-    MemoryIndex,
-    MemoryJournals,
-    versions,
-)
+from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals
+from tests.support.memory_index import MemoryIndex, versions
 from tests.support.nova_cell import MemoryNovaCell
 
 

@@ -26,18 +26,10 @@ from indexer.upkeep.bulk_sync import CellSource, sync_and_record
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from notifications.topology import SEQUENCE_HEADER
-from tests.support.indexing import (
-    CELL_UUID,
-    LONG_AGO,
-    ROUTING_KEY,
-    MemoryBus,
-    MemoryCell,
-    MemoryFailures,
-    MemoryIndex,
-    MemoryJournals,
-    MemoryLeases,
-    versions,
-)
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_cell import CELL_UUID, LONG_AGO, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
 OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"

@@ -7,7 +7,7 @@ from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.status import CellStatus, IndexHealth, read_status
 from notifications.errors import BusUnavailableError
-from tests.support.indexing import CELL_UUID, NOW, MemoryCell
+from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
 PROGRESS = CellProgress(CELL_UUID, 3, NOW - 2_000_000, is_complete=True)
 

@@ -13,7 +13,8 @@ from indexer.transform.documents import to_document
 from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
 from query.page import PageRequest
 from tests.support.documents import make_record, make_uuid
-from tests.support.indexing import CELL_UUID, MemoryCell, MemoryIndex
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_index import MemoryIndex
 
 
 class World:

@@ -12,7 +12,7 @@ from indexer.metrics import IndexerMetrics
 from indexer.writing import patient_writing
 from indexer.writing.patient_writing import PatientWriter
 from tests.support.documents import make_document
-from tests.support.indexing import MemoryIndex
+from tests.support.memory_index import MemoryIndex
 
 
 class Overloaded(MemoryIndex):

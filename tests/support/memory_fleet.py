@@ -1,0 +1,109 @@
+"""What an indexer keeps in the fleet database, in memory: leases, failures and journals. It can be made to fail."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from cells.errors import FleetUnreachableError
+from cells.fleet.failures import Failure
+from cells.fleet.journals import Finding
+
+
+@dataclass
+class MemoryLeases:
+    """Leases (cells.fleet.leases) of one process among others. taken: name -> who else has it alone."""
+
+    taken: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    def acquire(self, name: str, *, shared: bool = False) -> bool:
+        if name in self.taken or name in self.held:
+            return False
+        self.held.add(name)
+        return True
+
+    def holds(self, name: str) -> bool:
+        return name in self.held
+
+    def count(self, names: Collection[str]) -> Mapping[str, int]:
+        return {name: 1 for name in names if self.holds(name)}
+
+    def release(self, name: str) -> None:
+        self.held.discard(name)
+
+    def holder(self, name: str) -> str:
+        return self.taken[name]
+
+    def close(self) -> None:
+        self.held.clear()
+
+
+@dataclass
+class MemoryFailures:
+    """The failures of a fleet (cells.fleet.failures). is_away: the fleet database does not answer."""
+
+    kept: dict[str, Failure] = field(default_factory=dict)
+    reread: list[str] = field(default_factory=list)
+    is_away: bool = False
+
+    def add(self, found: Sequence[Failure]) -> None:
+        self._require_database()
+        for failure in found:
+            known = self.kept.get(failure.id)
+            times = failure.summary.times + (known.summary.times if known else 0)
+            self.kept[failure.id] = replace(failure, summary=replace(failure.summary, times=times))
+
+    def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None:
+        self._require_database()
+        self.reread += instance_uuids
+
+    def counts(self) -> Mapping[str, int]:
+        self._require_database()
+        return Counter(failure.summary.cell_uuid for failure in self.kept.values())
+
+    def dropped(self) -> Mapping[str, int]:
+        self._require_database()
+        return {}
+
+    @property
+    def found(self) -> list[tuple[bytes, str, str]]:
+        """Of each failure the body, the reason and the detail."""
+        return [(each.body, each.summary.reason, each.summary.detail) for each in self.kept.values()]
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+
+
+@dataclass
+class MemoryJournals:
+    """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
+
+    incarnations: dict[str, str] = field(default_factory=dict)
+    found: list[Finding] = field(default_factory=list)
+    followed_at: dict[str, int] = field(default_factory=dict)
+    is_away: bool = False
+
+    def incarnation(self, cell_uuid: str) -> str | None:
+        self._require_database()
+        return self.incarnations.get(cell_uuid)
+
+    def start_over(self, cell_uuid: str) -> str:
+        self._require_database()
+        self.found.clear()
+        self.incarnations[cell_uuid] = str(uuid4())
+        return self.incarnations[cell_uuid]
+
+    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:
+        self._require_database()
+        if cell_uuid in self.incarnations:
+            self.found.extend(findings)
+
+    def confirm(self, cell_uuid: str, at: int) -> None:
+        self._require_database()
+        self.followed_at[cell_uuid] = at
+
+    def _require_database(self) -> None:
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
