@@ -4,9 +4,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from threading import Event
+from threading import Event, Lock
 
 import structlog
 
@@ -65,7 +65,7 @@ class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
     failures: where dead letters are kept. journals: where it is told what changes in cells that number nothing.
-    clock: of the fleet, since that of this machine may be wrong.
+    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress.
     """
 
     open_receiver: Callable[[Cell], Receives]
@@ -76,6 +76,7 @@ class Shared:
     settings: IndexerSettings
     metrics: IndexerMetrics
     clock: Clock = system_clock
+    saving: Lock = field(default_factory=Lock)
 
 
 class Follower(ABC):
@@ -95,6 +96,7 @@ class Follower(ABC):
         self._settings = shared.settings
         self._metrics = shared.metrics
         self._clock = shared.clock
+        self._saving = shared.saving
         self._tracker = ProgressTracker(saved, shared.clock)
         self._progress = saved
         self._highest_known = saved.watermark

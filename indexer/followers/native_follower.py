@@ -203,7 +203,8 @@ class CellFollower(Follower):
             self.has_started_over = True
             self._publish_progress()
             # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
-            self._writer.save_progress([self.progress])
+            with self._saving:
+                self._writer.save_progress([self.progress])
             self._writer.make_searchable()
             mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
             rewritten = replace_rewritten(

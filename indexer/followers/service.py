@@ -16,7 +16,7 @@ from cells.adapters import open_adapter as open_foreign_adapter
 from cells.clock import Clock, system_clock
 from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
-from indexer.backends.base import IndexWriter
+from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import (
     IndexerError,
     IndexReplacedError,
@@ -322,9 +322,10 @@ class IndexerService:
         highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
         try:
             self._writer.make_searchable()
-            self._saved.save(
-                progress, {uuid for uuid, running in self._running.items() if running.follower.has_started_over}
-            )
+            with self._shared.saving:
+                started_over = {uuid for uuid, running in self._running.items() if running.follower.has_started_over}
+                # A follower that has gone back meanwhile has said so itself: what it had promised is not true any more.
+                self._saved.save([cell for cell in progress if not self._has_gone_back(cell)], started_over)
         except IndexReplacedError:
             raise
         except IndexerError as error:
@@ -333,6 +334,9 @@ class IndexerService:
         self._index_problem = None
         for cell in progress:
             self._metrics.searchable(cell, highest_known[cell.cell_uuid])
+
+    def _has_gone_back(self, progress: CellProgress) -> bool:
+        return self._running[progress.cell_uuid].follower.progress.watermark < progress.watermark
 
     def _share(self) -> None:
         """Let another indexer have what this one has more of than is fair."""

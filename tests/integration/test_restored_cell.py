@@ -3,15 +3,19 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event, current_thread
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from indexer.backends import open_writer
-from indexer.backends.base import INCARNATIONS
+from indexer.backends.base import INCARNATIONS, CellProgress
 from indexer.backends.settings import IndexSettings
+from indexer.backends.sqlite.writer import SqliteWriter
+from indexer.followers.service import IndexerService
 from indexer.upkeep.rebuild import rebuild_index
+from indexer.upkeep.verify import Verification, verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.history import History
 from tests.support.backups import Backup
@@ -235,3 +239,53 @@ def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
         rebuild_index(parts, Silent(), back=True)
     with world.indexing():
         wait_until_index_equals_cell(world)
+
+
+def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(world, tmp_path)
+    looked, refreshed = Event(), Event()
+    is_restored = Event()
+    seen: list[CellProgress | None] = []
+    refresh, make_searchable = IndexerService._refresh, SqliteWriter.make_searchable
+
+    def refresh_once_more(service: IndexerService) -> None:
+        if is_restored.is_set() and not looked.is_set():
+            service._saved._saved.clear()  # as if something was new
+        refresh(service)
+        if looked.is_set():
+            refreshed.set()
+
+    def wait_for_the_follower(writer: SqliteWriter) -> None:
+        make_searchable(writer)
+        if is_restored.is_set() and not looked.is_set() and not current_thread().name.startswith("indexer-"):
+            looked.set()
+            wait_until(lambda: not is_complete(), timeout_s=60)
+
+    def is_complete() -> bool:
+        progress = world.progress()
+        return progress is not None and progress.is_complete
+
+    def see_what_is_promised(*args: Any, **options: Any) -> Verification:
+        assert refreshed.wait(60)
+        seen.append(world.progress())
+        return verify_cell(*args, **options)
+
+    monkeypatch.setattr(IndexerService, "_refresh", refresh_once_more)
+    monkeypatch.setattr(SqliteWriter, "make_searchable", wait_for_the_follower)
+    monkeypatch.setattr("indexer.followers.native_follower.verify_cell", see_what_is_promised)
+    with world.indexing():
+        with world.relaying():
+            wait_until_index_equals_cell(world)
+            story.back_up()
+            story.go_on()
+            wait_until_index_equals_cell(world)
+            is_restored.set()
+            assert looked.wait(60)
+        story.restore()
+        with world.relaying():
+            wait_until(lambda: seen, timeout_s=60)
+            wait_until_index_equals_cell(world)
+    assert seen[0] is not None
+    assert (seen[0].watermark, seen[0].is_complete) == (0, False)
