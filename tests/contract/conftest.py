@@ -6,9 +6,22 @@ from pathlib import Path
 import pytest
 
 from indexer.backends.settings import IndexSettings
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 
 _SERVERS = pytest.param("servers", marks=[pytest.mark.postgresql, pytest.mark.elasticsearch])
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+    """An empty fleet that the tests of a module share; a module that wants something in it overrides this."""
+    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def api(fleet: ComputeFleet) -> Api:
+    """An application over the fleet of the module."""
+    return fleet.api()
 
 
 @pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -1,12 +1,11 @@
 """`POST /servers/{id}/action`, instance actions and migrations, by microversion."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 ADMIN = {"X-Project-Id": "red", "X-User-Id": "root"}
@@ -24,15 +23,9 @@ MIGRATION = {
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.add_hosts()
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.add_hosts()
+    return fleet
 
 
 def new_server(fleet: ComputeFleet, **values: Any) -> str:

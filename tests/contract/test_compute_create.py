@@ -14,7 +14,7 @@ from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell
 from cells.native import nodes
 from cells.native.choose_cell import CellRoom, is_enough, read_room
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
@@ -31,16 +31,10 @@ CHANGED = {
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.add_hosts()
-        fleet.fleet.quotas.set_limits("red", {"instances": 1000, "cores": 10_000, "ram": 10_000_000})
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.add_hosts()
+    fleet.fleet.quotas.set_limits("red", {"instances": 1000, "cores": 10_000, "ram": 10_000_000})
+    return fleet
 
 
 def post(

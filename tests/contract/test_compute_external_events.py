@@ -1,6 +1,6 @@
 """`POST /os-server-external-events`, by microversion: each event is answered by itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from api.identity import NoIdentity
 from api.identity.caller import Caller
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-server-external-events"
 NOWHERE = "11111111-2222-4333-8444-555555555555"
@@ -17,15 +17,9 @@ ADMIN: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.add_hosts()
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.add_hosts()
+    return fleet
 
 
 @pytest.fixture(scope="module")

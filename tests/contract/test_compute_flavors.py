@@ -8,7 +8,7 @@ import pytest
 
 from cells.fleet.default_flavors import DEFAULT_FLAVORS
 from cells.fleet.flavors import FlavorQuery
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 FULL_2_1 = {
     "id",
@@ -27,21 +27,10 @@ PRIVATE: dict[str, Any] = {"id": "own", "os-flavor-access:is_public": False}
 FULL_2_61 = FULL_2_1 | {"description", "extra_specs"}
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def new_api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
-
-
 @pytest.fixture
-def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
+def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
     """The default flavors, which no test changes; others are gone after the test."""
-    yield new_api
+    yield api
     for flavor in fleet.fleet.flavors.page(FlavorQuery(None, is_public=None)):
         if flavor.number > len(DEFAULT_FLAVORS):
             fleet.fleet.flavors.delete(flavor.flavorid)

@@ -12,7 +12,7 @@ import pytest
 from cells.errors import CellUnreachableError
 from cells.native import nodes
 from cells.native.nodes import Capacity, NewHost
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}
 SHORT = {"id", "hypervisor_hostname", "state", "status"}
@@ -38,26 +38,20 @@ HOSTS = "/v2.1/os-hosts"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
     """Two hosts in the cell north, one in east, none in south; one instance."""
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
-        hosts = [NewHost(f"n{number}", capacity, node=f"n{number}.example.org") for number in (1, 2)]
-        fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
-        fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
-        fleet.create("north", host="n1", node="n1.example.org", display_name="web")
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def new_api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+    capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
+    hosts = [NewHost(f"n{number}", capacity, node=f"n{number}.example.org") for number in (1, 2)]
+    fleet.native.nodes(fleet.cells["north"]).add_hosts(hosts)
+    fleet.native.nodes(fleet.cells["east"]).add_hosts([NewHost("e1", capacity, availability_zone="sunrise")])
+    fleet.create("north", host="n1", node="n1.example.org", display_name="web")
+    return fleet
 
 
 @pytest.fixture
-def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
+def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
     """Every service is enabled and up again after the test."""
-    yield new_api
+    yield api
     for cell in fleet.cells.values():
         nodes = fleet.native.nodes(cell)
         for service in nodes.services():

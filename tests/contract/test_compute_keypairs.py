@@ -7,7 +7,7 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ada@example.org"
 ADA = {"X-User-Id": "ada", "X-Roles": "member"}
@@ -17,20 +17,9 @@ BRIEF = {"name", "public_key", "fingerprint"}
 SHOWN = BRIEF | {"user_id", "id", "created_at", "updated_at", "deleted", "deleted_at"}
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def new_api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
-
-
 @pytest.fixture
-def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
-    yield new_api
+def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
+    yield api
     for user in ("ada", "bob", "root"):
         for keypair in fleet.fleet.keypairs.page(user, limit=1000):
             fleet.fleet.keypairs.remove(user, keypair.name)

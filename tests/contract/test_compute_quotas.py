@@ -10,7 +10,7 @@ from cells.errors import CellUnreachableError
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
 from cells.model import Cell
 from cells.usage import Size, size_in
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER
 
@@ -42,22 +42,16 @@ RED = {"X-Roles": "member", "X-Project-Id": "red"}
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        flavor = fleet.fleet.flavors.find("4")
-        for cell in ("north", "east"):
-            fleet.create(cell, flavor=flavor.payload(), instance_type_id=flavor.number)
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def new_api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    flavor = fleet.fleet.flavors.find("4")
+    for cell in ("north", "east"):
+        fleet.create(cell, flavor=flavor.payload(), instance_type_id=flavor.number)
+    return fleet
 
 
 @pytest.fixture
-def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
-    yield new_api
+def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
+    yield api
     for project in ("demo", "red"):
         fleet.fleet.quotas.reset(project)
     fleet.fleet.quotas.set_class(DEFAULT_CLASS, DEFAULTS)

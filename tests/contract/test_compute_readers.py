@@ -1,20 +1,12 @@
 """Readers read what is their project's, and change nothing (contracts/nova-rest, section 7)."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import ComputeFleet, microversion
 
 READER = {"X-Roles": "reader", **microversion("2.64")}
 IMAGE = "21eb97bb-faf1-58a0-a8b8-3119f3d1b613"
 NEW_SERVER = {"name": "x", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
 
 
 @pytest.mark.parametrize(

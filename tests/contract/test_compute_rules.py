@@ -1,6 +1,6 @@
 """Rules of the contract that no other test states, section by section (contracts/nova-rest)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -8,7 +8,7 @@ import pytest
 
 from cells.fleet.quotas import DEFAULT_CLASS
 from cells.simulation.default_images import DEFAULT_IMAGES
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 
 IMAGE = DEFAULT_IMAGES[0].id
@@ -19,16 +19,10 @@ NEWEST = "2.104"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.add_hosts(1)
-        fleet.fleet.quotas.set_class(DEFAULT_CLASS, {"instances": 100})
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.add_hosts(1)
+    fleet.fleet.quotas.set_class(DEFAULT_CLASS, {"instances": 100})
+    return fleet
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 RED = {"X-Roles": "member", "X-Project-Id": "red", "X-User-Id": "ada"}
 READER = {"X-Roles": "reader", "X-Project-Id": "red"}
@@ -15,20 +15,9 @@ OLD = {"id", "name", "policies", "metadata", "members"}
 OWNERS = {"project_id", "user_id"}
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def new_api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
-
-
 @pytest.fixture
-def api(fleet: ComputeFleet, new_api: Api) -> Iterator[Api]:
-    yield new_api
+def api(fleet: ComputeFleet, api: Api) -> Iterator[Api]:
+    yield api
     for group in fleet.fleet.server_groups.page(None, limit=1000):
         fleet.fleet.server_groups.delete(group.uuid, project_id=None)
 

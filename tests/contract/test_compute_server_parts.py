@@ -1,12 +1,12 @@
 """What belongs to a server: metadata, tags, addresses, volumes and the rest, by microversion."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 OWNER = {"X-Roles": "member", "X-Project-Id": "red"}
 READER = {"X-Roles": "reader", "X-Project-Id": "red"}
@@ -24,17 +24,6 @@ ADDRESSES = [
     {"label": "inside", "address": "fd00::7", "version": 6, "mac": "fa:16:3e:00:00:01"},
     {"label": "outside", "address": "192.0.2.7", "version": 4, "mac": "fa:16:3e:00:00:02"},
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
 
 
 @pytest.fixture

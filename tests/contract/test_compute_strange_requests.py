@@ -1,7 +1,6 @@
 """Whatever a caller sends gets an answer that the contract knows; a 500 is always our mistake."""
 
 import json
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from api.compute.protocol.parameters import FORBIDDEN, PARAMETERS
 from api.compute.server_lists.sorting import IGNORED, SORTED
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 _NAMES = st.sampled_from((*PARAMETERS, *FORBIDDEN, "_x", "foo", "", "é"))
 _ODD = (
@@ -38,15 +37,9 @@ _PAIRS = st.lists(st.tuples(_NAMES, _VALUES), max_size=5)
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.fill(6)
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.fill(6)
+    return fleet
 
 
 def encoded(text: str) -> str:

@@ -1,7 +1,7 @@
 """What ran how long, by project."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from cells.errors import CellUnreachableError
 from cells.model import Cell
 from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-simple-tenant-usage"
 NOON = 1_700_000_000_000_000  # 2023-11-14T22:13:20
@@ -43,20 +43,14 @@ RED = {"X-Roles": "reader", "X-Project-Id": "red"}
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
     """Three instances of red and one of blue, over all cells: 4, 2, 1 and 3 hours within the span."""
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        _create(fleet, "north", "red", NOON - HOUR, None)
-        _create(fleet, "east", "red", NOON + HOUR, NOON + 3 * HOUR, vm_state="deleted")
-        _create(fleet, "south", "red", NOON - HOUR, NOON + HOUR)
-        _create(fleet, "south", "red", NOON + 9 * HOUR, None)
-        _create(fleet, "east", "blue", NOON + HOUR, None)
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+    _create(fleet, "north", "red", NOON - HOUR, None)
+    _create(fleet, "east", "red", NOON + HOUR, NOON + 3 * HOUR, vm_state="deleted")
+    _create(fleet, "south", "red", NOON - HOUR, NOON + HOUR)
+    _create(fleet, "south", "red", NOON + 9 * HOUR, None)
+    _create(fleet, "east", "blue", NOON + HOUR, None)
+    return fleet
 
 
 def _create(

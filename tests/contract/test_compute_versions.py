@@ -1,27 +1,19 @@
 """Microversion negotiation, version documents, addresses and error bodies of the compute API."""
 
-from collections.abc import Iterator
-
 import pytest
 from structlog.testing import capture_logs
 
 from api.listing.list_instances import InstanceLister
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 STANDARD = "OpenStack-API-Version"
 LEGACY = "X-OpenStack-Nova-API-Version"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.fill(1)
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.fill(1)
+    return fleet
 
 
 @pytest.mark.parametrize(

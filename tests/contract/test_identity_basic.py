@@ -1,7 +1,6 @@
 """Strategy `basic`: an htpasswd file with projects and roles."""
 
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 
 import bcrypt
@@ -11,19 +10,18 @@ from structlog.testing import capture_logs
 
 from api.identity.basic import BasicIdentity
 from api.identity.login_limit import MOST_FAILURES, WINDOW_S
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import Api, ComputeFleet
 from tests.support.identity import weak_hash
 
 SERVERS = "/v2.1/servers"
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.create("north", display_name="mine", project_id="demo")
-        fleet.create("east", display_name="theirs", project_id="other")
-        fleet.index()
-        yield fleet
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.create("north", display_name="mine", project_id="demo")
+    fleet.create("east", display_name="theirs", project_id="other")
+    fleet.index()
+    return fleet
 
 
 @pytest.fixture

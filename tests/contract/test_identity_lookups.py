@@ -1,12 +1,11 @@
 """The embedded identity service: looking things up, and application credentials (contracts/nova-rest, 5.4)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import Site
 from tests.support.identity import DEMO, OTHER, login, project_scope
 
@@ -30,12 +29,6 @@ FOR_ADMINISTRATORS = [
     "users/id-ada/projects",
     "users/id-ada/application_credentials",
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The embedded identity service: logins, tokens and what they are good for (contracts/nova-rest, 5)."""
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from api.identity.caller import ROLES
 from api.identity.tokens.directory import Directory
 from cells.clock import system_clock
-from tests.contract.compute_fleet import ComputeFleet, compute_fleet
+from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope
 
@@ -30,12 +29,11 @@ class Time:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.create("north", display_name="mine", project_id=DEMO)
-        fleet.create("east", display_name="theirs", project_id=OTHER)
-        fleet.index()
-        yield fleet
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.create("north", display_name="mine", project_id=DEMO)
+    fleet.create("east", display_name="theirs", project_id=OTHER)
+    fleet.index()
+    return fleet
 
 
 @pytest.fixture

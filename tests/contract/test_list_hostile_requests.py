@@ -1,6 +1,6 @@
 """Requests that no client sends: what is odd is refused or ignored as the contract says, and others stay unseen."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from urllib.parse import quote
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from indexer.backends.base import FoundPage
 from indexer.items.view import ItemTemplate
 from query.page import PageRequest
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -17,17 +17,11 @@ SINGLE_VALUED = ("limit", "marker", "all_tenants", "name", "changes-since", "del
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.fill(3)
-        fleet.create("north", project_id="other", user_id="grace", display_name="secret", host="hidden", tags=["t"])
-        fleet.index()
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.fill(3)
+    fleet.create("north", project_id="other", user_id="grace", display_name="secret", host="hidden", tags=["t"])
+    fleet.index()
+    return fleet
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND"])

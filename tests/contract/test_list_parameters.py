@@ -1,12 +1,12 @@
 """Query parameters of the server lists: values, unknown names, who may use what (contracts/nova-servers, section 3)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote
 
 import pytest
 
 from tests.contract.answering import words
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 NEVER = 1000
@@ -73,17 +73,11 @@ FILTERS = {
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.create("north", tags=["everywhere"], updated_at=1_700_000_000_000_000)
-        fleet.create("east", project_id="other", user_id="grace", tags=["everywhere"])
-        fleet.index()
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    fleet.create("north", tags=["everywhere"], updated_at=1_700_000_000_000_000)
+    fleet.create("east", project_id="other", user_id="grace", tags=["everywhere"])
+    fleet.index()
+    return fleet
 
 
 def status(api: Api, query: str, minor: int, headers: Mapping[str, str]) -> int:

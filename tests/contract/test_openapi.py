@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from schemathesis.schemas import APIOperation
 from api.compute.protocol.microversion import NEWEST
 from cells.native.nodes import Capacity, NewHost
 from cells.simulation.default_images import DEFAULT_IMAGES
-from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream
 from tests.support.identity import password_login, project_scope
@@ -40,18 +40,12 @@ VERSIONS = ("2.1", "2.36", "2.55", "2.63", "2.79", NEWEST_VERSION) if CALLS else
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        for name, cell in fleet.cells.items():
-            fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Capacity(8, 16384, 100))])
-        flavor = fleet.fleet.flavors.find("1").payload()
-        fleet.fill(60, flavor=flavor, host="north-1", tags=["canary"], metadata={"role": "web"})
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
+    for name, cell in fleet.cells.items():
+        fleet.native.nodes(cell).add_hosts([NewHost(f"{name}-1", Capacity(8, 16384, 100))])
+    flavor = fleet.fleet.flavors.find("1").payload()
+    fleet.fill(60, flavor=flavor, host="north-1", tags=["canary"], metadata={"role": "web"})
+    return fleet
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,13 @@
 What takes more than one request is in the tests of its resource.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cells.fleet.quotas import DEFAULT_CLASS
 from cells.simulation.default_images import DEFAULT_IMAGES
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, compute_fleet, microversion
+from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 IMAGE = DEFAULT_IMAGES[0].id
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
@@ -21,17 +20,11 @@ NO_NETWORK: dict[str, Any] = {"networks": "none"}
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComputeFleet]:
+def fleet(fleet: ComputeFleet) -> ComputeFleet:
     """Nobody works: what is created stays as it was accepted."""
-    with compute_fleet(tmp_path_factory.mktemp("fleet")) as fleet:
-        fleet.add_hosts(1)
-        fleet.fleet.quotas.set_class(DEFAULT_CLASS, dict.fromkeys(("instances", "cores", "ram"), -1))
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def api(fleet: ComputeFleet) -> Api:
-    return fleet.api()
+    fleet.add_hosts(1)
+    fleet.fleet.quotas.set_class(DEFAULT_CLASS, dict.fromkeys(("instances", "cores", "ram"), -1))
+    return fleet
 
 
 def create(api: Api, version: str, values: dict[str, Any], hints: object = None) -> Any:
