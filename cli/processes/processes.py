@@ -120,11 +120,8 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
             ]
 
         native = [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
-        if not native:
-            raise ConfigurationError(
-                "there is no native cell to relay"
-                + (f": '{cell}' is not one" if cell else "; `fleetlight cell add` adds one")
-            )
+        if not native and cell is not None:
+            raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
         return partial(run_relays, settings, relayed_cells, pulses, metrics)
 

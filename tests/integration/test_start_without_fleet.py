@@ -133,3 +133,15 @@ def test_process_whose_fleet_database_turns_out_to_be_none_ends_and_says_what_wo
         assert it.process.wait(timeout=60) == 1, it.log
     assert "Traceback" not in it.log
     assert "`fleetlight database upgrade` brings its tables to this version" in it.log.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_process_runs_while_the_fleet_has_no_cells_yet(tmp_path: Path, command: str) -> None:
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    engine = create_database_engine(url)
+    upgrade_fleet(engine)
+    engine.dispose()
+    with started(command, tmp_path, url) as process:
+        wait_until(lambda: process.probe("/readyz") == 200 or process.process.poll() is not None, timeout_s=60)
+        assert process.process.poll() is None, process.log
+        assert process.end() == 0
