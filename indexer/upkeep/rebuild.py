@@ -20,7 +20,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import INCARNATIONS, Generations, IndexWriter
 from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
-from indexer.upkeep.rebuild_cells import HISTORIES, RebuiltCell, open_cell
+from indexer.upkeep.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
@@ -118,6 +118,7 @@ def _begin(parts: RebuildParts, back: bool) -> None:
     if back and not generations.has_previous():
         raise RebuildError("there is no previous index to go back to")
     forget_checkpoints(parts.current, source=FOR_REBUILD)
+    parts.current.save_state(BEGUN_AS, dict.fromkeys(parts.current.load_state(BEGUN_AS)))
     parts.current.save_state(_KIND, {_NAME: {"back": back}})
     if back:
         generations.take_previous_as_next()

@@ -5,7 +5,7 @@ and of one that cannot be reached, the current index has all that can be had: it
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Protocol
@@ -29,6 +29,9 @@ from indexer.writing.rereading import Rereader, rows_of
 HISTORIES = "previous histories"
 """The kind of state that tells what the previous index has followed of each cell, by its uuid: the incarnation
 (indexer.writing.history), and a sequence, as that calls it, which nothing in the index is beyond."""
+
+BEGUN_AS = "rebuilt histories"
+"""The kind of state that tells what each cell, by uuid, called its present when the next index began to be filled."""
 
 # Some turns of whoever follows all cells in the meantime.
 _CATCH_UP_TIMEOUT_S = 60.0
@@ -191,6 +194,7 @@ class _FollowedCell:
         # How often something could only be found by comparing, and how often that was done.
         self._gaps = 0
         self._compared_gaps = 0
+        self._begun_as = self._note_beginning()
 
     def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
         if self._saved is not None:
@@ -234,7 +238,8 @@ class _FollowedCell:
                 break
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
-        if self._is_filled and not self._has_followed_this_history():
+        has_other_history = self._begun_as != self._adapter.position().incarnation
+        if has_other_history or (self._is_filled and not self._has_followed_this_history()):
             # Of a future that the cell lost since, it may have rows that differ in no revision.
             replace_rewritten(self._adapter, self._new, batch_size=self._batch_size, on_batch=on_step)
 
@@ -253,6 +258,15 @@ class _FollowedCell:
 
     def close(self) -> None:
         self._adapter.close()
+
+    def _note_beginning(self) -> str | None:
+        """What the cell called its present when the first row was read, perhaps by a rebuild that was cut off."""
+        begun: Mapping[str, list[str | None]] = self._current.load_state(BEGUN_AS)
+        if self.cell.uuid in begun:
+            return begun[self.cell.uuid][0]
+        incarnation = self._adapter.position().incarnation
+        self._current.save_state(BEGUN_AS, {self.cell.uuid: [incarnation]})
+        return incarnation
 
     def _has_followed_this_history(self) -> bool:
         """Whether all that the previous index has is known to have happened in the cell."""

@@ -14,7 +14,7 @@ from indexer.backends.base import INCARNATIONS, CellProgress
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.followers.service import IndexerService
-from indexer.upkeep.rebuild import rebuild_index
+from indexer.upkeep.rebuild import RebuildPhase, rebuild_index
 from indexer.upkeep.verify import Verification, verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.history import History
@@ -289,3 +289,31 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
             wait_until_index_equals_cell(world)
     assert seen[0] is not None
     assert (seen[0].watermark, seen[0].is_complete) == (0, False)
+
+
+def test_rebuild_that_goes_on_after_a_restore_brings_nothing_of_the_lost_future(world: World, tmp_path: Path) -> None:
+    class Killed(Silent):
+        def on_phase(self, phase: RebuildPhase) -> None:
+            if phase is RebuildPhase.VERIFYING:
+                raise KeyboardInterrupt
+
+    story = Story(world, tmp_path)
+    with world.indexing(), world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+    with open_parts(world.index, world.fleet) as parts, pytest.raises(KeyboardInterrupt):
+        rebuild_index(parts, Killed(), back=False)
+    story.restore()
+    # So that its row has the revision again that the next index has of it, and the changelog is longer than before.
+    story.go_on_differently(5)
+    for _ in range(10):
+        world.operations.create({"display_name": "created after the restore"})
+    with world.relaying(), world.indexing():
+        wait_until_index_equals_cell(world)
+    with open_parts(world.index, world.fleet) as parts:
+        rebuild_index(parts, Silent(), back=False)
+    with world.indexing():
+        wait_until_index_equals_cell(world)
+    assert world.documents([story.kept])[story.kept].record["display_name"] == "otherwise 4"
