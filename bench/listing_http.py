@@ -1,7 +1,8 @@
 """Part of `scripts/bench list`: lists over HTTP from Elasticsearch, against the bare query for the same documents.
 
-The bare query asks the same index, which is sorted at write time, for the same documents in the same order; a client of
-the same kind reads its answer as bytes and does nothing with them. The API is a process of its own, as in production.
+The bare query asks the same index, which is sorted at write time, for the same documents in the same order, by the
+official client with its fastest JSON (docs/decisions/0093); both ways end with objects. The figures `bytes` are of the
+same two requests whose answers nobody looks at, and are only reported. The API is a process of its own.
 
 Who lists again what was listed a moment ago, as dashboards do, is answered from what is remembered of the page
 (docs/decisions/0087). The figures `new` are of pages that nobody has asked for: each has another length.
@@ -21,9 +22,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
+import orjson
 import urllib3
-from elasticsearch import Elasticsearch
+from elasticsearch import Elasticsearch, OrjsonSerializer
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, interleaved
@@ -75,11 +76,21 @@ def _pages(served: "_Served", runs: int) -> Iterator[Figure]:
         ("project", "first page of a project of 1 %", _Listed(project=f"{7:032x}")),
         ("middle", "page behind the middle", _Listed(after=middle)),
     ):
-        pair = interleaved(lambda: served.page(listed), lambda: served.bare_page(listed), runs)  # noqa: B023
-        yield _figure(f"list.http.{name}", pair, f"{what}, again, {asked}", _GOAL)
+        again = itertools.repeat(listed)
         new = (replace(listed, limit=_PAGE - number) for number in itertools.count(1))
-        pair = interleaved(lambda: served.page(next(new)), lambda: served.bare_page(listed), runs)  # noqa: B023
-        yield _figure(f"list.http.{name}.new", pair, f"{what}, for the first time, {asked}", _GOAL)
+        for when, how, pages in (("", "again", again), (".new", "for the first time", new)):
+            pair = interleaved(
+                lambda: served.instances(next(pages)),  # noqa: B023  # called before the next round
+                lambda: served.bare_documents(listed),  # noqa: B023
+                runs,
+            )
+            yield _figure(f"list.http.{name}{when}", pair, f"{what}, {how}, as objects, {asked}", _GOAL)
+            pair = interleaved(
+                lambda: served.page(next(pages)),  # noqa: B023
+                lambda: served.bare_page(listed),  # noqa: B023
+                runs,
+            )
+            yield _figure(f"list.http.{name}{when}.bytes", pair, f"{what}, {how}, bytes only, {asked}", None)
     pair = interleaved(lambda: served.page(_Listed(after=deep)), served.page, runs)
     yield _figure("list.http.depth", pair, f"page {depth + 1} ({{ours}}) / first page ({{bare}}), {full_items}", _SAME)
 
@@ -107,13 +118,23 @@ class _Listed:
 class _Served:
     """An API and the index that it lists from."""
 
-    def __init__(self, api_url: str, index_url: str, index: str, count: int) -> None:
+    def __init__(self, api_url: str, client: Elasticsearch, index_url: str, index: str, count: int) -> None:
         self.count = count
         self._api_url = api_url
-        self._index_url = f"{index_url}/{index}/_search"
+        self._client = client
+        self._index = index
+        self._search_url = f"{index_url}/{index}/_search"
         self._http = urllib3.PoolManager()
 
-    def page(self, listed: _Listed = _Listed()) -> None:  # it cannot change
+    def instances(self, listed: _Listed) -> None:
+        servers = orjson.loads(self.page(listed))["servers"]
+        assert len(servers) >= listed.at_least
+
+    def bare_documents(self, listed: _Listed) -> None:
+        hits = self._client.search(index=self._index, **_bare_query(listed)).body["hits"]["hits"]
+        assert len(hits) >= listed.at_least
+
+    def page(self, listed: _Listed = _Listed()) -> bytes:  # it cannot change
         query = f"all_tenants=1&limit={listed.limit}"
         if listed.project is not None:
             query += f"&project_id={listed.project}"
@@ -123,9 +144,10 @@ class _Served:
         assert answer.status == 200, answer.data[:500]
         assert answer.headers["Fleetlight-Route"].count("=index") == answer.headers["Fleetlight-Route"].count(", ") + 1
         assert answer.data.count(b'"OS-EXT-STS:vm_state"') >= listed.at_least
+        return answer.data
 
     def bare_page(self, listed: _Listed) -> None:
-        answer = self._http.request("POST", self._index_url, body=_bare_query(listed), headers=_JSON)
+        answer = self._http.request("POST", self._search_url, body=orjson.dumps(_bare_query(listed)), headers=_JSON)
         assert answer.status == 200
         assert answer.data.count(b'"OS-EXT-STS:vm_state"') >= listed.at_least
 
@@ -141,15 +163,14 @@ class _Served:
         position: _Position | None = None
         while rows:
             size = min(rows, 10_000)
-            body = _bare_query(_Listed(after=position), size=size, _source=["created_at", "uuid"])
-            answer = self._http.request("POST", self._index_url, body=body, headers=_JSON)
-            last = msgspec.json.decode(answer.data)["hits"]["hits"][-1]["_source"]
+            query = _bare_query(_Listed(after=position), size=size, source=["created_at", "uuid"])
+            last = self._client.search(index=self._index, **query).body["hits"]["hits"][-1]["_source"]
             position = _Position(**last)
             rows -= size
         return position
 
 
-def _bare_query(listed: _Listed, **changes: Any) -> bytes:
+def _bare_query(listed: _Listed, **changes: Any) -> dict[str, Any]:
     terms: list[dict[str, Any]] = [{"term": {"deleted": False}}]
     if listed.project is not None:
         terms.append({"term": {"project_id": listed.project}})
@@ -162,7 +183,7 @@ def _bare_query(listed: _Listed, **changes: Any) -> bytes:
     }
     if listed.after is not None:
         body["search_after"] = [listed.after.created_at, *uuid_parts(listed.after.uuid)]
-    return msgspec.json.encode(body)
+    return body
 
 
 def _figure(name: str, pair: Any, what: str, goal: Any) -> Figure:
@@ -177,8 +198,11 @@ def _served(directory: Path, index_url: str, count: int, cells: int) -> Iterator
     prefix = f"fleetlight-bench-{uuid4().hex}"
     try:
         _fill(directory, IndexSettings(backend="elasticsearch", urls=(index_url,), prefix=prefix), count, cells)
-        with _api(directory, {"URLS": f'["{index_url}"]', "PREFIX": prefix}) as api_url:
-            yield _Served(api_url, index_url, f"{prefix}-instances", count)
+        with (
+            _api(directory, {"URLS": f'["{index_url}"]', "PREFIX": prefix}) as api_url,
+            Elasticsearch(index_url, serializer=OrjsonSerializer()) as client,
+        ):
+            yield _Served(api_url, client, index_url, f"{prefix}-instances", count)
     finally:
         with Elasticsearch(index_url, request_timeout=30) as client:
             client.indices.delete(index=list(client.indices.get(index=f"{prefix}-*").body))

@@ -24,8 +24,8 @@ RESOURCE_TYPES = ("OS::Nova::Server",)
 """What can be synced, by the name that users give it (Searchlight's, and Heat's)."""
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
-# What a killed sync reads again at most; saving more often would cost more than that.
-_CHECKPOINT_INTERVAL_S = 2.0
+# What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
+_CHECKPOINT_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
