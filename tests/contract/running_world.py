@@ -139,7 +139,7 @@ class World:
         uuid, began = self._generator.choice(known), system_clock()
         if self._generator.random() < 0.2:
             self.fleet.operations(cell).delete(uuid)
-            self.tokens.pop(uuid)
+            self.tokens.pop(uuid, None)  # one of a cell that was removed has none
             self.truth[cell].add(began, uuid, self.truth[cell].now[uuid][0], deleted=True)
         else:
             row = self.fleet.operations(cell).update(uuid, {"display_name": str(number)})
