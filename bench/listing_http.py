@@ -1,8 +1,9 @@
 """Part of `scripts/bench list`: lists over HTTP from Elasticsearch, against the bare query for the same documents.
 
-The bare query asks the same index, which is sorted at write time, for the same documents in the same order, by the
-official client with its fastest JSON (docs/decisions/0093); both ways end with objects. The figures `bytes` are of the
-same two requests whose answers nobody looks at, and are only reported. The API is a process of its own.
+The bare query asks the same index, which is sorted at write time, for the same documents in the same order; a client of
+the same kind reads its answer as bytes and does nothing with them. The figures `client` are from the request to objects
+(the official client with its fastest JSON, and the API's answer read by the same decoder), and are only reported
+(docs/decisions/0093). The API is a process of its own, as in production.
 
 Who lists again what was listed a moment ago, as dashboards do, is answered from what is remembered of the page
 (docs/decisions/0087). The figures `new` are of pages that nobody has asked for: each has another length.
@@ -80,17 +81,17 @@ def _pages(served: "_Served", runs: int) -> Iterator[Figure]:
         new = (replace(listed, limit=_PAGE - number) for number in itertools.count(1))
         for when, how, pages in (("", "again", again), (".new", "for the first time", new)):
             pair = interleaved(
-                lambda: served.instances(next(pages)),  # noqa: B023  # called before the next round
-                lambda: served.bare_documents(listed),  # noqa: B023
-                runs,
-            )
-            yield _figure(f"list.http.{name}{when}", pair, f"{what}, {how}, as objects, {asked}", _GOAL)
-            pair = interleaved(
-                lambda: served.page(next(pages)),  # noqa: B023
+                lambda: served.page(next(pages)),  # noqa: B023  # called before the next round
                 lambda: served.bare_page(listed),  # noqa: B023
                 runs,
             )
-            yield _figure(f"list.http.{name}{when}.bytes", pair, f"{what}, {how}, bytes only, {asked}", None)
+            yield _figure(f"list.http.{name}{when}", pair, f"{what}, {how}, {asked}", _GOAL)
+            pair = interleaved(
+                lambda: served.instances(next(pages)),  # noqa: B023
+                lambda: served.documents(listed),  # noqa: B023
+                runs,
+            )
+            yield _figure(f"list.http.{name}{when}.client", pair, f"{what}, {how}, as objects, {asked}", None)
     pair = interleaved(lambda: served.page(_Listed(after=deep)), served.page, runs)
     yield _figure("list.http.depth", pair, f"page {depth + 1} ({{ours}}) / first page ({{bare}}), {full_items}", _SAME)
 
@@ -130,7 +131,7 @@ class _Served:
         servers = orjson.loads(self.page(listed))["servers"]
         assert len(servers) >= listed.at_least
 
-    def bare_documents(self, listed: _Listed) -> None:
+    def documents(self, listed: _Listed) -> None:
         hits = self._client.search(index=self._index, **_bare_query(listed)).body["hits"]["hits"]
         assert len(hits) >= listed.at_least
 

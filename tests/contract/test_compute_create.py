@@ -1,8 +1,8 @@
 """`POST`, `PUT` and `DELETE /servers`, by microversion: what is accepted, what is answered, what comes of it."""
 
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -15,6 +15,7 @@ from cells.model import Cell
 from cells.native import nodes
 from cells.native.choose_cell import CellRoom, is_enough, read_room
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
+from tests.support.waiting import wait_until
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 UNKNOWN = "11111111-2222-4333-8444-555555555555"
@@ -490,11 +491,21 @@ def group_with_late_member(
     return group
 
 
+def _has_member(fleet: ComputeFleet, group: ServerGroup) -> bool:
+    return bool(fleet.fleet.server_groups.find(group.uuid, project_id="red").members)
+
+
 def test_next_member_waits_for_the_cell_that_the_first_came_to_meanwhile(
     api: Api, fleet: ComputeFleet, slow_cell: threading.Event, group_with_late_member: ServerGroup
 ) -> None:
-    threading.Timer(1, slow_cell.set).start()
-    response = post(api, {}, hints={"group": group_with_late_member.uuid})
+    def answer_when_the_first_has_come() -> None:
+        wait_until(lambda: _has_member(fleet, group_with_late_member))
+        slow_cell.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        answering = threads.submit(answer_when_the_first_has_come)
+        response = post(api, {}, hints={"group": group_with_late_member.uuid})
+        answering.result()
     assert response.status_code == 202, response.text
     fleet.work()
     server = show(api, response.json()["server"]["id"])
@@ -512,11 +523,11 @@ def test_server_beside_one_in_a_cell_that_takes_none_is_refused(api: Api, fleet:
 
 
 def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
-    api: Api, group_with_late_member: ServerGroup, monkeypatch: pytest.MonkeyPatch
+    api: Api, fleet: ComputeFleet, group_with_late_member: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellRoom:
         if cell.name == "south":
-            time.sleep(1)  # later than a cell that is well, sooner than one that hangs
+            wait_until(lambda: _has_member(fleet, group_with_late_member))
             raise CellUnreachableError(cell.name, "it is stopped")
         return read_room(engine, cell, *wanted, **named)
 
