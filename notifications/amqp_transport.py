@@ -148,7 +148,9 @@ class _Connection(pyamqp.Connection):  # type: ignore[misc]
         transport = self._transport
         # What is handled may close the connection.
         while transport is not None and transport is self._transport and (frame := transport.arrived_frame()):
-            if not (frame[2].startswith(_DELIVER) and self._deliver(transport, frame)):
+            # A part of a body may begin as a method does.
+            is_message = frame[2].startswith(_DELIVER) and frame[0] == _METHOD
+            if not (is_message and self._deliver(transport, frame)):
                 self.on_inbound_frame(frame)
 
     def _deliver(self, transport: _ReadsAhead, frame: Frame) -> bool:

@@ -3,11 +3,12 @@
 import socket
 from collections.abc import Iterator
 from struct import pack
+from types import SimpleNamespace
 
 import pytest
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # as kombu, which it belongs to
 
-from notifications.amqp_transport import Frame, TcpTransport
+from notifications.amqp_transport import AmqpTransport, Frame, TcpTransport
 
 FRAMES: list[Frame] = [(1, 1, b"method"), (2, 1, b""), (3, 7, b"\xce" * 300_000), (8, 0, b"")]
 
@@ -100,3 +101,17 @@ def test_broker_that_closes_the_connection_is_noticed(wire: Wire) -> None:
     with pytest.raises(OSError, match="closed"):
         wire.transport.read_frame()
     assert not wire.transport.connected
+
+
+@pytest.mark.parametrize("rest", [b"", b"\xff", b"\7indexer", b"\2\xff\xff" + bytes(20)])
+def test_part_of_a_body_is_no_message_whatever_it_begins_with(wire: Wire, rest: bytes) -> None:
+    """A broker that is told to send small frames sends any number of them for one body."""
+    received: list[Frame] = []
+    connection = AmqpTransport.Connection()
+    connection.channels[1] = SimpleNamespace(callbacks={})
+    connection._transport, connection.on_inbound_frame = wire.transport, received.append
+    part = (3, 1, b"\0<\0<" + rest)
+    wire.broker.sendall(_encoded(FRAMES[3]) + _encoded(part))
+    wire.transport.read_frame()
+    connection.handle_arrived()
+    assert received == [part]
