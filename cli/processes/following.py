@@ -17,6 +17,7 @@ from cells.actions.accepting import Acceptance
 from cells.actions.reclaiming import Reclaimer
 from cells.actions.worker import Worker
 from cells.adapters import open_adapter, open_changelog_adapter
+from cells.clock import Clock
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
@@ -48,12 +49,17 @@ def _unheard() -> None:
     """For callers who do not listen."""
 
 
-def run_relay(settings: Settings, metrics: RelayMetrics, cell: Cell, stop: Event, beat: Beat = _unheard) -> None:
-    """Relay the changes of one native cell until `stop` is set; connections of its own."""
+def run_relay(
+    settings: Settings, metrics: RelayMetrics, cell: Cell, stop: Event, beat: Beat = _unheard, *, clock: Clock
+) -> None:
+    """Relay the changes of one native cell until `stop` is set; connections of its own.
+
+    clock: of the fleet: heartbeats say by it up to when a cell is known.
+    """
     engine = create_database_engine(cell.database_url)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
-        Relay(engine, cell, publisher, settings.relay, beat=beat, metrics=metrics).run(stop)
+        Relay(engine, cell, publisher, settings.relay, clock, beat=beat, metrics=metrics).run(stop)
     finally:
         publisher.close()
         engine.dispose()

@@ -113,6 +113,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
 
     def begin(fleet: Fleet) -> Run:
         def relayed_cells() -> Sequence[Cell]:
+            fleet.clock.look()
             # A cell that was named, and is disabled or removed since, is let go.
             named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
             return [
@@ -123,7 +124,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         if not native and cell is not None:
             raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
-        return partial(run_relays, settings, relayed_cells, pulses, metrics)
+        return partial(run_relays, settings, relayed_cells, pulses, metrics, clock=fleet.clock)
 
     _run_until_signal("relays", settings, registry, pulses, begin)
 

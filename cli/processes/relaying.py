@@ -6,6 +6,7 @@ from threading import Event
 
 import structlog
 
+from cells.clock import Clock
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
@@ -25,12 +26,15 @@ def run_relays(
     pulses: CellPulses,
     metrics: RelayMetrics,
     stop: Event,
+    *,
+    clock: Clock,
 ) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. pulses: those of the threads are among them while they run.
+    choose_cells, errors: as for `run_for_cells`. pulses: those of the threads are among them while they run. clock: of
+    the fleet.
     """
-    run = partial(_beating, partial(run_relay, settings, metrics), pulses)
+    run = partial(_beating, partial(run_relay, settings, metrics, clock=clock), pulses)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 

@@ -207,7 +207,7 @@ class _Process:
             keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics), watching=self._probes.watching
         )
         self._indexing = [Part("indexer", indexing, stop)]
-        relay = partial(run_relay, settings, RelayMetrics(self._metrics))
+        relay = partial(run_relay, settings, RelayMetrics(self._metrics), clock=self._fleet.clock)
         self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
         self._workers = [
             Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)

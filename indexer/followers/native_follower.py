@@ -119,6 +119,9 @@ class CellFollower(Follower):
             between_batches()
 
         tracker = self._tracker
+        # Whoever has stood by for long would write again what has been forgotten since, and show it until it gets to
+        # where that was deleted.
+        self._learn_from_others(adapter, history)
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
         replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
         if tracker.needs_sync and (replays_everything or is_empty(adapter)):

@@ -4,8 +4,8 @@ of them at once, and only then their progress is saved, so that a saved watermar
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
@@ -43,6 +43,8 @@ from notifications.errors import BusError
 _log = structlog.get_logger(__name__)
 
 _SHARE_INTERVAL_S = 3.0
+# A write that is under way ends sooner. All cells wait for it.
+_LEAVE_PATIENCE_S = 2.0
 
 
 class CountsFailures(KeepsFailures, Protocol):
@@ -211,10 +213,16 @@ class IndexerService:
             lost = [uuid for uuid in self._running if not self._leases.is_following(uuid)]
             cells = self._wanted_cells()
             # A cell whose addresses changed is followed anew.
-            left = {uuid for uuid, running in self._running.items() if cells.get(uuid) != running.follower.cell}
-            bound = {uuid: self._running[uuid].follower.cell for uuid in left.union(lost) - cells.keys()}
-            self._leave(left.union(lost))
-            self._unreleased |= {uuid: cell for uuid, cell in bound.items() if _is_bound_elsewhere(cell)}
+            unwanted = {
+                uuid
+                for uuid, running in self._running.items()
+                if cells.get(uuid) != running.follower.cell or running.stop.is_set()
+            }
+            followed = {uuid: self._running[uuid].follower.cell for uuid in unwanted.union(lost)}
+            left = self._leave(followed.keys(), patience_s=_LEAVE_PATIENCE_S)
+            self._unreleased |= {
+                uuid: followed[uuid] for uuid in left - cells.keys() if _is_bound_elsewhere(followed[uuid])
+            }
             new = cells.keys() - self._running.keys()
             if new:
                 self._start_followers(new)
@@ -234,7 +242,7 @@ class IndexerService:
             self._fleet_problem = str(error)
         else:
             self._fleet_problem = None
-        return True
+        return not any(running.stop.is_set() for running in self._running.values())
 
     def _release_buses(self) -> None:
         """See that no queue goes on filling of a cell that was left, and is disabled or removed.
@@ -269,16 +277,27 @@ class IndexerService:
     def _wanted_cells(self) -> dict[str, Cell]:
         return {cell.uuid: cell for cell in self._cells() if not cell.disabled}
 
-    def _leave(self, uuids: Collection[str]) -> None:
-        """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress."""
+    def _leave(self, uuids: Collection[str], patience_s: float | None = None) -> Set[str]:
+        """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress.
+
+        patience_s: None waits for all of them. Returns which were left: others go on waiting, for a cell that hangs as
+        it may, and are left the next time; meanwhile nobody else is to wait for them.
+        """
         if not uuids:
-            return
-        self._stop_followers(uuids)
+            return set()
+        new = [uuid for uuid in uuids if not self._running[uuid].stop.is_set()]
+        for uuid in new:
+            self._running[uuid].stop.set()
+        wait([self._running[uuid].done for uuid in (new if patience_s is not None else uuids)], patience_s)
+        left = {uuid for uuid in uuids if self._running[uuid].done.done()}
+        for uuid in left:
+            self._running[uuid].threads.shutdown()
         self._refresh()
-        for uuid in uuids:
+        for uuid in left:
             del self._running[uuid]
             self._saved.forget(uuid)
             self._leases.leave(uuid)
+        return left
 
     def _start_followers(self, uuids: Collection[str]) -> None:
         """Follow the cells that nobody is removing, unless they were disabled or removed before we had the lease."""
@@ -309,12 +328,6 @@ class IndexerService:
         threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")
         self._running[cell.uuid] = _Running(follower, stop, threads, threads.submit(follower.run, stop))
         _log.info("indexer.cell_started", cell=cell.name)
-
-    def _stop_followers(self, uuids: Collection[str]) -> None:
-        for uuid in uuids:
-            self._running[uuid].stop.set()
-        for uuid in uuids:
-            self._running[uuid].threads.shutdown()
 
     def _refresh(self) -> None:
         """Make what was written searchable, then save the progress that was true before that."""

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cells.actions.operations import InstanceOperations
+from cells.clock import Clock, system_clock
 from cells.database import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import Fleet
@@ -24,6 +25,7 @@ from cli.processes.parts import Part
 from cli.processes.relaying import run_relays
 from cli.settings import Settings
 from indexer.followers.liveness import Probe
+from indexer.transform.messages import Heartbeat, interpret
 from notifications.bus import Receiver
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
@@ -31,6 +33,9 @@ from tests.support.waiting import wait_until
 SETTINGS = Settings(
     fleet=FleetSettings(cells_refresh_interval_s=0.01), relay=RelaySettings(poll_interval_s=0.01, retry_wait_max_s=0.05)
 )
+
+
+LONG_AGO = 1_500_000_000_000_000
 
 
 class World:
@@ -94,9 +99,9 @@ def world(tmp_path: Path) -> World:
 
 
 @contextmanager
-def relays_running(world: World) -> Iterator[Part]:
+def relays_running(world: World, clock: Clock = system_clock) -> Iterator[Part]:
     metrics = RelayMetrics(CollectorRegistry())
-    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses, metrics), lambda: None)
+    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses, metrics, clock=clock), lambda: None)
     yield part
     part.stop()
 
@@ -113,6 +118,23 @@ def test_cell_that_is_registered_later_is_relayed(world: World) -> None:
         wait_until(lambda: world.looks > looks + 2)
         world.change(second)
         assert changes_arrive(second, 1)
+
+
+def test_heartbeats_tell_the_time_of_the_fleet_whatever_the_clock_of_the_machine_says(world: World) -> None:
+    """Of one that is ahead nobody could tell how long its messages have waited on the bus."""
+    cell = world.new_cell("one")
+    world.chosen = [cell]
+    heartbeats: list[Heartbeat] = []
+
+    def one_arrives() -> bool:
+        for delivery in receiver.receive(100, 1_000_000, 0.05):
+            meaning = interpret(delivery.body, None)
+            heartbeats.extend([meaning] if isinstance(meaning, Heartbeat) else [])
+        return bool(heartbeats)
+
+    with relays_running(world, lambda: LONG_AGO), closing(Receiver(cell.transport_url, cell.uuid, 100)) as receiver:
+        wait_until(one_arrives)
+    assert heartbeats[0].at == LONG_AGO
 
 
 def test_cell_with_an_address_that_cannot_be_used_waits_for_a_better_one(world: World) -> None:
@@ -138,7 +160,7 @@ def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
 
 
 def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_settings: Settings, _metrics: RelayMetrics, _cell: Cell, _stop: Event, _beat: Beat) -> None:
+    def fail(*_: object, clock: Clock) -> None:
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(relaying, "run_relay", fail)
@@ -148,7 +170,9 @@ def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: p
 
 
 def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(_settings: Settings, _metrics: RelayMetrics, _cell: Cell, stop: Event, _beat: Beat) -> None:
+    def hang(
+        _settings: Settings, _metrics: RelayMetrics, _cell: Cell, stop: Event, _beat: Beat, *, clock: Clock
+    ) -> None:
         stop.wait()
 
     monkeypatch.setattr(relaying, "run_relay", hang)
@@ -169,7 +193,9 @@ def test_relay_that_waits_for_its_database_or_for_work_is_alive(world: World, is
     beats: list[None] = []
 
     def run(stop: Event) -> None:
-        run_relay(SETTINGS, RelayMetrics(CollectorRegistry()), cell, stop, lambda: beats.append(None))
+        run_relay(
+            SETTINGS, RelayMetrics(CollectorRegistry()), cell, stop, lambda: beats.append(None), clock=system_clock
+        )
 
     with in_thread(run):
         wait_until(lambda: len(beats) > 5)

@@ -25,7 +25,7 @@ from indexer.settings import IndexerSettings
 from indexer.upkeep.bulk_sync import CellSource, sync_and_record
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
-from notifications.topology import SEQUENCE_HEADER
+from notifications.topology import RESOURCE_HEADER, SEQUENCE_HEADER
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
@@ -217,6 +217,23 @@ def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(st
         wait_until(stage.is_followed_to_the_end)
     assert stage.cell.pages_read == pages_read
     assert versions(stage.index) == stage.cell.versions()
+
+
+def test_indexer_that_stood_by_writes_nothing_again_that_has_left_the_index_since(stage: Stage) -> None:
+    """Until it got to the deletion, lists would show what was there before, and for good if it ended there."""
+    with stage.running(SETTINGS.model_copy(update={"sync_batch_size": 1})) as service:
+        wait_until(stage.is_followed_to_the_end)
+        forgotten = str(stage.cell.create().headers[RESOURCE_HEADER])
+        stage.cell.delete(forgotten)
+        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)  # as the one that was active
+        stage.index.remove({forgotten: 2})  # as its purge
+        stage.bus.is_away = True
+        wait_until(lambda: service.health[CELL_UUID].problem is not None)
+        stage.bus.is_away = False
+        wait_until(lambda: service.health[CELL_UUID].problem is None)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+    assert forgotten not in stage.index.searchable
 
 
 def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
@@ -425,6 +442,38 @@ def test_cell_that_was_left_keeps_its_lease_until_nothing_more_is_written(stage:
         wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
         assert (stage.saved(), len(stage.index.documents)) == (saved, written)
     assert unleased == []
+
+
+def test_cell_that_hangs_when_it_is_left_holds_up_no_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be disabled because it hangs."""
+    stage.followed = [CELL_UUID, OTHER_UUID]
+    other = stage.cells[OTHER_UUID]
+    hangs, goes_on = Event(), Event()
+
+    def hang() -> int:
+        hangs.set()
+        goes_on.wait(60)
+        return 0
+
+    with stage.running() as service:
+        wait_until(lambda: stage.is_followed_to_the_end() and stage.is_followed_to_the_end(OTHER_UUID))
+        with monkeypatch.context() as patched:
+            patched.setattr(stage.cell, "published_sequence", hang)
+            stage.bus.is_away = True
+            wait_until(lambda: service.health[CELL_UUID].problem)
+            stage.bus.is_away = False
+            wait_until(hangs.is_set)
+        stage.followed = [OTHER_UUID]
+        try:
+            for _ in range(3):
+                stage.buses[OTHER_UUID].waiting.append(other.create())
+                wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID), 10)
+            assert f"index-follow-{CELL_UUID}" in stage.leases.held, "it may still write"
+            stage.followed = [CELL_UUID, OTHER_UUID]
+        finally:
+            goes_on.set()
+        stage.cell.create()
+        wait_until(stage.is_followed_to_the_end)
 
 
 def test_lost_leases_start_the_followers_anew_from_what_the_index_says_then(stage: Stage) -> None:
