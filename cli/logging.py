@@ -55,7 +55,6 @@ def configure_logging(settings: LogSettings) -> None:
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
     )
     is_terminal = sys.stderr.isatty()
     last: list[Processor] = (

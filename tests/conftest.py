@@ -5,6 +5,7 @@ import os
 from hypothesis import settings
 
 from tests.support.ending import pytest_sessionstart
+from tests.support.logs import logging_as_before
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
 from tests.support.real_servers import (
     amqp_cell,
@@ -30,6 +31,7 @@ __all__ = [
     "amqp_url",
     "elasticsearch_prefix",
     "elasticsearch_url",
+    "logging_as_before",
     "mariadb_url",
     "new_amqp_cell",
     "new_postgresql_database",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from cli.logging import LogSettings, configure_logging, mask_url_passwords
 from tests.unit.cli.conftest import Run
@@ -33,6 +34,15 @@ def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
         "cells.native.relay",
     )
     assert list(event)[:3] == ["timestamp", "level", "event"]
+
+
+def test_logger_that_is_kept_follows_what_is_configured_later(output: io.StringIO) -> None:
+    kept = structlog.get_logger("kept")
+    kept.info("before")
+    structlog.reset_defaults()
+    with capture_logs() as events:
+        kept.info("afterwards")
+    assert [event["event"] for event in events] == ["afterwards"]
 
 
 def test_records_of_libraries_look_the_same(output: io.StringIO) -> None:
