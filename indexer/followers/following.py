@@ -21,6 +21,7 @@ from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.transform.batches import RowReading
+from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.writing.dead_letters import DeadLetters, KeepsFailures
 from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
@@ -65,7 +66,8 @@ class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
     failures: where dead letters are kept. journals: where it is told what changes in cells that number nothing.
-    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress.
+    clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_grace_s:
+        how long a list may still rely on what the index has just taken back.
     """
 
     open_receiver: Callable[[Cell], Receives]
@@ -77,6 +79,7 @@ class Shared:
     metrics: IndexerMetrics
     clock: Clock = system_clock
     saving: Lock = field(default_factory=Lock)
+    lists_grace_s: float = LISTS_GRACE_S
 
 
 class Follower(ABC):
@@ -97,6 +100,7 @@ class Follower(ABC):
         self._metrics = shared.metrics
         self._clock = shared.clock
         self._saving = shared.saving
+        self._lists_grace_s = shared.lists_grace_s
         self._tracker = ProgressTracker(saved, shared.clock)
         self._progress = saved
         self._highest_known = saved.watermark

@@ -24,6 +24,8 @@ from indexer.writing.rereading import Rereader, rows_of
 _log = structlog.get_logger(__name__)
 
 _ASK_OTHERS_INTERVAL_S = 1.0
+# As often the connection to the bus is kept alive while nothing is taken from it.
+_WAIT_STEP_S = 0.5
 
 
 class CellFollower(Follower):
@@ -209,6 +211,7 @@ class CellFollower(Follower):
             with self._saving:
                 self._writer.save_progress([self.progress])
             self._writer.make_searchable()
+            self._let_lists_know(lambda: between_ranges(0, 0), stop)
             mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
             rewritten = replace_rewritten(
                 adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
@@ -218,6 +221,14 @@ class CellFollower(Follower):
             _log.info(
                 "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten
             )
+
+    def _let_lists_know(self, between_waits: Callable[[], None], stop: Event) -> None:
+        """A list that has begun, or remembers what the index said before, must not find rows gone and miss none."""
+        deadline_s = time.monotonic() + self._lists_grace_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            self.pulse.beat()
+            stop.wait(min(left_s, _WAIT_STEP_S))
+            between_waits()
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

@@ -34,7 +34,7 @@ from indexer.followers.saved_progress import SavedProgress
 from indexer.followers.sharing import surplus
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.upkeep.retention import load_horizons
+from indexer.upkeep.retention import LISTS_GRACE_S, load_horizons
 from indexer.writing.dead_letters import KeepsFailures
 from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
@@ -78,7 +78,8 @@ class IndexerService:
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
     opened them. failures: where dead letters are kept; journals: where it is told what changes in cells that number
-    nothing. release_bus: called for a cell of somebody else that was left and that nobody is to follow.
+    nothing. release_bus: called for a cell of somebody else that was left and that nobody is to follow. lists_grace_s:
+    see Shared.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -103,12 +104,23 @@ class IndexerService:
         open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
         clock: Clock = system_clock,
         release_bus: ReleasesBus = _release_nothing,
+        lists_grace_s: float = LISTS_GRACE_S,
     ) -> None:
         self._cells = cells
         self._release_bus = release_bus
         self._open_adapter = open_adapter
         self._open_foreign = open_foreign
-        self._shared = Shared(open_receiver, writer, leases, failures, journals, settings, metrics, clock)
+        self._shared = Shared(
+            open_receiver,
+            writer,
+            leases,
+            failures,
+            journals,
+            settings,
+            metrics,
+            clock,
+            lists_grace_s=lists_grace_s,
+        )
         self._writer = writer
         self._leases = leases
         self._failures = failures

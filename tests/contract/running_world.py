@@ -24,6 +24,8 @@ from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing
 
 LIMIT_S = 2
+# An API remembers for a second what the index says.
+LISTS_GRACE_S = 2
 LISTS = ("/v2.1/servers?all_tenants=1", "/v2.1/servers?all_tenants=1&deleted=1")
 
 State = dict[str, tuple[int, bool]]
@@ -121,7 +123,9 @@ class World:
 
     def start_indexer(self) -> None:
         settings = INDEXER.model_copy(update={"comparison_interval_s": LIMIT_S / 5})
-        self._indexer.enter_context(indexing(self.fleet.fleet, self.fleet.index_settings, settings))
+        self._indexer.enter_context(
+            indexing(self.fleet.fleet, self.fleet.index_settings, settings, lists_grace_s=LISTS_GRACE_S)
+        )
 
     def stop_indexer(self) -> None:
         self._indexer.close()

@@ -4,9 +4,11 @@ Time is a clock of the test: each step takes a second, and the index may be up t
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import httpx
 import pytest
@@ -19,11 +21,15 @@ from cells.model import Cell, InstanceRow
 from indexer.backends import open_writer
 from indexer.upkeep.cell_removal import remove_cell
 from indexer.upkeep.retention import LISTS_GRACE_S
+from indexer.upkeep.verify import Verification, verify_cell
+from indexer.writing.history import History
 from indexer.writing.leases import CellLeases
 from query.page import PageRequest
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through
+from tests.support.backups import Backup
+from tests.support.indexer_worlds import indexing
 from tests.support.waiting import wait_until
 
 LIMIT_S = 5
@@ -264,3 +270,46 @@ def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tm
             )
         assert paused == [LISTS_GRACE_S]
         assert len(writer.read(uuids)) == 4
+
+
+def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_mending: Callable[[History], None] = History.begin_mending
+    routes: list[str] = []
+    is_mended = Event()
+
+    with compute_fleet(tmp_path) as fleet:
+        uuids = fleet.fill(6)
+        fleet.number_changes()
+        backup = Backup(fleet.engine("south"), tmp_path)
+        fleet.create("south")
+        fleet.number_changes()
+        fleet.index()
+        backup.restore()
+        # The relay of a restored cell begins another incarnation.
+        fleet.number_changes()
+        api = fleet.api()
+
+        def route() -> str:
+            return api.get("/v2.1/servers").headers["Fleetlight-Route"]
+
+        def after_a_list(history: History) -> None:
+            # So that it remembers for a moment that the index has everything.
+            routes.append(route())
+            begin_mending(history)
+
+        def after_another_list(*args: Any, **options: Any) -> Verification:
+            response = api.get("/v2.1/servers")
+            routes.append(response.headers["Fleetlight-Route"])
+            assert {server["id"] for server in response.json()["servers"]} == set(uuids)
+            verification = verify_cell(*args, **options)
+            is_mended.set()
+            return verification
+
+        monkeypatch.setattr(History, "begin_mending", after_a_list)
+        monkeypatch.setattr("indexer.followers.native_follower.verify_cell", after_another_list)
+        with indexing(fleet.fleet, fleet.index_settings, lists_grace_s=2):
+            assert is_mended.wait(60)
+    assert "south=index" in routes[0]
+    assert "south=live" in routes[1]

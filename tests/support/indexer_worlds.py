@@ -99,8 +99,13 @@ class World:
 
 
 @contextmanager
-def indexing(fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER) -> Iterator[IndexerService]:
-    """An indexer of all cells of a fleet, in a thread."""
+def indexing(
+    fleet: Fleet, index: IndexSettings, settings: IndexerSettings = INDEXER, *, lists_grace_s: float = 0
+) -> Iterator[IndexerService]:
+    """An indexer of all cells of a fleet, in a thread.
+
+    lists_grace_s: see indexer.followers.following.Shared; none where nobody lists.
+    """
 
     def open_receiver(cell: Cell) -> Receives:
         return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
@@ -120,6 +125,7 @@ def indexing(fleet: Fleet, index: IndexSettings, settings: IndexerSettings = IND
             refresh_interval_s=0.05,
             cells_refresh_interval_s=0.2,
             metrics=IndexerMetrics(CollectorRegistry()),
+            lists_grace_s=lists_grace_s,
         )
         with in_thread(service.run):
             yield service
