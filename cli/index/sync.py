@@ -34,11 +34,12 @@ from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import LeaseHeldError, LeaseLostError
+from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
 from indexer.upkeep.api_source import ApiSource
-from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult, sync_and_record
+from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult
 from indexer.upkeep.bulk_sync import sync as sync_source
 from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.upkeep.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
 from indexer.writing.journaling import CellJournal
@@ -178,7 +179,7 @@ def _outcome(done: Future[SyncResult]) -> SyncResult | Exception:
     """What came of one cell, or what only this cell failed with; raises what stops the others too."""
     try:
         return done.result()
-    except (CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
+    except (CellRestoredError, CellUnreachableError, LeaseHeldError, LeaseLostError, UnknownCellError) as error:
         return error
 
 
@@ -213,7 +214,14 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
                 spend=work.pace.spend,
                 horizon=load_horizons(work.writer).get(cell.uuid, 0),
             )
-            return sync_and_record(cell.uuid, source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+            return sync_and_record(
+                cell.uuid,
+                source,
+                work.writer,
+                checkpoints=checkpoints,
+                on_progress=on_progress,
+                pause=work.stop.wait,
+            )
 
 
 def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:

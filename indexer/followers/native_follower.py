@@ -7,8 +7,10 @@ from threading import Event
 
 import structlog
 
+from cells.lineage import Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
+from indexer.errors import CellRestoredError
 from indexer.followers.consumer import Consumer
 from indexer.followers.following import Activity, Follower, Shared, StopRequestedError
 from indexer.upkeep.bulk_sync import is_empty, sync_cell
@@ -37,12 +39,13 @@ class CellFollower(Follower):
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
         self._followed_as: str | None = None
+        self._seen: Position | None = None
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
             writer = self._open_writer(stop)
-            history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as)
+            history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
             read_rows = partial(rows_of, adapter)
             try:
                 with self._consuming(
@@ -50,7 +53,7 @@ class CellFollower(Follower):
                 ) as (consumer, rereader):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
             finally:
-                self._followed_as = history.followed_as
+                self._followed_as, self._seen = history.followed_as, history.seen
         finally:
             adapter.close()
 
@@ -183,6 +186,10 @@ class CellFollower(Follower):
                 checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
                 on_progress=on_progress,
             )
+        if result.has_gone_back:
+            history.begin_mending()
+            raise CellRestoredError(self.cell.name)
+        history.seen = result.seen
         tracker.advance_to(result.sequence)
         history.has_read_on()
         tracker.mark_synced()

@@ -36,6 +36,9 @@ class ApiSource:
     is known better from there.
     """
 
+    has_gone_back = False
+    """An API has no sequence, so nobody could tell."""
+
     def __init__(
         self,
         api: ListsServers,

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cells.lineage import Position
 from cells.model import ChangelogAdapter
-from indexer.backends.base import CellProgress, Document, IndexWriter, Rejection, WriteResult
+from indexer.backends.base import Document, Rejection, WriteResult
 from indexer.errors import IndexerError
 from indexer.writing.checkpoints import Checkpoint, Checkpoints
-from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.page_writing import write_pages
 from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.rereading import RenderedRows
@@ -26,18 +26,23 @@ RESOURCE_TYPES = ("OS::Nova::Server",)
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
+_LOOK_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
     """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now.
 
-    rejected: uuid -> why the index does not take it.
+    rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
+    nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
+    from a backup.
     """
 
     rows: int
     sequence: int
     rejected: Mapping[str, str] = field(default_factory=dict)
+    seen: Position | None = None
+    has_gone_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +50,23 @@ class SourcePage:
     """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
 
     documents: can be gone through again and again. rejected: rows that could not even become documents, known when all
-    have been gone through.
+    have been gone through. seen: see Checkpoint.
     """
 
     documents: Iterable[Document]
     position: list[str]
     rows: int
     rejected: Collection[Rejection] = ()
+    seen: Position | None = None
 
 
 class Source(Protocol):
     """Where the rows of a cell come from."""
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether rows came, or had come before the checkpoint, from a future that the cell does not have any more."""
+        ...
 
     def start(self, watermark: int) -> int:
         """Before the first row is read: every change up to this sequence will be in the rows."""
@@ -96,15 +107,32 @@ class CellSource:
         self._filter = remembered(horizon)
         self._batch_size = batch_size
         self._spend = spend
+        self._seen: Position | None = None
+        self._look_due_s = 0.0
+        self.has_gone_back = False
+
+    @property
+    def adapter(self) -> ChangelogAdapter:
+        return self._adapter
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def forget_lost_future(self) -> None:
+        """The index has nothing of it any more."""
+        self._seen, self.has_gone_back = None, False
 
     def start(self, watermark: int) -> int:
-        sequence = self._adapter.published_sequence()
+        sequence = self._look().sequence
         foreign = self._adapter.first_foreign_sequence(watermark)
         # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
         return sequence if foreign is None else min(sequence, foreign - 1)
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
         """Not if the changes since then are gone, nor if the database is an older copy of itself."""
+        self._seen = checkpoint.seen
+        self._look()
         reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
         return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
 
@@ -112,14 +140,30 @@ class CellSource:
         after = None if position is None else tuple(position)
         while True:
             rows = self._adapter.scan(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
+            is_last = len(rows) < self._batch_size
+            # A backup that is made and restored between two looks would not be noticed.
+            if is_last or time.monotonic() >= self._look_due_s:
+                self._look()
             if rows:
                 last = rows[-1].uuid
                 documents = RenderedRows(rows)
-                yield SourcePage(documents, [last], len(rows), documents.rejected.values())
+                yield SourcePage(documents, [last], len(rows), documents.rejected.values(), self._seen)
                 after = (last,)
-            if len(rows) < self._batch_size:
+            if is_last:
                 return
             self._spend(len(rows))
+
+    def _look(self) -> Position:
+        """Where the cell is now, and whether where it was before is still part of its past."""
+        before, now = self._seen, self._adapter.position()
+        if before is not None and before.incarnation is not None:
+            is_past = before.incarnation == now.incarnation or self._adapter.lineage().contains(
+                before.incarnation, before.sequence
+            )
+            if not is_past or now.sequence < before.sequence:
+                self.has_gone_back = True
+        self._seen, self._look_due_s = now, time.monotonic() + _LOOK_INTERVAL_S
+        return now
 
 
 def sync(
@@ -150,7 +194,8 @@ def sync(
             work.save()
         raise
     work.forget()
-    return SyncResult(work.done.rows, work.done.sequence, work.done.rejected)
+    done = work.done
+    return SyncResult(done.rows, done.sequence, done.rejected, done.seen, source.has_gone_back)
 
 
 class _Work:
@@ -175,7 +220,7 @@ class _Work:
         done = self.done
         refused = (*page.rejected, *result.rejected)
         rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
-        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected)
+        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected, page.seen)
         if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
             self.save()
         self._on_progress(self.done.rows)
@@ -212,38 +257,3 @@ def sync_cell(
 def is_empty(adapter: ChangelogAdapter) -> bool:
     """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
     return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1))
-
-
-def sync_and_record(
-    cell_uuid: str,
-    source: Source,
-    writer: IndexWriter,
-    *,
-    checkpoints: Checkpoints | None = None,
-    on_progress: Callable[[int], None] = ignore_progress,
-) -> SyncResult:
-    """`sync`, then make it searchable and save the progress: for those who sync outside the indexer.
-
-    The cell is complete afterwards unless a row was rejected. Raises what `sync` raises.
-    """
-    saved = writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
-    result = sync(
-        source,
-        keeping_extras(writer, writer, writer),
-        watermark=saved.watermark,
-        checkpoints=checkpoints,
-        on_progress=on_progress,
-    )
-    writer.make_searchable()
-    saved = writer.load_progress().get(cell_uuid, saved)
-    writer.save_progress(
-        [
-            CellProgress(
-                cell_uuid,
-                max(saved.watermark, result.sequence),
-                saved.fresh_as_of,
-                is_complete=not result.rejected,
-            )
-        ]
-    )
-    return result

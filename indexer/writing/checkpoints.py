@@ -2,6 +2,7 @@
 
 import msgspec
 
+from cells.lineage import Position
 from indexer.backends.base import IndexWriter
 
 FROM_CELLS = "cells"
@@ -17,13 +18,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """Everything up to `position` has been written.
 
     position: of the last row, in the terms of the source. sequence: of the cell, from before the first row was read.
-    rows: how many there were so far. rejected: uuid -> why the index does not take it.
+    rows: how many there were so far. rejected: uuid -> why the index does not take it. seen: up to where the cell had
+    got when the last of them was read, about; None if nobody knows.
     """
 
     position: list[str]
     sequence: int
     rows: int
     rejected: dict[str, str]
+    seen: Position | None = None
 
 
 class Checkpoints:

@@ -6,7 +6,7 @@ known when the progress was made is kept beside it.
 
 from collections.abc import Callable
 
-from cells.lineage import Lineage
+from cells.lineage import Lineage, Position
 from cells.model import ChangelogAdapter
 from indexer.backends.base import INCARNATIONS, IndexWriter
 from indexer.errors import CellRestoredError
@@ -26,7 +26,7 @@ class History:
 
     watermark: of who follows the cell, as it is now. followed_as: the incarnation that calls it so, as far as it is
         known from an earlier History: somebody else may have mended the index since, and what he saved says nothing of
-        this watermark.
+        this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
     """
 
     def __init__(
@@ -35,8 +35,10 @@ class History:
         writer: IndexWriter,
         watermark: Callable[[], int],
         followed_as: str | None = None,
+        seen: Position | None = None,
     ) -> None:
         self.followed_as = followed_as
+        self.seen = seen
         self._adapter = adapter
         self._writer = writer
         self._watermark = watermark
@@ -72,7 +74,7 @@ class History:
             return
         self._lineage = self._adapter.lineage()
         has_gone_back = self._adapter.published_sequence() < self._watermark()
-        if has_gone_back or not self._is_past(self.followed_as, self._vouched_for):
+        if has_gone_back or not self._has_happened(self.seen) or not self._is_past(self.followed_as, self._vouched_for):
             raise CellRestoredError(self._cell.name)
         self._keep_current()
 
@@ -87,7 +89,7 @@ class History:
 
     def end_mending(self) -> None:
         """The index has nothing of a future that the cell does not have."""
-        self._known = None
+        self._known = self.seen = None
         self._keep_current()
 
     def accepts(self, headers: Headers) -> bool:
@@ -120,7 +122,7 @@ class History:
                 del self._strangers[next(iter(self._strangers))]
 
     def _has_broken_off(self) -> bool:
-        if self._adapter.published_sequence() < self._watermark():
+        if self._adapter.published_sequence() < self._watermark() or not self._has_happened(self.seen):
             return True
         return not self._is_past(self._known, self._watermark())
 
@@ -128,10 +130,16 @@ class History:
         """Whether what that incarnation calls so has happened; as long as there is none, all has."""
         return incarnation is None or self._lineage.contains(incarnation, sequence)
 
+    def _has_happened(self, seen: Position | None) -> bool:
+        return seen is None or self._is_past(seen.incarnation, seen.sequence)
+
     def _keep_current(self) -> None:
         """Whatever the watermark covers now is part of what the newest incarnation has behind it."""
         current = self._lineage.current
         self.followed_as, self._vouched_for = current, self._watermark()
+        if self.seen is not None and current is not None:
+            # What happened under earlier ones is part of its past, and those may be forgotten.
+            self.seen = Position(current, self.seen.sequence)
         if current is not None and current != self._known:
             self._keep(current)
 

@@ -1,6 +1,6 @@
 """A cell's database goes back to a backup: the index forgets the future that the cell does not have any more."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event, current_thread
@@ -8,12 +8,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import delete
 
+from cells.database import writing
+from cells.tables import changes
 from indexer.backends import open_writer
 from indexer.backends.base import INCARNATIONS, CellProgress
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.followers.service import IndexerService
+from indexer.upkeep.bulk_sync import SyncResult, sync_cell
 from indexer.upkeep.rebuild import RebuildPhase, rebuild_index
 from indexer.upkeep.verify import Verification, verify_cell
 from indexer.writing.catch_up import catch_up
@@ -317,3 +321,36 @@ def test_rebuild_that_goes_on_after_a_restore_brings_nothing_of_the_lost_future(
     with world.indexing():
         wait_until_index_equals_cell(world)
     assert world.documents([story.kept])[story.kept].record["display_name"] == "otherwise 4"
+
+
+def test_restore_during_the_first_sync_of_a_cell_is_noticed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_restored = Event()
+
+    def sync_until_it_is_restored(*args: Any, on_progress: Callable[[int], None], **options: Any) -> SyncResult:
+        def restore_once(rows: int) -> None:
+            on_progress(rows)
+            if not is_restored.is_set():
+                is_restored.set()
+                story.restore()
+                story.go_on_differently(30)
+                with world.relaying():
+                    wait_until(world.has_published_everything, timeout_s=60)
+
+        return sync_cell(*args, on_progress=restore_once, **options)
+
+    story = Story(world, tmp_path)
+    with world.relaying():
+        wait_until(world.has_published_everything, timeout_s=60)
+    story.back_up()
+    with world.relaying():
+        story.go_on()
+        wait_until(world.has_published_everything, timeout_s=60)
+    with writing(world.engine) as connection:
+        connection.execute(delete(changes))
+    monkeypatch.setattr("indexer.followers.native_follower.sync_cell", sync_until_it_is_restored)
+    with world.indexing():
+        wait_until(is_restored.is_set, timeout_s=60)
+        wait_until_index_equals_cell(world)
+        assert story.lost_future_in_the_index() == []

@@ -8,7 +8,8 @@ from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.transform.documents import to_document
-from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, sync_and_record, sync_cell
+from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, sync_cell
+from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from query.page import PageRequest
 from tests.support.memory_cell import CELL_UUID, MemoryCell
@@ -72,8 +73,12 @@ def test_progress_is_saved_only_after_everything_can_be_found() -> None:
 
 def test_progress_that_is_further_is_kept() -> None:
     cell, index = filled_cell(), MemoryIndex()
-    index.saved[CELL_UUID] = CellProgress(CELL_UUID, 12, 77, is_complete=False)
-    sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
+
+    def go_on(_rows: int) -> None:
+        cell.create()
+        index.saved[CELL_UUID] = CellProgress(CELL_UUID, 12, 77, is_complete=False)
+
+    sync_and_record(CELL_UUID, CellSource(cell, batch_size=20), index, on_progress=go_on)
     assert index.saved[CELL_UUID] == CellProgress(CELL_UUID, 12, 77, is_complete=True)
 
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
 from indexer.transform.documents import to_document
-from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.upkeep.bulk_sync import CellSource
 from indexer.upkeep.rebuild import RebuildParts, rebuild_index
+from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.leases import CellLeases

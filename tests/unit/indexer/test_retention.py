@@ -10,7 +10,8 @@ from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.upkeep.bulk_sync import CellSource
+from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.upkeep.retention import Purger, announce, load_horizons, purge_cell
 from indexer.upkeep.retrying import retry
 from indexer.upkeep.verify import verify_cell

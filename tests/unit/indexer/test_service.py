@@ -22,7 +22,8 @@ from indexer.followers.probes import IndexerProbes
 from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.upkeep.bulk_sync import CellSource, sync_and_record
+from indexer.upkeep.bulk_sync import CellSource
+from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER, SEQUENCE_HEADER

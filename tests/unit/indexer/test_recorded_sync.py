@@ -1,0 +1,176 @@
+"""A sync outside the indexer, of a cell whose database goes back to a backup meanwhile."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from cells.lineage import Lineage, Position
+from cells.model import InstanceRow
+from indexer.backends.base import INCARNATIONS, CellProgress
+from indexer.errors import CellRestoredError
+from indexer.upkeep.bulk_sync import CellSource
+from indexer.upkeep.recorded_sync import sync_and_record
+from indexer.upkeep.retention import LISTS_GRACE_S
+from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
+from query.page import PageRequest
+from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_index import MemoryIndex, versions
+
+
+class RestorableCell(MemoryCell):
+    """Has incarnations, and somebody who does something after some of its pages were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.incarnations = [("first", 0)]
+        self._starts = 0
+        self.after_page: dict[int, Callable[[], None]] = {}
+
+    def back_up(self) -> None:
+        self._backup = (dict(self.rows), list(self.changes), self.last_sequence, list(self.incarnations))
+
+    def restore(self) -> None:
+        """The relay begins to number where the backup ends."""
+        rows, changes, self.last_sequence, incarnations = self._backup
+        self.rows, self.changes, self.incarnations = dict(rows), list(changes), list(incarnations)
+        self.restart_relay()
+
+    def restart_relay(self) -> None:
+        self._starts += 1
+        self.incarnations.append((f"start {self._starts}", self.last_sequence))
+
+    def position(self) -> Position:
+        return Position(self.incarnations[-1][0], self.last_sequence)
+
+    def lineage(self) -> Lineage:
+        return Lineage(list(self.incarnations))
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        page = super().read_page(request)
+        if (act := self.after_page.pop(self.pages_read, None)) is not None:
+            act()
+        return page
+
+
+@pytest.fixture
+def index() -> MemoryIndex:
+    return MemoryIndex()
+
+
+@pytest.fixture
+def cell() -> RestorableCell:
+    """Ten rows are in its backup, and ten others in its present; a row has been changed since, too."""
+    cell = RestorableCell()
+    for _ in range(10):
+        cell.create()
+    cell.back_up()
+    for _ in range(10):
+        cell.create()
+    cell.update(next(iter(cell.rows)), display_name="lost")
+    return cell
+
+
+def go_on_differently(cell: RestorableCell) -> None:
+    """The numbers of the lost future are given to other changes, and the revision of the changed row to another one."""
+    cell.restore()
+    cell.update(next(iter(cell.rows)), display_name="kept")
+    for _ in range(20):
+        cell.create()
+
+
+def assert_equal(cell: RestorableCell, index: MemoryIndex) -> None:
+    assert versions(index) == cell.versions()
+    names = {uuid: row.record["display_name"] for uuid, row in cell.rows.items()}
+    assert {uuid: document.record["display_name"] for uuid, document in index.documents.items()} == names
+    saved = index.saved[CELL_UUID]
+    assert (saved.watermark, saved.is_complete) == (cell.last_sequence, True)
+    assert index.load_state(INCARNATIONS) == {CELL_UUID: cell.incarnations[-1][0]}
+
+
+def sync(cell: RestorableCell, index: MemoryIndex, *, pauses: list[float] | None = None) -> None:
+    checkpoints = Checkpoints(index, CELL_UUID, FROM_CELLS)
+    waited: list[float] = [] if pauses is None else pauses
+    sync_and_record(CELL_UUID, CellSource(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
+
+
+@pytest.mark.parametrize("page", [1, 5, 10])
+def test_cell_that_is_restored_while_it_is_synced_for_the_first_time_leaves_nothing_of_its_lost_future(
+    cell: RestorableCell, index: MemoryIndex, page: int
+) -> None:
+    cell.after_page[page] = lambda: go_on_differently(cell)
+    pauses: list[float] = []
+    sync(cell, index, pauses=pauses)
+    assert_equal(cell, index)
+    assert pauses == [LISTS_GRACE_S]
+
+
+def test_cell_that_was_restored_since_the_sync_that_was_cut_off_leaves_nothing_of_its_lost_future(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    class CutOffError(Exception):
+        pass
+
+    def cut_off() -> None:
+        raise CutOffError
+
+    cell.after_page[8] = cut_off
+    with pytest.raises(CutOffError):
+        sync(cell, index)
+    go_on_differently(cell)
+    sync(cell, index)
+    assert_equal(cell, index)
+
+
+def test_cell_that_was_restored_since_it_was_synced_is_mended_by_the_next_sync(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    sync(cell, index)
+    go_on_differently(cell)
+    pauses: list[float] = []
+    sync(cell, index, pauses=pauses)
+    assert_equal(cell, index)
+    assert pauses == [LISTS_GRACE_S]
+
+
+def test_lists_know_that_the_cell_is_not_whole_before_rows_leave_the_index(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    sync(cell, index)
+    synced = versions(index)
+    go_on_differently(cell)
+    seen: list[tuple[CellProgress, dict[str, int]]] = []
+    sync_and_record(
+        CELL_UUID,
+        CellSource(cell, batch_size=2),
+        index,
+        pause=lambda _: seen.append((index.saved[CELL_UUID], versions(index))),
+    )
+    assert seen == [(CellProgress(CELL_UUID, 0, 0, is_complete=False), synced)]
+
+
+def test_relay_that_starts_anew_meanwhile_is_no_restore(cell: RestorableCell, index: MemoryIndex) -> None:
+    def go_on() -> None:
+        cell.restart_relay()
+        cell.create()
+
+    cell.after_page[3] = go_on
+    pauses: list[float] = []
+    result = sync_and_record(CELL_UUID, CellSource(cell, batch_size=2), index, pause=pauses.append)
+    assert not pauses
+    assert result.sequence == index.saved[CELL_UUID].watermark == 21
+    assert index.load_state(INCARNATIONS) == {CELL_UUID: "start 1"}
+    sync(cell, index, pauses=pauses)
+    assert not pauses
+    assert_equal(cell, index)
+
+
+def test_sync_of_a_cell_that_is_restored_again_and_again_ends(cell: RestorableCell, index: MemoryIndex) -> None:
+    def restore() -> None:
+        cell.restore()
+        cell.create()
+        cell.after_page[cell.pages_read + 1] = restore
+
+    cell.after_page[1] = restore
+    with pytest.raises(CellRestoredError):
+        sync(cell, index)
+    assert not index.saved[CELL_UUID].is_complete
