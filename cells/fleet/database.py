@@ -12,19 +12,22 @@ from cells.errors import FleetUnreachableError, FleetUnusableError
 
 _UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
 _LOOK = "see fleet.database_url"
-# What SQLite and PostgreSQL say where waiting does not help, and what does. PostgreSQL gives no code to those whom it
-# does not let in; in another language than English such an answer passes for a database that is away.
+_NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
+# What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
+# keeps its text and not its code; in another language than English that passes for a database that is away, and the log
+# has the words.
 _REMEDIES = {
     "no such table": _UPGRADE,
     "no such column": _UPGRADE,
     "unable to open database file": "`fleetlight database upgrade` makes a new one",
     "file is not a database": _LOOK,
-    "does not exist": f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables",
+    "does not exist": _NEW,
     "authentication failed": _LOOK,
     "no pg_hba.conf entry": _LOOK,
 }
-# SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already.
-_CODES = {"42P01": _UPGRADE, "42703": _UPGRADE, "42501": ""}
+# SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already; a wrong
+# password, a user whom nobody lets in, and no such database.
+_CODES = {"42P01": _UPGRADE, "42703": _UPGRADE, "42501": "", "28P01": _LOOK, "28000": _LOOK, "3D000": _NEW}
 
 
 @dataclass(frozen=True, slots=True)

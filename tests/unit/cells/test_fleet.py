@@ -1,9 +1,13 @@
 from pathlib import Path
 
 import pytest
+from psycopg import DatabaseError
+from psycopg.errors import InvalidAuthorizationSpecification, InvalidCatalogName, InvalidPassword
+from sqlalchemy.exc import OperationalError
 
 from cells.database import create_database_engine
 from cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
+from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
 
@@ -68,6 +72,21 @@ def test_fleet_database_that_cannot_be_used_says_what_would_be_right(tmp_path: P
             Fleet(engine).cells()
         assert str(caught.value) == f"the fleet database cannot be used: {problem}"
         engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        (InvalidPassword("mot de passe incorrect"), "see fleet.database_url"),
+        (InvalidAuthorizationSpecification("aucune entrée"), "see fleet.database_url"),
+        (InvalidCatalogName("n'existe pas"), "`fleetlight database upgrade` makes the tables"),
+    ],
+)
+def test_code_of_a_refused_login_counts_in_any_language(refusal: DatabaseError, remedy: str) -> None:
+    with pytest.raises(FleetUnusableError) as caught, translated_fleet_failures():
+        raise OperationalError(None, None, refusal)
+    assert str(caught.value).startswith(f"the fleet database cannot be used: {refusal}; ")
+    assert str(caught.value).endswith(remedy)
 
 
 def test_a_cell_does_not_show_its_urls(cell: Cell) -> None:
