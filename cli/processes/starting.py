@@ -1,13 +1,14 @@
 """How the processes of a fleet begin: as soon as the fleet database answers.
 
 A database that is away is waited for, since servers and processes come up in any order, and whoever starts a process
-again could only do the same. One that cannot be used ends the process: somebody has to mend that.
+again could only do the same. One that cannot be used ends the process: somebody has to mend that. One that takes a
+connection and then says nothing is asked by a thread that nobody waits for when the process is to end.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Thread
 from typing import TypeVar
 
 import structlog
@@ -24,12 +25,16 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _LONGEST_PAUSE_S = 10
+_STOP_INTERVAL_S = 0.1
+# As long as PostgreSQL may take to let somebody in (cells.database).
+_PATIENCE_S = 5.0
 
 
 def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
     """What `begin` returns, tried until the fleet database answers; None when `stop` was set before.
 
-    begin: raises FleetUnreachableError. Anything else that it raises, FleetUnusableError too, is raised.
+    begin: called in another thread; raises FleetUnreachableError. Anything else that it raises, FleetUnusableError too,
+    is raised.
     """
     retrying = Retrying(
         retry=retry_if_exception(_is_away),
@@ -40,7 +45,30 @@ def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
         before_sleep=_log_wait,
         retry_error_callback=lambda _: None,
     )
-    return retrying(begin)
+    return retrying(lambda: _unless_stopped(begin, stop))
+
+
+def _unless_stopped(begin: Callable[[], T], stop: Event) -> T:
+    """What `begin` returns or raises; FleetUnreachableError when it has done neither and `stop` is set."""
+    beginning = _begun(begin)
+    while not wait([beginning], _STOP_INTERVAL_S).done:
+        if stop.is_set():
+            raise FleetUnreachableError("it does not answer")
+    return beginning.result()
+
+
+def _begun(begin: Callable[[], T]) -> Future[T]:
+    """`begin` in a thread that keeps no process from ending, as those of executors would."""
+    beginning: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            beginning.set_result(begin())
+        except BaseException as error:  # noqa: BLE001  # whoever asks for the result is told
+            beginning.set_exception(error)
+
+    Thread(target=run, name="fleet-begin", daemon=True).start()
+    return beginning
 
 
 def _is_away(error: BaseException) -> bool:
@@ -81,7 +109,9 @@ def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
     stop = Event()
     is_away = False
     try:
-        fleet.cells()
+        _begun(fleet.cells).result(_PATIENCE_S)
+    except TimeoutError:
+        is_away = True
     except FleetUnreachableError as error:
         if not _is_away(error):
             raise

@@ -1,12 +1,17 @@
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from cells.errors import FleetUnreachableError, FleetUnusableError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
 from cli.processes.cell_pulses import CellPulses
-from cli.processes.starting import ProbesOfStart, when_reachable
+from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
 from tests.unit.cli.conftest import Run
 
 COMMANDS = ("api", "indexer", "relay", "worker")
@@ -61,6 +66,45 @@ def test_database_that_cannot_be_used_is_not_waited_for() -> None:
     with pytest.raises(FleetUnusableError):
         when_reachable(wrong, stop)
     assert stop.pauses == []
+
+
+@pytest.fixture
+def silence() -> Iterator[Event]:
+    """Nobody says anything before it is set."""
+    silence = Event()
+    yield silence
+    silence.set()
+
+
+def test_database_that_says_nothing_keeps_no_process_from_ending(silence: Event) -> None:
+    asked, stop = Event(), Event()
+
+    def begin() -> None:
+        asked.set()
+        silence.wait(120)
+
+    with ThreadPoolExecutor(1) as threads:
+        starting = threads.submit(when_reachable, begin, stop)
+        assert asked.wait(60)
+        stop.set()
+        try:
+            assert starting.result(30) is None
+        finally:
+            silence.set()
+
+
+def test_process_that_serves_does_not_wait_for_a_database_that_says_nothing(
+    silence: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SilentFleet:
+        def cells(self) -> Sequence[Cell]:
+            silence.wait(120)
+            return ()
+
+    monkeypatch.setattr("cli.processes.starting._PATIENCE_S", 0.01)
+    with looking_for(cast("Fleet", SilentFleet())) as look_on:
+        look_on(lambda: None)
+    assert not silence.is_set()
 
 
 def test_process_is_alive_and_not_ready_until_it_has_begun() -> None:
