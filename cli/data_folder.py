@@ -20,6 +20,7 @@ from cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")
 _PAUSE_S = 0.1
+_PRIVATE = 0o700
 
 
 class DataFolder:
@@ -53,9 +54,13 @@ class DataFolder:
         return self.path / "cells" / f"{name}.db"
 
     def create(self) -> None:
-        """Make the folders; raises CommandError when that is not possible."""
+        """Make the folders, for this user alone; one that is there stays as it is.
+
+        Raises CommandError when that is not possible.
+        """
         try:
-            (self.path / "cells").mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            (self.path / "cells").mkdir(mode=_PRIVATE, exist_ok=True)
         except OSError as error:
             raise CommandError(f"cannot create the data folder {self.path}: {error.strerror}") from error
 

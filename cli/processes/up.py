@@ -1,5 +1,6 @@
 """`fleetlight up`: everything in one process, without any server."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -102,6 +103,8 @@ def up(
         refuse_open_listening(settings.api.host, insecure=insecure)
     configure_logging(settings.log)
     with _listening(folder, settings) as listener:
+        # The folder may be one that others can look into; what the databases hold is nobody else's business.
+        os.umask(0o077)
         fleet = set_up_fleet(folder, settings.fleet.failure_limits)
         wanted = (_INSTANCES if instances is None else instances) if simulate else 0
         embedded = set_up_cells(folder, fleet, cells, hosts_for(-(-wanted // cells)))

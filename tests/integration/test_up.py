@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(240)
 
 _KILLS = 5
 _START_TIMEOUT_S = 60
+_HOLD_DATA = {"fleet.db", "index.db", "cell1.db", "identity.json", "clouds.yaml"}
 _STRONG = {"Fleetlight-Consistency": "strong"}
 
 
@@ -255,6 +256,15 @@ def test_the_command_that_the_banner_names_can_be_pasted(up: Up, tmp_path: Path)
         return result.returncode == 0 and "cell1" in result.stdout
 
     wait_until(works, timeout_s=30)
+
+
+def test_what_is_made_in_a_folder_that_others_can_look_into_is_for_its_owner_alone(up: Up) -> None:
+    up.data_dir.mkdir()
+    up.data_dir.chmod(0o755)
+    up.start("--simulate", "--instances", "5", auth="tokens")
+    files = [path for path in up.data_dir.rglob("*") if path.name.split("-")[0] in _HOLD_DATA]
+    assert {path.name for path in files} >= _HOLD_DATA
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in files} == {path.name: 0o600 for path in files}
 
 
 def test_first_users_are_made_once_and_are_let_in_with_the_passwords_of_clouds_yaml(up: Up) -> None:

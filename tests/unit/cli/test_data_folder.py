@@ -1,7 +1,9 @@
 """The lock of a data folder."""
 
 import os
+import stat
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,6 +45,24 @@ def test_lock_left_behind_by_a_dead_process_is_taken(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("999999999")
     with DataFolder(tmp_path).locked():
         assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_new_folder_is_for_this_user_alone_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    new, known = tmp_path / "new", tmp_path / "known"
+    known.mkdir(mode=0o755)
+    for path in (new, known):
+        DataFolder(path).create()
+        DataFolder(path).create()
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (new, new / "cells", known, known / "cells")]
+    assert modes == [0o700, 0o700, 0o755, 0o700]
 
 
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
