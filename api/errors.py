@@ -184,6 +184,10 @@ class DirectoryError(ConflictError):
     """Users, projects, roles or credentials cannot be changed in this way; the text says why."""
 
 
+class UnknownInDirectoryError(DirectoryError):
+    """There is no such user, project, role or credential; the text says which."""
+
+
 class IdentityNotFoundError(NotFoundError):
     """No such thing in the directory, or none that the caller may see. kind: what it would be; name: as given."""
 

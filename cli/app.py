@@ -8,7 +8,13 @@ import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from typer.core import TyperGroup
 
-from api.errors import DirectoryError, DirectoryUnavailableError, IdentityConfigurationError, InsecureListeningError
+from api.errors import (
+    DirectoryError,
+    DirectoryUnavailableError,
+    IdentityConfigurationError,
+    InsecureListeningError,
+    UnknownInDirectoryError,
+)
 from cells.errors import CellError, UnknownCellError
 from cli import accounts, explain, identity, notifications
 from cli.cells import cell, database, host
@@ -21,6 +27,7 @@ from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError
 
+_WRONG_USAGE = (InsecureListeningError, IdentityConfigurationError, UnknownCellError, UnknownInDirectoryError)
 _FAILURES = (
     CellError,
     DirectoryError,
@@ -45,7 +52,7 @@ class FleetlightGroup(TyperGroup):
         except KeyboardInterrupt:
             print_notice("stopped")
             raise typer.Exit(INTERRUPTED) from None
-        except (InsecureListeningError, IdentityConfigurationError, UnknownCellError) as error:
+        except _WRONG_USAGE as error:
             print_error(str(error))
             raise typer.Exit(ConfigurationError.exit_code) from error
         except typer.BadParameter as error:

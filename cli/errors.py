@@ -3,8 +3,8 @@
 CommandError               exit code 1: what was asked failed
 └── ConfigurationError     exit code 2: what was asked, or how the fleet is configured, makes no sense
 
-Neither ever shows a traceback: the text is all that a person needs. A cell that is named and is not there is wrong
-usage too. Ctrl-C and SIGTERM end a command with exit code 130.
+Neither ever shows a traceback: the text is all that a person needs. A cell, a user or a role that is named and is not
+there is wrong usage too. Ctrl-C and SIGTERM end a command with exit code 130.
 """
 
 INTERRUPTED = 130

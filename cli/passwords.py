@@ -6,20 +6,20 @@ import sys
 
 import typer
 
-from cli.errors import CommandError
+from cli.errors import ConfigurationError
 
 _ALPHABET = string.ascii_letters + string.digits
 _LENGTH = 20
 
 
 def asked_password() -> str:
-    """Typed twice on a terminal, else the first line of the standard input. Raises CommandError when it is empty."""
+    """Typed twice on a terminal, else the first line of the standard input. Empty: raises ConfigurationError."""
     if sys.stdin.isatty():
         password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise CommandError("a password is needed: type it, or give it on the standard input")
+        raise ConfigurationError("a password is needed: type it, or give it on the standard input")
     return password
 
 

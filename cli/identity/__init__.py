@@ -7,7 +7,7 @@ import typer
 
 from api.identity.tokens.login import Logins
 from api.identity.tokens.token import sign
-from cli.errors import CommandError
+from cli.errors import CommandError, ConfigurationError
 from cli.identity import credentials, projects, roles, users
 from cli.identity.options import ProjectOption, UserArgument, directory_file
 from cli.options import ConfigOption, DataDirOption, examples
@@ -36,7 +36,7 @@ def token(
     owner = directory.named_user(user)
     wanted = project or owner.default_project_id
     if wanted is None:
-        raise CommandError(f"user {owner.name} has no default project: name one with --project")
+        raise ConfigurationError(f"user {owner.name} has no default project: name one with --project")
     place = directory.named_project(wanted)
     if not directory.roles_of(owner, place):
         raise CommandError(f"user {owner.name} is disabled, or has no role in project {place.name}")

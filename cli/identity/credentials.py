@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from api.errors import DirectoryError
+from api.errors import DirectoryError, UnknownInDirectoryError
 from api.identity.caller import ROLES
 from api.identity.passwords import hash_password
-from api.identity.tokens.directory import Credential, Directory, new_id
+from api.identity.tokens.directory import Credential, Directory, new_id, require_roles
 from cli.identity.options import NewName, UserArgument, UserOption, directory_file, project_name
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
@@ -36,6 +36,7 @@ def add_credential(
 
     def change(directory: Directory) -> Directory:
         owner, place = directory.named_user(user), directory.named_project(project)
+        require_roles(*(role or ()))
         own = directory.roles_of(owner, place)
         wanted = own if role is None else frozenset(role)
         if not wanted or not wanted <= own:
@@ -89,7 +90,7 @@ def remove_credential(
     def change(directory: Directory) -> Directory:
         credential = directory.credentials.get(id)
         if credential is None:
-            raise DirectoryError(f"there is no application credential {id}")
+            raise UnknownInDirectoryError(f"there is no application credential {id}")
         return directory.without_credential(credential)
 
     directory_file(load_settings(config, data_dir)).change(change)

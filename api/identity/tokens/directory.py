@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from api.errors import DirectoryError
+from api.errors import DirectoryError, UnknownInDirectoryError
 from api.identity.caller import ROLES, with_implied
 
 DOMAIN_ID = "default"
@@ -88,17 +88,17 @@ class Directory(msgspec.Struct, frozen=True):
         return with_implied(frozenset(user.roles.get(project.id, ())))
 
     def named_user(self, name: str) -> User:
-        """The user with this name or id; raises DirectoryError."""
+        """The user with this name or id; raises UnknownInDirectoryError."""
         user = self.user(name) or self.users.get(name)
         if user is None:
-            raise DirectoryError(f"there is no user {name}")
+            raise UnknownInDirectoryError(f"there is no user {name}")
         return user
 
     def named_project(self, name: str) -> Project:
-        """The project with this name or id; raises DirectoryError."""
+        """The project with this name or id; raises UnknownInDirectoryError."""
         project = self.project(name) or self.projects.get(name)
         if project is None:
-            raise DirectoryError(f"there is no project {name}")
+            raise UnknownInDirectoryError(f"there is no project {name}")
         return project
 
     def with_project(self, project: Project) -> "Directory":
@@ -137,14 +137,14 @@ class Directory(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, users=_without(self.users, user.id), credentials=credentials)
 
     def with_role(self, user: User, project: Project, role: str) -> "Directory":
-        """Give `user` a role in `project`; raises DirectoryError when there is no such role."""
-        if role not in ROLES:
-            raise DirectoryError(f"there is no role {role}; the roles are {', '.join(ROLES)}")
+        """Give `user` a role in `project`; raises UnknownInDirectoryError when there is no such role."""
+        require_roles(role)
         given = tuple(name for name in ROLES if name == role or name in user.roles.get(project.id, ()))
         return self.with_user(msgspec.structs.replace(user, roles={**user.roles, project.id: given}))
 
     def without_role(self, user: User, project: Project, role: str) -> "Directory":
-        """Take a role away; raises DirectoryError when the user has not been given it."""
+        """Take a role away; raises DirectoryError when there is no such role, or the user has not been given it."""
+        require_roles(role)
         given = user.roles.get(project.id, ())
         if role not in given:
             raise DirectoryError(f"user {user.name} has not the role {role} in project {project.name}")
@@ -168,6 +168,13 @@ class Directory(msgspec.Struct, frozen=True):
 
     def _with(self, mapping: str, key: str, value: object) -> "Directory":
         return msgspec.structs.replace(self, **{mapping: {**getattr(self, mapping), key: value}})
+
+
+def require_roles(*roles: str) -> None:
+    """Raises UnknownInDirectoryError for one that there is not."""
+    for role in roles:
+        if role not in ROLES:
+            raise UnknownInDirectoryError(f"there is no role {role}; the roles are {', '.join(ROLES)}")
 
 
 def new_id() -> str:

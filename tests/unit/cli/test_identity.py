@@ -126,7 +126,7 @@ def test_project_and_role_of_a_change_are_named(
 def test_user_without_a_default_project_is_told_to_name_one(run: Run, ada: str) -> None:
     identity(run, "project", "remove", "demo")
     refused = run("identity", "token", ada)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert f"user {ada} has no default project: name one with --project" in refused.stderr.replace("\n", " ")
 
 
@@ -138,34 +138,36 @@ def test_a_disabled_user_gets_no_token_until_enabled_again(run: Run, ada: str) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "exit_code"),
     [
-        (("user", "add", "ada"), "there is a user ada already"),
-        (("user", "add", "bob", "--project", "none"), "there is no project none"),
-        (("user", "add", "bob", "--project", "demo", "--role", "king"), "there is no role king"),
-        (("user", "remove", "bob"), "there is no user bob"),
-        (("user", "set-password", "bob"), "there is no user bob"),
-        (("project", "add", "demo"), "there is a project demo already"),
-        (("project", "add", "other", "--id", "d-e-m-o"), "there is a project other already"),
-        (("role", "remove", "ada", "--project", "demo", "--role", "admin"), "has not the role admin"),
-        (("credential", "add", "ada", "x", "--project", "demo", "--role", "admin"), "has not all of these roles"),
-        (("credential", "remove", "none"), "there is no application credential none"),
-        (("token", "ada", "--project", "none"), "there is no project none"),
+        (("user", "add", "ada"), "there is a user ada already", 1),
+        (("user", "add", "bob", "--project", "none"), "there is no project none", 2),
+        (("user", "add", "bob", "--project", "demo", "--role", "king"), "there is no role king", 2),
+        (("user", "remove", "bob"), "there is no user bob", 2),
+        (("user", "set-password", "bob"), "there is no user bob", 2),
+        (("project", "add", "demo"), "there is a project demo already", 1),
+        (("project", "add", "other", "--id", "d-e-m-o"), "there is a project other already", 1),
+        (("role", "remove", "ada", "--project", "demo", "--role", "admin"), "has not the role admin", 1),
+        (("role", "remove", "ada", "--project", "demo", "--role", "king"), "there is no role king", 2),
+        (("credential", "add", "ada", "x", "--project", "demo", "--role", "admin"), "has not all of these roles", 1),
+        (("credential", "add", "ada", "x", "--project", "demo", "--role", "king"), "there is no role king", 2),
+        (("credential", "remove", "none"), "there is no application credential none", 2),
+        (("token", "ada", "--project", "none"), "there is no project none", 2),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
-    users_file: Path, ada: str, arguments: tuple[str, ...], said: str
+    users_file: Path, ada: str, arguments: tuple[str, ...], said: str, exit_code: int
 ) -> None:
     before = users_file.read_bytes()
     result = run_with_input("password\n", *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == exit_code
     assert said in result.stderr.replace("\n", " ")
     assert users_file.read_bytes() == before
 
 
 def test_an_empty_password_is_refused(users_file: Path, ada: str) -> None:
     result = run_with_input("\n", "user", "set-password", ada)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "a password is needed" in result.stderr
     assert is_password_of(read(users_file).named_user(ada).password_hash, "first password")
 
