@@ -8,6 +8,7 @@ import pytest
 from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
 from tests.support.documents import make_document, make_uuid
+from tests.support.memory_cell import CELL_UUID
 
 pytestmark = pytest.mark.elasticsearch
 
@@ -22,10 +23,9 @@ def writer(elasticsearch_url: str, elasticsearch_prefix: str) -> Iterator[Elasti
         yield writer
 
 
-def test_removal_that_another_one_ends_too_early_is_ended_properly(
-    writer: ElasticsearchWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer.write([make_document(1, version=9), make_document(2, version=9), make_document(3, version=12)])
+@pytest.fixture
+def durations(writer: ElasticsearchWriter, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What the writer sets; when it does so first, another one ends the forgetting for all."""
     durations: list[str | None] = []
     set_gc_deletes = writer._set_gc_deletes
 
@@ -36,6 +36,13 @@ def test_removal_that_another_one_ends_too_early_is_ended_properly(
         durations.append(duration)
 
     monkeypatch.setattr(writer, "_set_gc_deletes", and_another_one_ends)
+    return durations
+
+
+def test_removal_that_another_one_ends_too_early_is_ended_properly(
+    writer: ElasticsearchWriter, durations: list[str | None]
+) -> None:
+    writer.write([make_document(1, version=9), make_document(2, version=9), make_document(3, version=12)])
     writer.remove({make_uuid(1): 9, make_uuid(2): 9, make_uuid(3): 9})
     assert writer.write([make_document(1, version=3), make_document(2, version=1)]).applied == 2
     found = writer.read([make_uuid(number) for number in (1, 2, 3)])
@@ -44,4 +51,15 @@ def test_removal_that_another_one_ends_too_early_is_ended_properly(
         make_uuid(2): 1,
         make_uuid(3): 12,
     }
+    assert durations == ["0s", None, "0s", None]
+
+
+def test_cell_that_was_removed_while_others_removed_too_can_come_back_at_once(
+    writer: ElasticsearchWriter, durations: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.backends.elasticsearch.writer._REMOVE_BATCH", 2)
+    writer.write([make_document(number, version=9, cell_uuid=CELL_UUID) for number in range(5)])
+    assert writer.remove_cell(CELL_UUID) == 5
+    again = [make_document(number, version=1, cell_uuid=make_uuid(99)) for number in range(5)]
+    assert writer.write(again).applied == 5
     assert durations == ["0s", None, "0s", None]

@@ -6,7 +6,6 @@ Nothing is searchable before the indexer says so (`make_searchable`), and no req
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -57,6 +56,7 @@ _BULKS_IN_FLIGHT = 2
 _MAX_FIELDS = 1000
 # Some seconds at most for a request, which has to be over within index.write_timeout_s.
 _REMOVE_BATCH = 5000
+_SAMPLE = 1000
 # The server tells the age of what it removed by a clock that moves each 0.2 s (thread_pool.estimated_time_interval).
 _TOMBSTONE_CLOCK_S = 0.5
 _FORGET_ATTEMPTS = 20
@@ -160,16 +160,7 @@ class ElasticsearchWriter:
         if not versions:
             return
         self._delete(versions)
-        deleted: Collection[str] = versions.keys()
-        for _ in range(_FORGET_ATTEMPTS):
-            with self._forgetting_what_is_deleted():
-                pass
-            # Whoever has removed something else meanwhile may have ended the forgetting for all, and too early.
-            newer = self._delete(dict.fromkeys(deleted, 0))
-            deleted = newer - self.read(newer).keys()
-            if not deleted:
-                return
-        raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
+        self._have_forgotten(versions.keys())
 
     def save_progress(self, progress: Sequence[CellProgress]) -> None:
         """Save, and make it visible at once: the API reads it by searching, and it is small."""
@@ -222,17 +213,20 @@ class ElasticsearchWriter:
 
     def remove_cell(self, cell_uuid: str, on_batch: Callable[[int], None] = ignore_removed) -> int:
         self._remove_matching(self._names.progress, {"ids": {"values": [cell_uuid]}})
-        with self._forgetting_what_is_deleted():
-            self.make_searchable()
-            removed = 0
-            while True:
-                rows = self._remove_matching(self._names.write, {"term": {"cell_uuid": cell_uuid}})
-                if not rows.total:
-                    return removed
-                if not rows.deleted:
-                    raise IndexUnavailableError(f"rows of cell {cell_uuid} are still being written")
-                removed += rows.deleted
-                on_batch(removed)
+        self.make_searchable()
+        of_cell = {"term": {"cell_uuid": cell_uuid}}
+        removed = 0
+        last: Collection[str] = ()
+        while found := self._some_of(of_cell):
+            last = found
+            rows = self._remove_matching(self._names.write, of_cell)
+            if rows.total and not rows.deleted:
+                raise IndexUnavailableError(f"rows of cell {cell_uuid} are still being written")
+            removed += rows.deleted
+            on_batch(removed)
+        # What was deleted before them is forgotten before them.
+        self._have_forgotten(last)
+        return removed
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -242,20 +236,36 @@ class ElasticsearchWriter:
         # What a shard does not answer must not pass for a difference, nor for none.
         return send(self._client, "POST", f"/{self._names.write}/_search?allow_partial_search_results=false", body)
 
+    def _some_of(self, query: dict[str, Any]) -> Collection[str]:
+        """The ids of enough searchable documents to have some of every shard, if there are as many."""
+        body = {"size": _SAMPLE, "track_total_hits": False, "_source": False, "version": True, "query": query}
+        return compared.from_hits(self._search(body)).keys()
+
+    def _have_forgotten(self, deleted: Collection[str]) -> None:
+        """Return when documents of any version can be written in the place of those that were deleted."""
+        if not deleted:
+            return
+        for _ in range(_FORGET_ATTEMPTS):
+            self._forget_what_is_deleted()
+            # Whoever has removed something else meanwhile may have ended the forgetting for all, and too early.
+            newer = self._delete(dict.fromkeys(deleted, 0))
+            deleted = newer - self.read(newer).keys()
+            if not deleted:
+                return
+        raise IndexUnavailableError(f"the index still remembers {len(deleted)} documents that were removed from it")
+
     def _delete(self, versions: Mapping[str, int]) -> set[str]:
         """Delete documents, each unless it is newer; which are, or were when they were deleted before."""
         path = f"/{self._names.write}/_bulk?require_alias=true&filter_path=items.delete.status,items.delete.error"
         body = compared.to_removal_bulk(versions)
         return compared.newer_in(send(self._client, "POST", path, body, content_type=NDJSON), list(versions))
 
-    @contextmanager
-    def _forgetting_what_is_deleted(self) -> Iterator[None]:
+    def _forget_what_is_deleted(self) -> None:
         """The server remembers the version of a deleted document for a minute (`index.gc_deletes`), and would take what
         is written in its place for stale. What is deleted here it is told to forget at once.
         """
         self._set_gc_deletes("0s")
         try:
-            yield
             time.sleep(_TOMBSTONE_CLOCK_S)
             self.make_searchable()  # which also forgets what is old enough
         finally:
