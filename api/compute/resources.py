@@ -14,6 +14,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.hosts.hosts import HostHandlers
 from api.compute.hosts.hypervisors import HypervisorHandlers
 from api.compute.hosts.services import ServiceHandlers
+from api.compute.network_proxies import network_proxy_routes
 from api.compute.projects.keypairs import KeypairHandlers
 from api.compute.projects.limits import LimitHandlers
 from api.compute.projects.quotas import QuotaHandlers
@@ -106,6 +107,7 @@ def compute_routes(
     yield from AggregateHandlers(access).routes()
     yield from TenantUsageHandlers(access).routes()
     yield from extension_routes()
+    yield from network_proxy_routes()
     yield from _removed_routes()
 
 
