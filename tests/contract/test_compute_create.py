@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from cells.errors import CellUnreachableError
+from cells.fleet.quotas import UNLIMITED
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell
 from cells.native import nodes
@@ -238,6 +239,16 @@ def test_more_servers_than_the_quota_allows_are_not_even_prepared(api: Api, coun
     refused = post(api, {"max_count": count})
     assert refused.status_code == 403
     assert "Quota exceeded for instances" in message(refused)
+
+
+@pytest.mark.parametrize("count", [1001, 10**30])
+def test_one_request_creates_a_thousand_servers_at_most_whatever_the_quota(
+    api: Api, fleet: ComputeFleet, count: int
+) -> None:
+    fleet.fleet.quotas.set_limits("violet", dict.fromkeys(("instances", "cores", "ram"), UNLIMITED))
+    refused = post(api, {"max_count": count}, caller=BLUE | {"X-Project-Id": "violet"})
+    assert refused.status_code == 400
+    assert message(refused) == "One request can create 1000 servers at most; send several."
 
 
 def test_security_group_without_a_name_means_nothing(api: Api, fleet: ComputeFleet) -> None:

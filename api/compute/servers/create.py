@@ -35,6 +35,8 @@ _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12
 _PASSWORD_LETTERS = string.ascii_letters + string.digits
 _DEFAULT_GROUPS = ["default"]
+# They are written in one transaction, and held in memory until then.
+_MOST_AT_ONCE = 1000
 
 
 def new_password() -> str:
@@ -132,6 +134,8 @@ class ServerCreation:
         limits = fleet.quotas.limits(project_id)
         # Nobody may make the API prepare more than could be accepted.
         check(limits, {}, {"instances": count, "metadata_items": len(server.metadata)})
+        if count > _MOST_AT_ONCE:
+            raise BadRequestError(f"One request can create {_MOST_AT_ONCE} servers at most; send several.")
         _check_files(server, limits)
         keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
