@@ -81,6 +81,10 @@ def test_aggregate_is_made_shown_changed_and_removed(api: Api) -> None:
     assert api.get(f"{URL}/{new['id']}").status_code == 404
 
 
+def test_blanks_around_the_new_name_of_an_aggregate_do_not_count(api: Api) -> None:
+    assert update(api, create(api), name=" renamed ").json()["aggregate"]["name"] == "renamed"
+
+
 def test_hosts_join_and_leave_once(api: Api) -> None:
     number = create(api)
     for host in ("free", "placed", "other"):
@@ -170,6 +174,9 @@ REFUSALS: list[tuple[str, str, str, dict[str, Any] | None, int]] = [
     ("2.1", "POST", "/{number}/action", {"add_host": {"host": "free"}, "remove_host": {"host": "free"}}, 400),
     ("2.1", "POST", "/{number}/action", {"set_metadata": {"metadata": {"availability_zone": ""}}}, 400),
     ("2.1", "POST", "/{number}/action", {"set_metadata": {"metadata": {"a": 1}}}, 400),
+    ("2.1", "POST", "/{number}/action", {"add_host": {"host": "free"}, "remove_host": None}, 400),
+    ("2.1", "PUT", "/{number}", {"aggregate": {"name": " "}}, 400),
+    ("2.1", "POST", "", {"aggregate": {"name": " a"}}, 400),
     ("2.1", "POST", "/9999/action", {"add_host": {"host": "free"}}, 404),
     ("2.80", "POST", "/{number}/images", {"cache": [{"id": "x"}]}, 404),
     ("2.81", "POST", "/{number}/images", {"cache": []}, 400),

@@ -93,10 +93,15 @@ def test_flavor_is_created_shown_and_deleted(api: Api) -> None:
     [
         ("2.1", {"id": None}, 200),
         ("2.1", {"id": 77}, 200),
+        ("2.1", {"id": "a b"}, 200),
+        ("2.1", {"id": "-1"}, 200),
+        ("2.1", {"id": True}, 400),
         ("2.1", {"rxtx_factor": "1.5"}, 200),
+        ("2.1", {"rxtx_factor": "+1"}, 400),
         ("2.102", {"rxtx_factor": "1.5"}, 400),
         ("2.54", {"description": "x"}, 400),
         ("2.55", {"description": None}, 200),
+        ("2.55", {"description": "two\nlines"}, 400),
         ("2.1", {"ram": 0}, 400),
         ("2.1", {"vcpus": True}, 400),
         ("2.1", {"disk": -1}, 400),
@@ -111,6 +116,12 @@ def test_flavor_is_created_shown_and_deleted(api: Api) -> None:
 )
 def test_new_flavor_is_validated(api: Api, version: str, values: dict[str, Any], status: int) -> None:
     assert create(api, version, **values).status_code == status
+
+
+@pytest.mark.parametrize(("number", "flavor_id"), [(1.0, "1.0"), (-7, "-7"), (77.5, "77.5")])
+def test_a_number_as_the_id_of_a_flavor_is_taken_as_it_is_written(api: Api, number: float, flavor_id: str) -> None:
+    assert create(api, id=number).json()["flavor"]["id"] == flavor_id
+    assert api.get(f"/v2.1/flavors/{flavor_id}").json()["flavor"]["name"] == "tiny"
 
 
 def test_only_administrators_change_flavors(api: Api) -> None:

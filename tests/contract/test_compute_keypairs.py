@@ -76,6 +76,10 @@ def test_private_half_of_a_generated_key_is_given_out_once(api: Api) -> None:
         ("2.10", {"user_id": "bob"}, 403),
         ("2.1", {"public_key": "no key"}, 400),
         ("2.92", {"public_key": None}, 400),
+        ("2.1", {"public_key": None}, 400),
+        ("2.10", {"user_id": None}, 400),
+        ("2.10", {"user_id": ""}, 201),
+        ("2.10", {"user_id": "bob smith"}, 403),
     ],
 )
 def test_new_keypair_is_validated(api: Api, version: str, values: dict[str, Any], status: int) -> None:
@@ -99,11 +103,20 @@ def test_administrators_see_keypairs_of_other_users_from_2_10(api: Api) -> None:
     assert api.get(url, ROOT, microversion("2.9")).json()["keypairs"] == []
     assert len(api.get(url, ROOT, microversion("2.10")).json()["keypairs"]) == 1
     assert api.get(url, BOB, microversion("2.10")).status_code == 403
+    assert api.get("/v2.1/os-keypairs?user_id=", BOB, microversion("2.10")).json()["keypairs"] == []
     shown = api.get("/v2.1/os-keypairs/laptop?user_id=ada", ROOT, microversion("2.10"))
     assert shown.json()["keypair"]["user_id"] == "ada"
     delete = "/v2.1/os-keypairs/laptop?user_id=ada"
     assert api.request("DELETE", delete, BOB | microversion("2.10")).status_code == 403
     assert api.request("DELETE", delete, ROOT | microversion("2.10")).status_code == 204
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("DELETE", 204)])
+def test_one_keypair_has_no_pages(api: Api, method: str, status: int) -> None:
+    create(api)
+    url = "/v2.1/os-keypairs/laptop"
+    assert api.request(method, f"{url}?limit=1", ADA | microversion("2.75")).status_code == 400
+    assert api.request(method, f"{url}?limit=1", ADA | microversion("2.74")).status_code == status
 
 
 def test_keypairs_have_pages_from_2_35(api: Api) -> None:

@@ -296,6 +296,7 @@ OTHERS: list[tuple[str, str, str, Any, int]] = [
             ("2.64", {"policy": "affinity", "rules": {"max_server_per_host": 2}}, 400),
             ("2.64", {"policy": "anti-affinity", "rules": {"max_server_per_host": "2"}}, 200),
             ("2.64", {"policy": "anti-affinity", "rules": {"max_server_per_host": 0}}, 400),
+            ("2.64", {"policy": "anti-affinity", "rules": {"max_server_per_host": None}}, 400),
         )
     ),
     *(
@@ -303,11 +304,22 @@ OTHERS: list[tuple[str, str, str, Any, int]] = [
         for version, query, status in (
             ("2.65", "changes-before=2020-01-01T00:00:00", 400),
             ("2.79", "user_id=x", 400),
+            ("2.59", "limit=1&limit=1", 400),
+            ("2.59", "host=x&host=y", 200),
+            ("2.59", "changes-since=2026-W01-1", 400),
+            ("2.59", "changes-since=2026-1", 200),
+            ("2.59", f"limit={10**24}", 200),
+            ("2.59", f"limit={'9' * 5000}", 200),
             ("2.66", "changes-before=2020-01-01T00:00:00", 200),
             ("2.80", "user_id=x", 200),
         )
     ),
     ("GET", "/os-aggregates/one", "2.1", None, 400),
+    # 4.4
+    *(
+        ("PUT", "/os-quota-sets/demo?colour=red", version, {"quota_set": {}}, status)
+        for version, status in (("2.74", 200), ("2.75", 400))
+    ),
     # 4.8
     *(
         ("GET", f"/{path}", version, None, 404)

@@ -10,21 +10,19 @@ from starlette.responses import Response
 from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.request_body import ActionModel, Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, Shape, page
-from api.errors import BadRequestError, NotFoundError
+from api.errors import NotFoundError
 
 
 class _Tenant(RequestModel):
     tenant: Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class _Action(RequestModel):
-    """Exactly one of the two."""
-
-    addTenantAccess: _Tenant | None = None  # noqa: N815 -- Nova's spelling
-    removeTenantAccess: _Tenant | None = None  # noqa: N815
+class _Action(ActionModel):
+    addTenantAccess: IfGiven[_Tenant] = None  # noqa: N815 -- Nova's spelling
+    removeTenantAccess: IfGiven[_Tenant] = None  # noqa: N815
 
 
 _ACTION = Body({1: _Action})
@@ -56,14 +54,14 @@ class FlavorAccessHandlers:
         action = await _ACTION.read(request)
         flavor_id = request.http.path_params["flavor_id"]
         match action:
-            case _Action(addTenantAccess=_Tenant(tenant=tenant), removeTenantAccess=None):
+            case _Action(addTenantAccess=_Tenant(tenant=tenant)):
                 request.authorize("os_compute_api:os-flavor-access:add_tenant_access")
                 change = partial(self._flavors.add_access, flavor_id, tenant)
-            case _Action(addTenantAccess=None, removeTenantAccess=_Tenant(tenant=tenant)):
+            case _Action(removeTenantAccess=_Tenant(tenant=tenant)):
                 request.authorize("os_compute_api:os-flavor-access:remove_tenant_access")
                 change = partial(self._flavors.remove_access, flavor_id, tenant)
             case _:
-                raise BadRequestError("Exactly one of addTenantAccess and removeTenantAccess must be given")
+                raise AssertionError(action)
         return _answer(flavor_id, await self._access.ask(change))
 
 

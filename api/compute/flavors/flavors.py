@@ -1,16 +1,17 @@
 """Flavors: `/flavors` (contracts/nova-rest, 4.1)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Count, Name, PositiveCount
+from api.compute.protocol.body_types import Count, Name, PositiveCount, is_printable
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
@@ -44,7 +45,9 @@ _EXTRA_SPECS_SINCE = 61
 _ZERO_SWAP_SINCE = 75
 _NAME_FILTER_SINCE = 102
 _WITHOUT_FACTOR_SINCE = 102
-_LARGEST_FACTOR = 3.4e38
+_LARGEST_FACTOR = 3.40282e38
+_FLAVOR_ID = re.compile(r"^[a-zA-Z0-9._-]([a-zA-Z0-9. _-]*[a-zA-Z0-9._-])?$")
+_FACTOR = re.compile(r"^[0-9]+(\.[0-9]+)?$")
 _PARAMETERS = list_parameters(
     PAGING | {"sort_key": 1, "sort_dir": 1, "minRam": 1, "minDisk": 1, "is_public": 1, "name": _NAME_FILTER_SINCE}
 )
@@ -54,24 +57,35 @@ _SORT_KEYS = {name: name for name in SORT_KEYS} | dict.fromkeys(
 )
 
 
-def _to_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _to_id(value: object) -> object:
+    """A number is taken as it is written: 1.0 is another flavor than 1. The pattern is one for texts."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and not _FLAVOR_ID.fullmatch(value):
+        raise PydanticCustomError("no_flavor_id", "has other characters than letters, digits, '. _-' or blanks inside")
+    return value
 
 
 def _to_factor(value: object) -> object:
+    if isinstance(value, str) and not _FACTOR.fullmatch(value):
+        raise PydanticCustomError("not_a_number", "is not a number")
     try:
         return float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else value
-    except (ValueError, OverflowError):
-        raise PydanticCustomError("not_a_number", "is not a number") from None
+    except OverflowError:
+        raise PydanticCustomError("not_a_number", "is too large a number") from None
 
 
 _FlavorId = Annotated[
     str,
-    BeforeValidator(_to_text, json_schema_input_type=str | int),
-    Field(max_length=255, pattern=r"^[a-zA-Z0-9._-]([a-zA-Z0-9. _-]*[a-zA-Z0-9._-])?$"),
+    BeforeValidator(
+        _to_id, json_schema_input_type=Annotated[str, Field(max_length=255, pattern=_FLAVOR_ID.pattern)] | float
+    ),
+    Field(max_length=255),
 ]
 _Factor = Annotated[
-    float, BeforeValidator(_to_factor, json_schema_input_type=float | str), Field(gt=0, le=_LARGEST_FACTOR)
+    float,
+    BeforeValidator(_to_factor, json_schema_input_type=float | Annotated[str, Field(pattern=_FACTOR.pattern)]),
+    Field(gt=0, le=_LARGEST_FACTOR),
 ]
 _SHORT = Shape({"id": TEXT, "name": TEXT, "links": LINKS, "description": Key(or_null(TEXT), since=_DESCRIPTION_SINCE)})
 _FULL = _SHORT.with_keys(
@@ -88,7 +102,7 @@ _FULL = _SHORT.with_keys(
     }
 )
 _ONE = Shape({"flavor": _FULL})
-_LongText = Annotated[str, Field(max_length=65535)] | None
+_LongText = Annotated[str, Field(max_length=65535), AfterValidator(is_printable)] | None
 
 
 class _NewestFlavor(RequestModel):
@@ -249,7 +263,8 @@ class FlavorHandlers:
 def _query(request: ComputeRequest) -> FlavorQuery:
     """What the query string asks for, and what this caller may see."""
     query, is_admin = request.query, request.caller.is_admin
-    sort_key, sort_dir = query.last("sort_key") or "flavorid", query.last("sort_dir") or "asc"
+    sort_key, sort_dir = query.last("sort_key"), query.last("sort_dir")
+    sort_key, sort_dir = "flavorid" if sort_key is None else sort_key, "asc" if sort_dir is None else sort_dir
     if sort_key not in _SORT_KEYS:
         raise ParameterError("sort_key", sort_key, f"Must be one of: {', '.join(_SORT_KEYS)}.")
     if sort_dir not in {"asc", "desc"}:

@@ -2,17 +2,17 @@
 
 import re
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Fqdn, MetadataKey, Name, UuidText
+from api.compute.protocol.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.request_body import ActionModel, Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
@@ -54,8 +54,14 @@ class _Create(RequestModel):
 
 
 class _Changes(RequestModel):
-    name: Name = ""
+    name: NameWithBlanks = ""
     availability_zone: _Zone | None = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("no_change", "must have a name or an availability_zone")
+        return self
 
 
 class _Update(RequestModel):
@@ -70,12 +76,10 @@ class _Metadata(RequestModel):
     metadata: dict[MetadataKey, Annotated[str, Field(max_length=255)] | None]
 
 
-class _Action(RequestModel):
-    """Exactly one of them."""
-
-    add_host: _Host | None = None
-    remove_host: _Host | None = None
-    set_metadata: _Metadata | None = None
+class _Action(ActionModel):
+    add_host: IfGiven[_Host] = None
+    remove_host: IfGiven[_Host] = None
+    set_metadata: IfGiven[_Metadata] = None
 
 
 class _Image(RequestModel):
@@ -144,8 +148,6 @@ class AggregateHandlers:
     async def update(self, request: ComputeRequest) -> Response:
         wanted = (await _UPDATE.read(request)).aggregate
         request.authorize(_RULE + "update")
-        if not wanted.model_fields_set:
-            raise BadRequestError("Give a name or an availability_zone")
         metadata = {ZONE_KEY: wanted.availability_zone} if ZONE_KEY in wanted.model_fields_set else None
         return await self._change(request, name=wanted.name or None, metadata=metadata)
 
@@ -159,19 +161,19 @@ class AggregateHandlers:
 
     async def act(self, request: ComputeRequest) -> Response:
         match await _ACTION.read(request):
-            case _Action(add_host=_Host(host=host), remove_host=None, set_metadata=None):
+            case _Action(add_host=_Host(host=host)):
                 request.authorize(_RULE + "add_host")
                 change = partial(self._zones.add_host, _number_of(request), host)
-            case _Action(add_host=None, remove_host=_Host(host=host), set_metadata=None):
+            case _Action(remove_host=_Host(host=host)):
                 request.authorize(_RULE + "remove_host")
                 change = partial(self._zones.remove_host, _number_of(request), host)
-            case _Action(add_host=None, remove_host=None, set_metadata=_Metadata(metadata=metadata)):
+            case _Action(set_metadata=_Metadata(metadata=metadata)):
                 request.authorize(_RULE + "set_metadata")
                 if metadata.get(ZONE_KEY) == "":
                     raise BadRequestError("The name of an availability zone cannot be empty")
                 return await self._change(request, metadata=metadata)
-            case _:
-                raise BadRequestError("Exactly one of add_host, remove_host and set_metadata must be given")
+            case action:
+                raise AssertionError(action)
         try:
             return _answer(request, await self._access.act_anywhere(change))
         except HostNotFoundError as error:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
@@ -12,10 +14,10 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import QueryParameters
-from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
-from api.errors import BadRequestError, NotFoundError, NotSupportedError
+from api.errors import NotFoundError, NotSupportedError
 from cells.native.nodes import Capacity
 
 _UNTIL = 42
@@ -29,8 +31,14 @@ _Word = Literal["enable", "Enable", "ENABLE", "disable", "Disable", "DISABLE"]
 
 
 class _Change(RequestModel):
-    status: _Word | None = None
-    maintenance_mode: _Word | None = None
+    status: IfGiven[_Word] = None
+    maintenance_mode: IfGiven[_Word] = None
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("no_change", "Give a status or a maintenance_mode")
+        return self
 
 
 _CHANGE = Body({1: _Change})
@@ -92,9 +100,7 @@ class HostHandlers:
         found = await self._required(request)
         if wanted.maintenance_mode is not None:
             raise NotSupportedError("No host can be put into maintenance mode.")
-        if wanted.status is None:
-            raise BadRequestError("Give a status or a maintenance_mode")
-        is_disabled = wanted.status.lower() == "disable"
+        is_disabled = (wanted.status or "").lower() == "disable"
         service = found.node.service
         await self._hosts.change(
             FoundService(found.cell, service),

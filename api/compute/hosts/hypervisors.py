@@ -1,5 +1,6 @@
 """Hypervisors: `/os-hypervisors` (contracts/nova-rest, 4.6)."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,11 +23,11 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.query_parameters import QueryParameters
+from api.compute.protocol.request_body import BOOLEANS
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape, page
-from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError
+from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, ParameterError
 from cells.clock import Clock, system_clock
 from cells.native.nodes import ComputeNode
 from query.uuids import is_uuid, number_of
@@ -35,16 +36,11 @@ _PAGES_SINCE = 33
 _UUIDS_SINCE = 53
 _EMPTY_SERVERS_SINCE = 75
 _STATISTICS_UNTIL = 87
-_LIST = QueryParameters(
-    {
-        "limit": _PAGES_SINCE,
-        "marker": _PAGES_SINCE,
-        "hypervisor_hostname_pattern": _UUIDS_SINCE,
-        "with_servers": _UUIDS_SINCE,
-    },
-    refuses_unknown_since=_UUIDS_SINCE,
-)
-_SHOW = QueryParameters({"with_servers": _UUIDS_SINCE}, refuses_unknown_since=_UUIDS_SINCE)
+_OF_ONE = {"with_servers": _UUIDS_SINCE}
+_OF_MANY = {"limit": _PAGES_SINCE, "marker": _PAGES_SINCE, "hypervisor_hostname_pattern": _UUIDS_SINCE, **_OF_ONE}
+_LIST = QueryParameters(_OF_MANY, refuses_unknown_since=_UUIDS_SINCE, once=dict.fromkeys(_OF_MANY, _UUIDS_SINCE))
+_SHOW = QueryParameters(_OF_ONE, refuses_unknown_since=_UUIDS_SINCE, once=_OF_ONE)
+_HOST_NAME = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
 _ServersByHost = Mapping[str, Sequence[tuple[str, str]]]
 _FoundNodes = tuple[OfCells[Sequence[ComputeNode]], list[FoundNode]]
@@ -100,9 +96,10 @@ class HypervisorHandlers:
 
     async def show(self, request: ComputeRequest) -> Response:
         request.authorize("os_compute_api:os-hypervisors:show")
+        wants_servers = _wants_servers(request)
         found = await self._required(request)
         item = partial(full_item, now=self._clock())
-        if not _wants_servers(request):
+        if not wants_servers:
             return json_answer({"hypervisor": item(request, found.node)})
         items = _with_servers(request, item, [found], await self._servers([found]))
         if not items:
@@ -138,7 +135,7 @@ class HypervisorHandlers:
         return json_answer({"hypervisors": items}, headers=of_cells.without(servers.down).headers)
 
     async def _list(self, request: ComputeRequest, path: str, item: _Item) -> Response:
-        pattern = request.query.last("hypervisor_hostname_pattern") if request.minor >= _UUIDS_SINCE else None
+        pattern, wants_servers = _pattern(request), _wants_servers(request)
         paging = Paging(self._access.max_limit, None)
         if pattern is not None:
             if "limit" in request.query or "marker" in request.query:
@@ -149,7 +146,7 @@ class HypervisorHandlers:
             if request.minor >= _PAGES_SINCE:
                 paging = paging_of(request, self._access.max_limit)
                 found = _page(request, of_cells, found, paging)
-        if _wants_servers(request):
+        if wants_servers:
             servers = await self._servers(found)
             of_cells = of_cells.without(servers.down)
             items = _with_servers(request, item, found, servers)
@@ -218,11 +215,19 @@ def _page(
     return found[begin : begin + paging.limit]
 
 
+def _pattern(request: ComputeRequest) -> str | None:
+    name = "hypervisor_hostname_pattern"
+    pattern = request.query.last(name) if request.minor >= _UUIDS_SINCE else None
+    if pattern is not None and not _HOST_NAME.fullmatch(pattern):
+        raise ParameterError(name, pattern, "Must be 1 to 255 letters, digits, dots, dashes or underscores.")
+    return pattern
+
+
 def _wants_servers(request: ComputeRequest) -> bool:
-    if request.minor < _UUIDS_SINCE:
-        return False
-    wanted = [strict_bool("with_servers", text) for text in request.query.all("with_servers")]
-    return bool(wanted) and wanted[-1]
+    text = request.query.last("with_servers") if request.minor >= _UUIDS_SINCE else None
+    if text not in {None, *BOOLEANS}:
+        raise ParameterError("with_servers", str(text), "Must be true or false.")
+    return text is not None and BOOLEANS[text]
 
 
 def _with_servers(

@@ -15,7 +15,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, BodyBool, RequestModel
+from api.compute.protocol.request_body import Body, BodyBool, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from api.compute.protocol.times import without_zone
@@ -61,17 +61,17 @@ class _ByHost(RequestModel):
 
     host: Fqdn
     binary: _Binary
-    disabled_reason: _Reason | None = None
+    disabled_reason: IfGiven[_Reason] = None
 
 
 class _ByHostWithForce(_ByHost):
-    forced_down: BodyBool | None = None
+    forced_down: IfGiven[BodyBool] = None
 
 
 class _Change(RequestModel):
-    status: Literal["enabled", "disabled"] | None = None
-    disabled_reason: _Reason | None = None
-    forced_down: BodyBool | None = None
+    status: IfGiven[Literal["enabled", "disabled"]] = None
+    disabled_reason: IfGiven[_Reason] = None
+    forced_down: IfGiven[BodyBool] = None
 
 
 _BY_HOST = Body({1: _ByHost, 11: _ByHostWithForce})

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.paging import Paging, next_link, paging_of
+from api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
 from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
@@ -25,11 +25,13 @@ _TYPES_SINCE = 2
 _OTHER_USERS_SINCE = 10
 _PAGES_SINCE = 35
 _ONLY_IMPORT_SINCE = 92
-_PARAMETERS = list_parameters({"user_id": _OTHER_USERS_SINCE, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE})
+_PARAMETERS = {"user_id": _OTHER_USERS_SINCE}
+_OF_ONE = list_parameters(_PARAMETERS)
+_OF_MANY = list_parameters(_PARAMETERS | dict.fromkeys(PAGING, _PAGES_SINCE))
 
 _Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_]([a-zA-Z0-9\-_ ]{0,253}[a-zA-Z0-9\-_])?$")]
 _NewestName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_@.]([a-zA-Z0-9\-_@. ]{0,253}[a-zA-Z0-9\-_@.])?$")]
-_UserId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9\-._]*$")]
+_UserId = Annotated[str, Field(max_length=255)]
 _BRIEF = Shape({"name": TEXT, "public_key": TEXT, "fingerprint": TEXT, "type": Key(TEXT, since=_TYPES_SINCE)})
 _FULL = _BRIEF.with_keys(
     {
@@ -50,7 +52,7 @@ class _NewKey(RequestModel):
     """type and user_id are fixed where the microversion does not have them."""
 
     name: str
-    public_key: str | None = None
+    public_key: IfGiven[str] = None
 
     @property
     def key_type(self) -> str:
@@ -74,11 +76,11 @@ class _KeyUntil9(_KeyUntil1):
 
 
 class _KeyUntil91(_KeyUntil9):
-    user_id: _UserId | None = None
+    user_id: IfGiven[_UserId] = None
 
     @property
     def owner(self) -> str | None:
-        return self.user_id
+        return self.user_id or None
 
 
 class _KeySince92(_KeyUntil91):
@@ -119,12 +121,12 @@ class KeypairHandlers:
     def routes(self) -> list[Route]:
         many, one = "/os-keypairs", "/os-keypairs/{name}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=_LIST),
-            Route("GET", one, self.show, query=_PARAMETERS, errors=(403, 404), answer=Shape({"keypair": _FULL})),
+            Route("GET", many, self.index, query=_OF_MANY, errors=(400, 403), answer=_LIST),
+            Route("GET", one, self.show, query=_OF_ONE, errors=(403, 404), answer=Shape({"keypair": _FULL})),
             Route("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409), answer=_NEW),
             Route("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409), answer=_NEW),
             Route("DELETE", one, self.delete, until=1, success=(202,), errors=(404,)),
-            Route("DELETE", one, self.delete, since=2, query=_PARAMETERS, success=(204,), errors=(403, 404)),
+            Route("DELETE", one, self.delete, since=2, query=_OF_ONE, success=(204,), errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
@@ -188,7 +190,7 @@ def _key(wanted: _NewKey) -> tuple[PublicKey, str | None]:
 
 def _user(request: ComputeRequest, action: str) -> str:
     user_id = request.query.last("user_id") if request.minor >= _OTHER_USERS_SINCE else None
-    return _own_or_permitted(request, user_id, action)
+    return _own_or_permitted(request, user_id or None, action)
 
 
 def _own_or_permitted(request: ComputeRequest, user_id: str | None, action: str) -> str:

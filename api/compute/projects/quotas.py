@@ -119,7 +119,6 @@ class QuotaHandlers:
                 "GET",
                 one + "/defaults",
                 self.defaults,
-                query=_PARAMETERS,
                 errors=(400,),
                 answer=Shape({"quota_set": _SHOWN}),
             ),

@@ -12,7 +12,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
 from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, RequestModel
+from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from api.errors import BadRequestError, ForbiddenError
@@ -54,7 +54,7 @@ class _GroupUntil63(RequestModel):
 
 
 class _Rules(RequestModel):
-    max_server_per_host: PositiveCount | None = None
+    max_server_per_host: IfGiven[PositiveCount] = None
 
 
 class _GroupSince64(RequestModel):

@@ -11,7 +11,7 @@ from api.compute.protocol.request_body import MAX_INTEGER, BodyInteger
 _UUID = r"^[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$"
 
 
-def _is_printable(text: str) -> str:
+def is_printable(text: str) -> str:
     if any(category[0] == "C" or category in {"Zl", "Zp"} for category in map(unicodedata.category, text)):
         raise PydanticCustomError("not_printable", "has characters that cannot be printed")
     return text
@@ -23,14 +23,24 @@ def _has_no_blank_ends(text: str) -> str:
     return text
 
 
+def _without_blank_ends(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "is blank")
+    return text.strip()
+
+
 def _is_unique(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
 Name = Annotated[
-    str, Field(min_length=1, max_length=255), AfterValidator(_is_printable), AfterValidator(_has_no_blank_ends)
+    str, Field(min_length=1, max_length=255), AfterValidator(is_printable), AfterValidator(_has_no_blank_ends)
 ]
-Description = Annotated[str, Field(max_length=255), AfterValidator(_is_printable)] | None
+NameWithBlanks = Annotated[
+    str, Field(min_length=1, max_length=255), AfterValidator(is_printable), AfterValidator(_without_blank_ends)
+]
+"""A name that may come with blanks at its ends, which do not count."""
+Description = Annotated[str, Field(max_length=255), AfterValidator(is_printable)] | None
 MetadataKey = Annotated[str, Field(pattern=r"^[a-zA-Z0-9\-_:. ]{1,255}$")]
 Metadata = dict[MetadataKey, Annotated[str, Field(max_length=255)]]
 Tag = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^,/]*$")]

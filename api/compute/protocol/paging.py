@@ -8,7 +8,9 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.errors import ParameterError
 
 PAGING = {"limit": 1, "marker": 1}
-_DIGITS = re.compile(r"[0-9]{1,18}")
+_DIGITS = re.compile(r"[0-9]+")
+# As many as any database takes.
+_LARGEST = 10**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ def whole_number(request: ComputeRequest, name: str, default: int) -> int:
     for text in request.query.all(name):
         if not _DIGITS.fullmatch(text):
             raise ParameterError(name, text, "Must be a whole number, 0 or more.")
-        number = int(text)
+        number = _LARGEST if len(text) > len(str(_LARGEST)) else min(int(text), _LARGEST)
     return number
 
 

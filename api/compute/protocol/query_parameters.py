@@ -16,13 +16,18 @@ class QueryParameters:
 
     refuses_unknown_since: from this microversion an unknown name gets 400, before it is ignored; None: the handler
         decides.
+    once: names that may be given once at most, with the microversion from which that holds.
     """
 
     names: Mapping[str, int] = field(default_factory=dict)
     refuses_unknown_since: int | None = _OTHERS_REFUSE_SINCE
+    once: Mapping[str, int] = field(default_factory=dict)
 
     def accept(self, query: QueryString, minor: int) -> None:
-        """Raises BadRequestError for the first name that is not known at microversion 2.`minor`, where that matters."""
+        """Raises BadRequestError for a name that must not come twice, or at all, at microversion 2.`minor`."""
+        for name, since in self.once.items():
+            if minor >= since and len(query.all(name)) > 1:
+                raise BadRequestError(f"Query parameter '{name}' must not be given more than once")
         if self.refuses_unknown_since is None or minor < self.refuses_unknown_since:
             return
         for name in query:

@@ -17,7 +17,7 @@ another model, usually a subclass; `Body` knows from which microversion on each 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 from pydantic import (
@@ -29,6 +29,7 @@ from pydantic import (
     RootModel,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -40,7 +41,7 @@ MAX_BODY_BYTES = 114_688
 MAX_INTEGER = 2**31 - 1
 _TRUE_TEXTS = ("true", "True", "TRUE", "on", "On", "ON", "yes", "Yes", "YES", "1")
 _FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO", "0")
-_BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
+BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
 _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
 # As many as int() reads at once without a limit being lifted, and more than anybody writes.
@@ -51,6 +52,19 @@ class RequestModel(BaseModel):
     """A JSON object of a request: closed, strict, never changed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class ActionModel(RequestModel):
+    """An object with exactly one of its keys, the name of an action."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            names = ", ".join(type(self).model_fields)
+            raise PydanticCustomError("not_one_action", "Exactly one of {names} must be given", {"names": names})
+        return self
 
 
 RootT = TypeVar("RootT")
@@ -65,8 +79,8 @@ class RootRequestModel(RootModel[RootT]):
 def _to_bool(value: object) -> object:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value in _BOOLEANS:
-        return _BOOLEANS[value]
+    if isinstance(value, str) and value in BOOLEANS:
+        return BOOLEANS[value]
     raise PydanticCustomError("not_a_boolean", "is not a boolean")
 
 
@@ -205,7 +219,9 @@ def _refusal(error: ValidationError, document: object) -> BadRequestError:
         complaint = f"{name!r} is a required property"
     else:
         place, _ = _place_in(document, details["loc"])
-        return BodyFieldError(place, repr(details["input"]), details["msg"])
+        return (
+            BodyFieldError(place, repr(details["input"]), details["msg"]) if place else BadRequestError(details["msg"])
+        )
     place, value = _place_in(document, parents)
     return BodyFieldError(place, repr(value), complaint) if place else BadRequestError(complaint)
 

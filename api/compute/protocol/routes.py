@@ -37,7 +37,7 @@ class Route:
     handler: called once the request has passed the door.
     since, until: the first and the last microversion, as the N of 2.N.
     body: what the handler reads of the body; None when it reads nothing.
-    query: the query parameters that there are; only a GET is held to them.
+    query: the query parameters that there are. Other methods than GET are held to them only if there are some.
     takes: headers that it reads. gives: headers of its successes. events: what the data of each event holds, by its
         name, if the route can be had as a stream of server-sent events.
     success: the statuses of an answer that is no fault. errors: those of its faults, besides the ones that any route
@@ -137,7 +137,7 @@ class RouteTable:
             route = next((route for route in spans if route.is_in(request.minor)), None)
             if route is None:
                 raise NotInMicroversionError(request.minor)
-            if route.method == "GET":
+            if route.method == "GET" or route.query is not NO_PARAMETERS:
                 route.query.accept(request.query, request.minor)
             return await route.handler(request)
 

@@ -1,9 +1,7 @@
 """Times as resources other than servers show them (contracts/nova-rest, sections 3 and 4)."""
 
-from datetime import UTC, datetime
-
 from api.compute.protocol.endpoint import ComputeRequest
-from api.errors import ParameterError
+from api.compute.protocol.parameters import parse_time
 from query.fields import from_microseconds, to_microseconds
 
 
@@ -20,8 +18,4 @@ def time_of(request: ComputeRequest, name: str) -> int | None:
     text = request.query.last(name)
     if text is None:
         return None
-    try:
-        time = datetime.fromisoformat(text)
-        return to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        raise ParameterError(name, text, "Must be a time such as 2026-11-21T10:00:00.") from None
+    return to_microseconds(parse_time(name, text))

@@ -25,10 +25,8 @@ _PAGES_SINCE = 58
 _HOSTS_SINCE = 62
 _BEFORE_SINCE = 66
 _DETAILS_SINCE = 84
-_LIST_PARAMETERS = QueryParameters(
-    {"limit": _PAGES_SINCE, "marker": _PAGES_SINCE, "changes-since": _PAGES_SINCE, "changes-before": _BEFORE_SINCE},
-    refuses_unknown_since=_PAGES_SINCE,
-)
+_NAMES = {"limit": _PAGES_SINCE, "marker": _PAGES_SINCE, "changes-since": _PAGES_SINCE, "changes-before": _BEFORE_SINCE}
+_LIST_PARAMETERS = QueryParameters(_NAMES, refuses_unknown_since=_PAGES_SINCE, once=_NAMES)
 
 
 _ACTION = Shape(

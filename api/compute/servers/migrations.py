@@ -30,14 +30,13 @@ _OWNERS_SINCE = 80
 _SERVER_MIGRATIONS_SINCE, _SHOW_SINCE, _ABORT_SINCE = 23, 23, 24
 _FORCE_SINCE = 22
 _FILTERS = ("host", "instance_uuid", "source_compute", "status", "migration_type")
+_ONCE = {
+    **dict.fromkeys(("limit", "marker", "changes-since"), _UUIDS_SINCE),
+    "changes-before": _BEFORE_SINCE,
+    **dict.fromkeys(("user_id", "project_id"), _OWNERS_SINCE),
+}
 _PARAMETERS = QueryParameters(
-    {
-        **dict.fromkeys((*_FILTERS, "hidden"), 1),
-        **dict.fromkeys(("limit", "marker", "changes-since"), _UUIDS_SINCE),
-        "changes-before": _BEFORE_SINCE,
-        **dict.fromkeys(("user_id", "project_id"), _OWNERS_SINCE),
-    },
-    refuses_unknown_since=_UUIDS_SINCE,
+    dict.fromkeys((*_FILTERS, "hidden"), 1) | _ONCE, refuses_unknown_since=_UUIDS_SINCE, once=_ONCE
 )
 _PROGRESS = [f"{what}_{part}_bytes" for what in ("memory", "disk") for part in ("total", "processed", "remaining")]
 

@@ -1,9 +1,12 @@
-"""Prints which bodies of requests Nova's own schemas accept: a line of JSON for each body, changed in one place.
+"""Prints which requests Nova's own schemas accept: a line of JSON for each body or query, changed in one place.
 
-From each schema a small body is made that it accepts. Then each value in it, and each that may be added, is replaced by
-each of VALUES; keys are left out, and others added. Standard input: the method and the address of each route, as in
-`POST /servers/{}/action`. A line that is printed: that (`route`), the first and the last microversion 2.N of the schema
-(`minors`), the `place` in the `body` and the `value` there, and whether the body is `accepted`; null: Nova breaks off.
+From each schema of bodies a small one is made that it accepts. Then each value in it, and each that may be added, is
+replaced by each of VALUES; keys are left out, and others added. From each schema of queries one is made for each of
+QUERY_VALUES of each parameter, one with the parameter twice, and one with a parameter that there is not.
+
+Standard input: the method and the address of each route, as in `POST /servers/{}/action`. A line that is printed: that
+(`route`), the first and the last microversion 2.N of the schema (`minors`), the `place` in the `body` and the `value`
+there, or the `query` with the values of its parameter, and whether it is `accepted`; null: Nova breaks off.
 """
 
 import json
@@ -11,10 +14,9 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from copy import deepcopy
+from itertools import chain
 from typing import Any
 
-from nova import exception
 from nova.api.openstack.compute.routes import ROUTE_LIST
 from nova.api.validation import validators
 
@@ -104,6 +106,11 @@ VALUES: tuple[object, ...] = (
     *(None, True, False, *_NUMBERS, *_UUIDS, *_ADDRESSES, *_DIGITS, *_WORDS, *_NAMES, *_CONTENTS, *_COLLECTIONS),
     *("a" * length for length in _LENGTHS),
 )
+QUERY_VALUES = (
+    *("", "0", "1", "-1", "+1", "01", "1.0", " 1", "1 ", "1_0", "1" * 25, "x", "a b", "ä", "true", "TRUE", "t", "None"),
+    *(UUID, "2026-11-21", "2026-11-21T10:00:00Z", "2026-11-21 10:00:00", "2026-13-01", "["),
+)
+_FEW_QUERY_VALUES = ("", "1", "ä")
 # For a place that has the same schema as in an earlier microversion.
 _FEW: tuple[object, ...] = (None, 1, "a", UUID, [], {})
 
@@ -111,8 +118,11 @@ _FEW: tuple[object, ...] = (None, 1, "a", UUID, [], {})
 Place = tuple[str | None, ...]
 
 
-def schemas(routes: Container[str]) -> Iterator[tuple[str, str, dict[str, Any], range]]:
-    """Method and address, name of the action or nothing, schema, and the microversions 2.N that have it."""
+def schemas(routes: Container[str], kind: str) -> Iterator[tuple[str, str, dict[str, Any], range]]:
+    """Method and address, name of the action or nothing, schema, and the microversions 2.N that have it.
+
+    kind: `body` or `query`.
+    """
     for path, methods in ROUTE_LIST:
         if isinstance(methods, str):  # an old address that leads to another one
             continue
@@ -125,7 +135,7 @@ def schemas(routes: Container[str]) -> Iterator[tuple[str, str, dict[str, Any], 
                 for owner in (controller.args[0], *controller.args[1]):
                     handlers |= {action: getattr(owner, each) for action, each in owner.wsgi_actions.items()}
             for action, handler in handlers.items():
-                known = getattr(handler, "request_body_schemas", None)
+                known = getattr(handler, f"request_{kind}_schemas", None)
                 for schema, first, last in [] if known is None else known._schemas:
                     since = 1 if first.is_null() else max(first.ver_minor, 1)
                     until = NEWEST if last.is_null() else last.ver_minor
@@ -165,11 +175,12 @@ class Maker:
 
 
 def _accepts(validator: Any, value: object) -> bool:
+    """As the validator's own `validate`, which also takes the time to say what is wrong."""
     try:
-        validator.validate(deepcopy(value))
-    except exception.ValidationError:
+        accepted: bool = validator.validator.is_valid(value)
+    except TypeError:
         return False
-    return True
+    return accepted
 
 
 def alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -187,7 +198,18 @@ def is_kind(schema: Mapping[str, Any], kind: str) -> bool:
 
 
 def example(schema: Mapping[str, Any]) -> Any:
-    """A small value that the schema accepts."""
+    """A small value that the schema accepts; not to be changed."""
+    made = _EXAMPLES.get(id(schema))
+    if made is None:
+        # The schema is kept too, so that no other one gets its id.
+        made = _EXAMPLES[id(schema)] = (schema, _example(schema))
+    return made[1]
+
+
+_EXAMPLES: dict[int, tuple[Mapping[str, Any], Any]] = {}
+
+
+def _example(schema: Mapping[str, Any]) -> Any:
     if "oneOf" in schema and "type" not in schema:
         return example(schema["oneOf"][0])
     if is_kind(schema, "object"):
@@ -252,13 +274,24 @@ def _object(schema: Mapping[str, Any]) -> Any:
     return next(example(each) for each in alternatives(schema) if is_kind(each, "object"))
 
 
-def main() -> None:
+def queries(schema: Mapping[str, Any], seen: set[object]) -> Iterator[dict[str, list[str]]]:
+    """seen: parameters with their schemas for which all values were given already."""
+    yield {"no such name": ["1"]}
+    for name, below in schema.get("properties", {}).items():
+        yield {name: ["1", "1"]}
+        known = (name, repr(below["items"]))
+        is_new = below["items"] != {"type": "string"} and known not in seen
+        seen.add(known)
+        for value in (*QUERY_VALUES, *below["items"].get("enum", ())) if is_new else _FEW_QUERY_VALUES:
+            yield {name: [str(value)]}
+
+
+def bodies_of(routes: Container[str]) -> Iterator[dict[str, Any]]:
     seen = defaultdict[tuple[str, str], set[object]](set)
-    routes = set(sys.stdin.read().splitlines())
-    for route, action, schema, minors in schemas(routes):
+    for route, action, schema, minors in schemas(routes, "body"):
         maker = Maker(schema, seen[route, action])
         for place, value, body in maker.bodies():
-            line = {
+            yield {
                 "route": route,
                 "action": action,
                 "minors": [minors[0], minors[-1]],
@@ -267,7 +300,23 @@ def main() -> None:
                 "body": body,
                 "accepted": maker.accepts(body),
             }
-            sys.stdout.write(json.dumps(line) + "\n")
+
+
+def queries_of(routes: Container[str]) -> Iterator[dict[str, Any]]:
+    seen = defaultdict[str, set[object]](set)
+    for route, _action, schema, minors in schemas(routes, "query"):
+        validator = validators._SchemaValidator(schema, False, False)
+        for query in queries(schema, seen[route]):
+            # Values mean the same as long as the schema holds; which names there are, others say elsewhere.
+            last = minors[-1] if "no such name" in query else minors[0]
+            accepted = _accepts(validator, query)
+            yield {"route": route, "minors": [minors[0], last], "query": query, "accepted": accepted}
+
+
+def main() -> None:
+    routes = set(sys.stdin.read().splitlines())
+    for line in chain(bodies_of(routes), queries_of(routes)):
+        sys.stdout.write(json.dumps(line) + "\n")
 
 
 main()
