@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.fleet.database import FleetDatabase
 from cells.lineage import Position
@@ -53,6 +54,7 @@ class Journals:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
+        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def incarnation(self, cell_uuid: str) -> str | None:
         """None while there is no journal."""
@@ -64,9 +66,12 @@ class Journals:
         """Begin an empty one in the place of what there is; returns its incarnation."""
         incarnation = str(uuid4())
         with self._database.writing() as connection:
-            remove_journal(connection, cell_uuid)
             row = {"cell_uuid": cell_uuid, "incarnation": incarnation, "sequence": 0, "followed_at": 0}
-            connection.execute(insert(journals), row)
+            # Another indexer of the cell may begin one at the same moment: the later one counts.
+            new = self._dialect.insert(journals)
+            connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
+            # Now that nobody can append to the one before.
+            connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))
         return incarnation
 
     def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:

@@ -65,6 +65,14 @@ def test_new_journal_is_empty_and_another_one(journals: Journals) -> None:
     assert numbered(journals) == []
 
 
+def test_any_number_of_indexers_may_begin_a_journal_at_once(journals: Journals) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        for begun in [threads.submit(journals.start_over, ONE) for _ in range(40)]:
+            begun.result()
+    journals.append(ONE, [found(1)])
+    assert numbered(journals) == [(1, make_uuid(1), 1)]
+
+
 def test_cell_without_a_journal_has_nothing_to_read(journals: Journals) -> None:
     journals.append(TWO, [found(1)])
     journals.confirm(TWO, 7)

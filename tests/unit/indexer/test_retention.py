@@ -1,6 +1,7 @@
 """Deleted instances leave the index after a while, and come back by no way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from threading import Event
 
 import pytest
@@ -83,6 +84,30 @@ def test_horizon_never_goes_back(world: World) -> None:
     world.purge()
     assert announce(world.index, [CELL_UUID], 90 * 86_400, NOW) == {CELL_UUID: NOW - 30 * DAY}
     assert announce(world.index, [CELL_UUID], RETENTION_S, NOW + DAY) == {CELL_UUID: NOW - 29 * DAY}
+
+
+def test_nothing_leaves_that_lists_still_rely_on_when_two_announce_at_once(world: World) -> None:
+    """Both have looked before one of them said anything, and who keeps rows for longer had the last word."""
+    [looked, said] = (Event(), Event())
+    save = world.index.save_state
+
+    def say_later(kind: str, values: Mapping[str, object | None]) -> None:
+        looked.set()
+        assert said.wait(60)
+        save(kind, values)
+
+    def announce_longer(_: Event) -> None:
+        slow = copy(world.index)
+        slow.save_state = say_later  # type: ignore[method-assign]
+        announce(slow, [CELL_UUID], RETENTION_S, NOW)
+
+    with in_thread(announce_longer):
+        assert looked.wait(60)
+        horizons = announce(world.index, [CELL_UUID], 3600, NOW)
+        said.set()
+    purge_cell(world.index, CellLeases(world.leases), world.cell.cell, horizons[CELL_UUID], lambda _: None)
+    assert load_horizons(world.index)[CELL_UUID] == NOW - 30 * DAY
+    assert world.index.searchable.keys() == {world.live, world.recent}
 
 
 def test_verify_finds_no_difference_before_and_after_a_purge(world: World) -> None:
