@@ -126,7 +126,8 @@ class CellFollower(Follower):
         tracker = self._tracker
         # Whoever has stood by for long would write again what has been forgotten since, and show it until it gets to
         # where that was deleted.
-        self._learn_from_others(adapter, history)
+        if not tracker.needs_sync:
+            self._learn_from_others(adapter, history)
         # Only from the very beginning: a change before the watermark may be one that could not be indexed.
         replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
         if tracker.needs_sync and (replays_everything or is_empty(adapter)):
@@ -168,6 +169,10 @@ class CellFollower(Follower):
         """All rows of the cell are in the index afterwards, as of some moment since this began."""
         tracker = self._tracker
         with self._leases.bulk(self.cell) as confirm:
+            if not self.has_started_over and self._learn_from_others(adapter, history):
+                # Whoever had the lease before has synced it; what it saved must not be taken back.
+                tracker.mark_synced()
+                return
 
             def on_progress(_rows: int) -> None:
                 between_batches()
@@ -240,7 +245,7 @@ class CellFollower(Follower):
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""
         saved = self._writer.load_progress().get(self.cell.uuid)
-        if saved is None or not saved.is_complete or self._tracker.needs_sync:
+        if saved is None or not saved.is_complete:
             return False
         if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():
             return False

@@ -54,8 +54,8 @@ def purge_cell(
 ) -> int:
     """Remove what is forgotten of a cell, alone; returns how many rows there were.
 
-    horizon: announced some time ago. Somebody with a longer retention, who announced his at the same moment, may have
-    put an earlier one in its place; then that counts. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
+    horizon: announced some time ago. Somebody with a longer retention, who did so at the same moment, may have put an
+    earlier one in its place, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
     """
     with leases.bulk(cell) as confirm:
         horizon = min(horizon, load_horizons(writer).get(cell.uuid, 0))

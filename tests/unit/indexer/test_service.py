@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,6 +27,7 @@ from indexer.upkeep.recorded_sync import sync_and_record
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER, SEQUENCE_HEADER
+from query.page import PageRequest
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
@@ -552,6 +553,29 @@ def test_sync_waits_until_nobody_else_works_on_the_cell(stage: Stage) -> None:
         wait_until(stage.is_followed_to_the_end)
         wait_until(lambda: stage.leases.held == {f"index-follow-{CELL_UUID}"})
     assert stage.leases.held == set()
+
+
+def test_sync_that_another_indexer_has_done_meanwhile_is_not_done_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would begin by saying that the cell is not complete any more."""
+
+    def sync_again(_: PageRequest) -> NoReturn:
+        raise FaultError
+
+    for _ in range(10):
+        stage.cell.create()
+    stage.cell.prune(8)
+    stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "fleetlight indexer (process 7 on there)"
+    with stage.running() as service:
+        wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
+        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)
+        monkeypatch.setattr(stage.cell, "scan", sync_again)
+        stage.leases.taken.clear()
+        wait_until(lambda: service.health[CELL_UUID].activity is Activity.FOLLOWING)
+        stage.bus.waiting.append(stage.cell.create())
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
 
 
 def test_fleet_that_is_away_stops_no_cell(stage: Stage) -> None:
