@@ -26,6 +26,8 @@ from query.sqlite_functions import register_functions
 _INSUFFICIENT_PRIVILEGE = "42501"  # SQLSTATE of PostgreSQL
 _BUSY_TIMEOUT_S = 30
 _WRITES = "fleetlight_writes"
+VANISHED_AFTER_MS = 30_000
+"""How long nothing that was sent to a PostgreSQL server may be received by it."""
 
 
 def create_database_engine(
@@ -126,8 +128,14 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: int) -> Engine:
-    # A peer that vanished without closing must not hold a thread for the hours that TCP would wait.
-    arguments: dict[str, Any] = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5}
+    # A peer that vanished without closing must not hold a thread for the hours that TCP would wait; nor for the quarter
+    # of one, without keepalives, in which it sends again what was never received.
+    arguments: dict[str, Any] = {
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "tcp_user_timeout": VANISHED_AFTER_MS,
+    }
     if statement_timeout_s is not None:
         timeout_ms = round(statement_timeout_s * 1000)
         arguments |= {"options": f"-c statement_timeout={timeout_ms}", "tcp_user_timeout": timeout_ms}

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from cells.database import VANISHED_AFTER_MS
 from cells.errors import DatabaseUrlError
 from query.sqlite_functions import register_functions
 
@@ -163,6 +164,7 @@ def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
+        "tcp_user_timeout": VANISHED_AFTER_MS,
     }
     if statement_timeout_s is not None:
         timeout_ms = round(statement_timeout_s * 1000)

@@ -1,11 +1,17 @@
 """What a fleet database on PostgreSQL says that is away, and one that cannot be used."""
 
+import os
+import socket
+from collections.abc import Callable
+
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 
 from cells.database import create_database_engine
 from cells.errors import FleetUnreachableError, FleetUnusableError
 from cells.fleet.fleet import Fleet
+from cells.nova.databases import open_nova_database
 from tests.integration.test_up import free_port
 
 pytestmark = pytest.mark.postgresql
@@ -36,3 +42,14 @@ def test_database_that_cannot_be_used_says_what_would_be_right(postgresql_databa
 
 def test_database_that_is_away_may_come_back(postgresql_database: str) -> None:
     assert type(problem_of(make_url(postgresql_database).set(port=free_port()))) is FleetUnreachableError
+
+
+@pytest.mark.parametrize("create", [create_database_engine, open_nova_database])
+def test_server_that_vanishes_in_the_middle_of_a_question_is_not_waited_for_long(
+    postgresql_database: str, create: Callable[[str], Engine]
+) -> None:
+    """No keepalives are sent while something was not received, which TCP goes on to send for a quarter of an hour."""
+    engine = create(postgresql_database)
+    with engine.connect() as connection, socket.socket(fileno=os.dup(connection.connection.fileno())) as of_server:
+        assert 0 < of_server.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+    engine.dispose()
