@@ -343,8 +343,7 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
     story = Story(world, tmp_path)
     with world.relaying():
         wait_until(world.has_published_everything, timeout_s=60)
-    story.back_up()
-    with world.relaying():
+        story.back_up()
         story.go_on()
         wait_until(world.has_published_everything, timeout_s=60)
     with writing(world.engine) as connection:
