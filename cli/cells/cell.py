@@ -247,6 +247,8 @@ def _print_joined(joined: Joined) -> None:
     state = ", still disabled" if joined.cell.disabled else ""
     count = "" if joined.instances is None else f", {counted(joined.instances, 'instance')}"
     print_result(f"{joined.cell.name}: {done}{state}, uuid {joined.cell.uuid}{count}")
+    if joined.has_moved:
+        print_notice(f"{joined.cell.name}: its database is now {mask_url_passwords(joined.cell.database_url)}")
     if joined.problem is not None:
         print_notice(f"{joined.cell.name}: it cannot be read yet: {joined.problem}")
 

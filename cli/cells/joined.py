@@ -9,10 +9,12 @@ from cells.model import Cell
 class Joined:
     """A cell that is in the fleet now.
 
-    instances: how many it has; None where they were not counted. problem: why it cannot be read yet.
+    instances: how many it has; None where they were not counted. problem: why it cannot be read yet. has_moved: its
+        database is another one than before.
     """
 
     cell: Cell
     is_new: bool
     instances: int | None = None
     problem: str | None = None
+    has_moved: bool = False

@@ -1,23 +1,58 @@
 """Cells of Fleetlight's own join the fleet."""
 
 from contextlib import closing
+from dataclasses import replace
 
 from cells.adapters import open_adapter
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
-from cells.model import CellKind
+from cells.model import Cell, CellKind
 from cli.cells.joined import Joined
-from cli.cells.new_cell import check_database_url, upgrade
+from cli.cells.new_cell import check_database_url, is_same_place, upgrade
 from cli.database_accounts import renew_rights
+from cli.errors import ConfigurationError
+from cli.output import counted
+from query.filters import In
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_LOOKED_FOR = 500
 
 
 def add_native_cell(fleet: Fleet, fleet_url: str, name: str, database_url: str, transport_url: str) -> Joined:
-    """Add a cell with the newest schema, and what is in it; fleet_url: the address of the fleet database."""
+    """Add a cell with the newest schema, and what is in it; fleet_url: the address of the fleet database.
+
+    Raises ConfigurationError when a known cell would get a database that has nothing of it.
+    """
     known = fleet.cells()
+    before = next((cell for cell in known if cell.name == name and cell.kind is CellKind.NATIVE), None)
     # First the schema: whoever finds the cell in the registry may read it at once.
     upgrade(check_database_url(database_url, name, known), name)
+    has_moved = before is not None and not is_same_place(before.database_url, database_url)
+    if before is not None and has_moved:
+        _require_its_instances(fleet, replace(before, database_url=database_url))
     cell = fleet.add_cell(name, CellKind.NATIVE, database_url, transport_url)
     renew_rights(fleet_url, [cell])
     with closing(open_adapter(cell)) as adapter:
         instances = map_instances(adapter, fleet)
-    return Joined(cell, all(cell.uuid != other.uuid for other in known), instances)
+    return Joined(cell, all(cell.uuid != other.uuid for other in known), instances, has_moved=has_moved)
+
+
+def _require_its_instances(fleet: Fleet, cell: Cell) -> None:
+    """A database that was moved, or restored, has instances of the cell; another one has none.
+
+    cell: with the database that it is to have. Raises ConfigurationError.
+    """
+    known = [mapping.instance_uuid for mapping in fleet.mappings_of_cell(cell.uuid, limit=_LOOKED_FOR)]
+    if not known:
+        return
+    with closing(open_adapter(cell)) as adapter:
+        found = adapter.read_page(PageRequest(In("uuid", tuple(known)), _BY_UUID, 1))
+    if not found:
+        raise ConfigurationError(
+            f"--database-url: this is another database than that of cell {cell.name}, which has "
+            f"{counted(fleet.count_mappings(cell.uuid), 'instance')}, and has none of those; "
+            f"add it as a cell of another name, or remove {cell.name} first: `fleetlight cell remove {cell.name}`"
+        )

@@ -82,7 +82,7 @@ def check_database_url(url: str, name: str, others: Iterable[Cell]) -> Engine:
             "give an absolute path, with four slashes: sqlite:////var/lib/fleetlight/cell1.db"
         )
     for other in others:
-        if other.name != name and _place(other.database_url) == _place(url):
+        if other.name != name and is_same_place(other.database_url, url):
             raise ConfigurationError(f"--database-url: this is the database of cell '{other.name}' already")
     return engine
 
@@ -96,6 +96,7 @@ def upgrade(engine: Engine, name: str) -> None:
         engine.dispose()
 
 
-def _place(url: str) -> tuple[object, ...]:
-    parsed = make_url(url)
-    return parsed.get_backend_name(), parsed.host, parsed.port, parsed.database
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two addresses are of one database, whoever asks it, as far as they tell."""
+    places = [make_url(url) for url in (one, other)]
+    return len({(url.get_backend_name(), url.host, url.port, url.database) for url in places}) == 1

@@ -6,14 +6,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from cells.actions.operations import InstanceOperations
-from cells.database import create_database_engine
+from cells.database import create_database_engine, writing
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay import Relay
 from cells.settings import RelaySettings
+from cells.tables import instances
 from cli.app import app
 from cli.settings import load_settings
 from indexer.backends import open_writer
@@ -74,6 +76,38 @@ def test_adding_again_brings_the_urls_up_to_date_and_keeps_the_uuid(run: Run, ce
     assert result.stdout == f"one: brought up to date, uuid {cell.uuid}, 2 instances\n"
     (listed,) = listed_cells(run)
     assert (listed["uuid"], listed["transport_url"]) == (cell.uuid, other_bus)
+
+
+def test_database_that_has_nothing_of_a_known_cell_is_refused(run: Run, cell: Cell, empty_place: Path) -> None:
+    create_instances(cell, 2)
+    other = f"sqlite:///{empty_place}/other.db"
+    result = run("cell", "add", "one", "--database-url", other, "--transport-url", BUS)
+    assert result.exit_code == 2
+    said = " ".join(result.stderr.split())
+    assert "another database than that of cell one, which has 2 instances, and has none of those" in said
+    assert listed_cells(run)[0]["database_url"] == cell.database_url
+
+
+def test_database_that_was_moved_is_taken_and_said(run: Run, cell: Cell, empty_place: Path) -> None:
+    _, lost = create_instances(cell, 2)
+    (empty_place / "one.db").rename(empty_place / "moved.db")
+    moved = f"sqlite:///{empty_place}/moved.db"
+    engine = create_database_engine(moved)
+    with writing(engine) as connection:
+        connection.execute(delete(instances).where(instances.c.uuid == lost))
+    engine.dispose()
+    result = run("cell", "add", "one", "--database-url", moved, "--transport-url", BUS)
+    assert result.exit_code == 0
+    assert result.stdout == f"one: brought up to date, uuid {cell.uuid}, 1 instance\n"
+    assert "one: its database is now" in result.stderr
+    assert listed_cells(run)[0]["database_url"] == moved
+
+
+def test_cell_without_instances_may_get_any_database(run: Run, cell: Cell, empty_place: Path) -> None:
+    other = f"sqlite:///{empty_place}/other.db"
+    result = run("cell", "add", "one", "--database-url", other, "--transport-url", BUS)
+    assert result.exit_code == 0
+    assert "one: its database is now" in result.stderr
 
 
 def test_urls_come_from_files_or_the_environment(
