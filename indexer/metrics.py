@@ -109,9 +109,9 @@ class IndexerMetrics:
     def messages_handled(self, cell_uuid: str, outcome: str, count: int) -> None:
         """outcome: what became of messages, in one word.
 
-        applied, duplicate, heartbeat, other, elsewhere (about another cell), forgotten (of an instance that is not
-        there, and from before the horizon), never happened (from a future that its cell was restored out of), or the
-        reason of a dead letter.
+        applied, superseded (not read, since a newer one of the instance was there), duplicate, heartbeat, other,
+        elsewhere (about another cell), forgotten (of an instance that is not there, and from before the horizon), never
+        happened (from a future that its cell was restored out of), or the reason of a dead letter.
         """
         if count:
             self._messages.labels(cell_uuid, outcome).inc(count)

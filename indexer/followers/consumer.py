@@ -239,6 +239,7 @@ class Consumer:
         batch = pending.batch
         for outcome, count in (
             ("applied", batch.count_applied(pending.refused)),
+            ("superseded", batch.superseded),
             ("duplicate", pending.duplicates),
             ("never happened", pending.never_happened),
             ("heartbeat", len(batch.heartbeats)),

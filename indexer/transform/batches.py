@@ -50,6 +50,7 @@ class Batch:
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
     elsewhere: after `documents`, how many instances that messages were about are not of this cell.
     forgotten: after `documents`, how many messages were left out because of the horizon.
+    superseded: how many messages were left out for a newer one of the same instance; most of them nobody has read.
     """
 
     def __init__(self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None) -> None:
@@ -65,6 +66,7 @@ class Batch:
         self.elsewhere = 0
         self.forgotten = 0
         self.changes = 0
+        self.superseded = 0
         self.others = 0
 
     def take(self, body: bytes, revision: int | None, instance_uuid: str | None) -> Sequence[str]:
@@ -119,10 +121,13 @@ class Batch:
         return _Documents(self._native_documents, self._foreign_documents(read))
 
     def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
-        self.changes += 1
         known = self._native.get(uuid)
-        if known is not None and known.revision >= change.revision:
-            return ()
+        if known is None:
+            self.changes += 1
+        else:
+            self.superseded += 1
+            if known.revision >= change.revision:
+                return ()
         self._native[uuid] = change
         return (uuid,)
 

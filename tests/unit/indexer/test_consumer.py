@@ -262,6 +262,16 @@ def test_message_that_is_a_dead_letter_was_not_applied(stage: Stage) -> None:
     assert [stage.messages(outcome) for outcome in ("applied", "malformed", "rejected")] == [1, 1, 1]
 
 
+def test_messages_that_were_not_read_are_counted_apart_also_those_that_nobody_could_read(stage: Stage) -> None:
+    torn = stage.cell.create()
+    uuid = str(torn.headers[RESOURCE_HEADER])
+    newer, newest = (stage.cell.update(uuid, display_name=name) for name in ("newer", "newest"))
+    # Whichever order they come in.
+    stage.consume(Message(b"torn", ROUTING_KEY, torn.headers), newest, newer)
+    assert [stage.messages(outcome) for outcome in ("applied", "superseded", "malformed")] == [1, 2, 0]
+    assert stage.tracker.snapshot().is_complete
+
+
 def test_newer_major_version_is_refused_with_its_reason(stage: Stage) -> None:
     message = stage.cell.create()
     stage.consume(Message(message.body.replace(b'\\"1.0\\"', b'\\"9.0\\"'), ROUTING_KEY, {}))
