@@ -12,6 +12,9 @@ import msgspec
 
 _DATA = "nova_object.data"
 _decode = msgspec.json.decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)
+# What has another shape than Nova gives it: one row must not take the list of its cell, and of all others, away.
+_MISSHAPEN = (AttributeError, KeyError, TypeError)
 
 Plain = dict[str, Any]
 
@@ -22,7 +25,7 @@ def decoded(text: str | bytes | None) -> Any:
         return None
     try:
         return opened(_decode(text))
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except _UNREADABLE:
         return None
 
 
@@ -69,9 +72,9 @@ def addresses(network_info: str | None) -> list[Plain]:
     """The addresses of the ports in an info cache, in their order, each port's fixed ones before its floating ones."""
     try:
         ports = _decode(network_info) if network_info else None
-    except msgspec.DecodeError:
-        ports = None
-    return [address for port in ports or () for address in _addresses_of(port)]
+        return [address for port in ports or () for address in _addresses_of(port)]
+    except (*_UNREADABLE, *_MISSHAPEN):
+        return []
 
 
 def trusted_certificates(text: str | None) -> list[str] | None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from cells.nova.json_columns import addresses, current_flavor, decoded, trusted_certificates
 
 
@@ -48,6 +50,26 @@ def test_addresses_of_a_port_are_its_fixed_ones_and_then_its_floating_ones() -> 
         ("192.0.2.4", "floating"),
     ]
     assert {each["label"] for each in found} == {"private"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"text"',
+        "[1]",
+        '{"a": 1}',
+        '[{"network": "x"}]',
+        '[{"network": {"subnets": [{"ips": [{}]}]}}]',
+        '[{"network": {"subnets": 7}}]',
+        "[" * 5000 + "]" * 5000,
+        '["\udcff"]',
+    ],
+)
+def test_text_that_says_something_else_is_as_good_as_none(text: str) -> None:
+    """One row would take the list of all cells away, and end the indexer."""
+    assert addresses(text) == []
+    assert current_flavor(text) is None
+    assert trusted_certificates(text) is None
 
 
 def test_certificates_are_their_ids() -> None:
