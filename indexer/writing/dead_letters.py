@@ -88,6 +88,7 @@ class DeadLetters:
         self._bus = bus
         self._metrics = metrics
         self._clock = clock
+        self._fleet_is_away = False
 
     def keep(self, letters: Sequence[DeadLetter]) -> list[str]:
         """Keep dead letters; on return they are safe. Returns the uuids of the instances that they are about."""
@@ -108,6 +109,7 @@ class DeadLetters:
         except FleetUnreachableError as error:
             if not self._bus.is_durable:
                 raise
+            self._fleet_is_away = True
             _log.warning("indexer.dead_letters_on_the_bus", cell=self._cell_uuid, reason=error.reason)
             for letter in letters:
                 message = replace(letter.message, headers=_plain(letter.message.headers))
@@ -121,9 +123,14 @@ class DeadLetters:
             self._failures.add(self._failed([_from_queue(message) for message in messages]))
 
         try:
+            if self._fleet_is_away:
+                # What is taken and given back counts as delivered, and a RabbitMQ 4 drops what was so twenty times.
+                self._failures.mark_reread(self._cell_uuid, (), self._clock())
+                self._fleet_is_away = False
             while self._bus.take_dead(keep, _TAKEN_AT_ONCE):
                 pass
         except FleetUnreachableError as error:
+            self._fleet_is_away = True
             _log.warning("indexer.dead_letters_stay_on_the_bus", cell=self._cell_uuid, reason=error.reason)
 
     def was_reread(self, instance_uuids: Collection[str]) -> None:

@@ -69,6 +69,7 @@ def test_text_that_no_database_takes_is_kept_readable(store: FailureStore) -> No
 def test_instances_that_were_read_again_are_marked(store: FailureStore) -> None:
     other = failed(b"[", instance_uuid=None)
     store.add([failed(b"{"), other, failed(b"{", cell_uuid=TWO)])
+    store.mark_reread(ONE, [], 8)
     store.mark_reread(ONE, [INSTANCE], 9)
     assert {summary.instance_uuid: summary.reread_at for summary in store.summaries([ONE])} == {INSTANCE: 9, None: None}
     assert [summary.reread_at for summary in store.summaries([TWO])] == [None]

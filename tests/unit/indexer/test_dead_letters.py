@@ -1,6 +1,7 @@
 """From a message that could not be indexed to a failure."""
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, t
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES
 from notifications.topology import RESOURCE_HEADER
-from tests.support.memory_bus import MemoryBus
+from tests.support.memory_bus import MemoryBus, MemoryReceiver
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures
 
@@ -113,6 +114,29 @@ def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() 
     stage.letters.take_from_bus()
     assert stage.bus.buried == []
     assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
+
+
+def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers count that, and drop for good what was delivered too often."""
+    taken: list[int] = []
+    take_dead = MemoryReceiver.take_dead
+
+    def counted(receiver: MemoryReceiver, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
+        taken.append(limit)
+        return take_dead(receiver, keep, limit)
+
+    monkeypatch.setattr(MemoryReceiver, "take_dead", counted)
+    stage = Stage()
+    stage.bus.buried.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.failures.is_away = True
+    for _ in range(100):
+        stage.letters.take_from_bus()
+    assert len(taken) == 1
+    stage.keep(b"{")
+    stage.failures.is_away = False
+    stage.letters.take_from_bus()
+    assert stage.bus.buried == []
+    assert len(stage.failures.kept) == 2
 
 
 def test_headers_that_nobody_expects_are_texts_in_the_refuge() -> None:
