@@ -12,7 +12,7 @@ from cli.output import print_error, print_notice, print_result
 from cli.settings import load_settings
 from indexer.backends import open_writer
 from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.upkeep.retention import announce, grace_s, purge_cell
+from indexer.upkeep.retention import announce, grace_s, has_forgotten, purge_cell
 from indexer.writing.leases import CellLeases
 
 
@@ -38,10 +38,16 @@ def purge(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         retention_s = settings.index.deleted_retention.total_seconds()
         fleet.clock.look()
         horizons = announce(writer, [each.uuid for each in cells], retention_s, fleet.clock())
-        wait_s = grace_s(settings.fleet.cells_refresh_interval_s)
-        print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
-        time.sleep(wait_s)
+        writer.make_searchable()
+        affected = {each.uuid for each in cells if has_forgotten(writer, each.uuid, horizons[each.uuid])}
+        if affected:
+            wait_s = grace_s(settings.fleet.cells_refresh_interval_s)
+            print_notice(f"waiting {wait_s:g} s, until every process knows what the index will not have any more")
+            time.sleep(wait_s)
         for each in cells:
+            if each.uuid not in affected:
+                print_result(f"{each.name}: 0 deleted instances removed from the index")
+                continue
             try:
                 rows = purge_cell(writer, leases, each, horizons[each.uuid], lambda _rows: None)
             except (LeaseHeldError, LeaseLostError) as error:

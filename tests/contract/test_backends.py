@@ -32,6 +32,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.items.view import ItemTemplate
+from indexer.upkeep.retention import has_forgotten
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
 from query.fields import Record, from_microseconds
@@ -303,8 +304,11 @@ def test_purge_removes_what_was_deleted_before_the_horizon_and_nothing_else(inde
     leaving = [deleted(7, at=99), deleted(8, at=5, updated_at=99), deleted(9, at=5, version=OLDEST_TIME_VERSION)]
     index.write(*staying, *leaving)
     removed: list[int] = []
+    assert has_forgotten(index.writer, "c0", 100)
     assert index.writer.purge("c0", 100, removed.append) == 3
     assert removed[-1] == 3
+    index.writer.make_searchable()
+    assert not has_forgotten(index.writer, "c0", 100)
     assert sorted(index.uuids()) == [document.id for document in staying]
     assert index.writer.purge("c0", 100) == 0
     assert index.writer.purge("c0", 0) == 0

@@ -57,6 +57,16 @@ def test_retention_is_a_setting(run: Run, fleet: Fleet, monkeypatch: pytest.Monk
     assert indexed() == set()
 
 
+def test_nothing_is_waited_for_when_nothing_is_to_be_removed(
+    run: Run, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "waiting 0 s" in run("index", "purge").stderr
+    monkeypatch.setattr("cli.index.purge.grace_s", lambda _: pytest.fail("why wait?"))
+    result = run("index", "purge")
+    assert (result.exit_code, result.stdout) == (0, "cell1: 0 deleted instances removed from the index\n")
+    assert indexed() == {make_uuid(10)}
+
+
 @pytest.mark.parametrize("wrong", ["30", "30 days", "0d", "-1d", "1w", "", "9999999d"])
 def test_retention_that_makes_no_sense_is_refused(
     run: Run, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, wrong: str

@@ -13,12 +13,13 @@ from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
 from indexer.upkeep.bulk_sync import CellSource
 from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.retention import Purger, announce, load_horizons, purge_cell
+from indexer.upkeep.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
 from indexer.upkeep.retrying import retry
 from indexer.upkeep.verify import verify_cell
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from indexer.writing.leases import CellLeases
 from notifications.bus import Message
+from tests.support.documents import make_document
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryJournals, MemoryLeases
@@ -78,6 +79,19 @@ def test_only_what_was_deleted_longer_ago_than_the_retention_leaves(world: World
     assert world.purge() == 1
     assert world.index.searchable.keys() == {world.live, world.recent}
     assert load_horizons(world.index) == {CELL_UUID: NOW - 30 * DAY}
+
+
+@pytest.mark.parametrize("version", [2, OLDEST_TIME_VERSION], ids=["of the cell", "from outside"])
+def test_index_tells_whether_something_is_forgotten(world: World, version: int) -> None:
+    moment = NOW - 40 * DAY
+    world.purge()
+    assert not has_forgotten(world.index, CELL_UUID, NOW - 30 * DAY)
+    world.index.write(
+        [make_document(1, cell_uuid=CELL_UUID, version=version, deleted=True, deleted_at=moment, updated_at=moment)]
+    )
+    world.index.make_searchable()
+    assert has_forgotten(world.index, CELL_UUID, NOW - 30 * DAY)
+    assert not has_forgotten(world.index, CELL_UUID, NOW - 50 * DAY)
 
 
 def test_horizon_never_goes_back(world: World) -> None:
