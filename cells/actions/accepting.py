@@ -147,7 +147,7 @@ class Acceptance:
             now = self._clock()
             if action.replaces_others:
                 self._give_up_jobs(instance, action, now)
-            migration_id = self._migration_of(action, instance, order.request, now)
+            migration_id = self._migration_of(action, instance, order, now)
             task: dict[str, str | int] = {} if action.task is None else {"task_state": action.task}
             if action.task == _SOFT_DELETING:
                 task["deleted_at"] = now
@@ -242,10 +242,17 @@ class Acceptance:
             remove_job(connection, job)
         give_back_claims(connection, instance.record)
 
-    def _migration_of(self, action: Action, instance: LockedInstance, request: Request, now: int) -> int | None:
+    def _migration_of(self, action: Action, instance: LockedInstance, order: Order, now: int) -> int | None:
         connection = instance.connection
         if action.migration is not None:
-            return begin_migration(connection, instance.record, action.migration, request, now)
+            return begin_migration(
+                connection,
+                instance.record,
+                action.migration,
+                order.request,
+                now,
+                new_instance_type_id=order.parameters.get("flavor_number"),
+            )
         if action.continues is not None:
             migration = finished_migration(connection, instance.uuid)
             update_migration(connection, migration.id, now, status=action.continues)

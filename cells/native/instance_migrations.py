@@ -99,11 +99,20 @@ class MigrationLog:
         return None if row is None else Migration(**row._mapping)
 
 
-def begin_migration(connection: Connection, record: Record, kind: tuple[str, str], request: Request, now: int) -> int:
+def begin_migration(
+    connection: Connection,
+    record: Record,
+    kind: tuple[str, str],
+    request: Request,
+    now: int,
+    *,
+    new_instance_type_id: int | None = None,
+) -> int:
     """Record that an instance is going to be moved or resized; returns the record's id.
 
-    kind: type of the migration, and its first status.
+    kind: type of the migration, and its first status. new_instance_type_id: unless it keeps the one that it has.
     """
+    old_instance_type_id = record["instance_type_id"]
     migration_type, status = kind
     values = {
         "uuid": str(uuid4()),
@@ -112,8 +121,8 @@ def begin_migration(connection: Connection, record: Record, kind: tuple[str, str
         "status": status,
         "source_compute": record["host"],
         "source_node": record["node"],
-        "old_instance_type_id": record["instance_type_id"],
-        "new_instance_type_id": record["instance_type_id"],
+        "old_instance_type_id": old_instance_type_id,
+        "new_instance_type_id": old_instance_type_id if new_instance_type_id is None else new_instance_type_id,
         "old_instance": {name: record[name] for name in _KEPT_OF_THE_INSTANCE},
         "user_id": request.user_id,
         "project_id": request.project_id,

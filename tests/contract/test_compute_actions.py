@@ -325,6 +325,17 @@ def test_migrations_have_the_keys_of_their_microversion(api: Api, fleet: Compute
     assert api.get("/v2.1/os-migrations?colour=red", ADMIN, microversion("2.59")).status_code == 400
 
 
+def test_migrations_name_the_flavor_from_before_and_that_from_then_on(api: Api, fleet: ComputeFleet) -> None:
+    old, new = (fleet.fleet.flavors.find(flavor_id).number for flavor_id in ("1", "2"))
+    server_id = new_server(fleet, instance_type_id=old)
+    for body in ({"resize": {"flavorRef": "2"}}, {"confirmResize": None}, {"migrate": None}):
+        assert act(api, server_id, body, caller=ADMIN).status_code in {202, 204}
+        fleet.work()
+    listed = api.get(f"/v2.1/os-migrations?instance_uuid={server_id}", ADMIN, microversion("2.59")).json()["migrations"]
+    flavors = [(each["old_instance_type_id"], each["new_instance_type_id"]) for each in listed]
+    assert flavors == [(new, new), (old, new)]
+
+
 def test_evacuation_of_a_host_that_is_down(api: Api, fleet: ComputeFleet) -> None:
     nodes = fleet.native.nodes(fleet.cells["south"])
     host = nodes.services()[0]

@@ -184,6 +184,28 @@ def test_image_on_a_local_root_disk_is_the_same_as_the_image(api: Api) -> None:
     assert post(api, {"block_device_mapping_v2": [volume], "imageRef": ""}).status_code == 501
 
 
+@pytest.mark.parametrize(
+    ("flavor_id", "disks", "status"),
+    [
+        ("1", [{"volume_size": 1}], 400),
+        ("1", [{}], 202),
+        ("1", [{"volume_size": 1, "guest_format": "swap"}], 400),
+        ("1", [{"guest_format": "swap"}], 202),
+        ("1", [{"guest_format": "swap"}, {"guest_format": "swap"}], 400),
+        ("5", [{"volume_size": 20}], 202),
+        ("5", [{"volume_size": 10}, {"volume_size": "11"}], 400),
+        ("5", [{"volume_size": 1}, {}], 400),
+    ],
+)
+def test_new_disks_are_no_larger_than_the_flavor_allows(
+    api: Api, flavor_id: str, disks: list[dict[str, Any]], status: int
+) -> None:
+    root = {"source_type": "image", "destination_type": "local", "uuid": IMAGE, "boot_index": 0}
+    blank = {"source_type": "blank", "destination_type": "local", "boot_index": -1}
+    devices = [root, *(blank | disk for disk in disks)]
+    assert post(api, {"flavorRef": flavor_id, "block_device_mapping_v2": devices}).status_code == status
+
+
 def test_only_administrators_choose_the_host(api: Api, fleet: ComputeFleet) -> None:
     forced = {"availability_zone": "south:south-host1"}
     refused = post(api, forced)

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 
 from api.compute.servers.create_body import BlockDevice
 from api.errors import BadRequestError, NotSupportedError
+from cells.fleet.flavors import Flavor
 
 _MAX_LOCAL = 3
+_NEW_DISK = ("blank", "local")
+_SWAP = "swap"
 
 
-def check_block_devices(devices: Sequence[BlockDevice], image_ref: str) -> None:
+def check_block_devices(devices: Sequence[BlockDevice], image_ref: str, flavor: Flavor) -> None:
     """Raises BadRequestError for what makes no sense, and NotSupportedError for volumes, which no cell here has."""
     kept = [device for device in devices if not device.no_device]
     if not kept:
@@ -18,6 +21,7 @@ def check_block_devices(devices: Sequence[BlockDevice], image_ref: str) -> None:
         raise BadRequestError("Block Device Mapping is Invalid: Boot sequence for the instance is not valid.")
     for device in kept:
         _check(device, image_ref)
+    _check_sizes([device for device in kept if (device.source_type, device.destination_type) == _NEW_DISK], flavor)
     if sum(device.destination_type == "local" for device in kept) > _MAX_LOCAL:
         raise BadRequestError("Block Device Mapping is Invalid: You specified more local devices than the limit allows")
     if any("volume" in {device.source_type, device.destination_type} for device in kept):
@@ -36,6 +40,17 @@ def _check(device: BlockDevice, image_ref: str) -> None:
         raise _invalid("this device cannot have a volume_type")
     if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
         raise _invalid("a new volume needs a volume_size")
+
+
+def _check_sizes(disks: Sequence[BlockDevice], flavor: Flavor) -> None:
+    """A flavor says how large new disks may be; without a size it is that of the flavor."""
+    swaps = [disk for disk in disks if disk.guest_format == _SWAP]
+    if sum(disk.volume_size or flavor.ephemeral_gb for disk in disks if disk not in swaps) > flavor.ephemeral_gb:
+        raise _invalid("the ephemeral disks are larger than the flavor allows")
+    if len(swaps) > 1:
+        raise _invalid("more than one swap disk")
+    if any(disk.volume_size > flavor.swap for disk in swaps):
+        raise _invalid("the swap disk is larger than the flavor allows")
 
 
 def _boot_index(device: BlockDevice) -> int | None:

@@ -129,7 +129,7 @@ class ServerCreation:
         if project_id is None:
             raise ForbiddenError("os_compute_api:servers:create")
         flavor = self._flavor(request, server.flavor_ref)
-        _check_sources(server, count)
+        _check_sources(server, flavor, count)
         self._access.check_image(server.image_ref)
         limits = fleet.quotas.limits(project_id)
         # Nobody may make the API prepare more than could be accepted.
@@ -236,11 +236,11 @@ def _place(server: NewServer) -> _Place:
     return _Place(name or None, forced_host or None, forced_node or None, is_forced=bool(forced_host or forced_node))
 
 
-def _check_sources(server: NewServer, count: int) -> None:
+def _check_sources(server: NewServer, flavor: Flavor, count: int) -> None:
     """Raises BadRequestError and NotSupportedError (volumes)."""
     if server.block_device_mapping and server.block_device_mapping_v2:
         raise BadRequestError("Using different block_device_mapping syntaxes is not allowed in the same request.")
-    check_block_devices(server.block_device_mapping_v2, server.image_ref)
+    check_block_devices(server.block_device_mapping_v2, server.image_ref, flavor)
     if server.block_device_mapping:
         raise NotSupportedError("This fleet has no volumes: native cells have local disks only.")
     if not server.image_ref:
