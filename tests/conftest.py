@@ -6,6 +6,7 @@ from hypothesis import settings
 
 from tests.support.ending import pytest_sessionstart
 from tests.support.logs import logging_as_before
+from tests.support.migrated import migrated_each_time, migrated_once
 from tests.support.nova import mariadb_url, nova_deployment, nova_environment
 from tests.support.real_servers import (
     amqp_cell,
@@ -33,6 +34,8 @@ __all__ = [
     "elasticsearch_url",
     "logging_as_before",
     "mariadb_url",
+    "migrated_each_time",
+    "migrated_once",
     "new_amqp_cell",
     "new_postgresql_database",
     "nova_deployment",

@@ -14,6 +14,8 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.tables import cell_metadata, cell_state, fleet_metadata, instances
 from query.instances import INSTANCE_FIELDS
 
+pytestmark = pytest.mark.usefixtures("migrated_each_time")
+
 
 @pytest.fixture
 def engine(new_database: Callable[[], str]) -> Iterator[Engine]:
