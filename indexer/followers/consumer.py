@@ -20,7 +20,7 @@ from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.transform.batches import Batch, RowReading
+from indexer.transform.batches import Batch, ReadsRows, RowReading
 from indexer.transform.messages import read_headers
 from indexer.writing.dead_letters import Buries, DeadLetter, DeadLetters
 from indexer.writing.patient_writing import WritesAndReads
@@ -77,7 +77,7 @@ class Consumer:
 
     horizon: of the cell (indexer.upkeep.retention), as far as it is known at the moment. on_done: called after each
         batch. turn: what is known of whether this indexer gets the messages of the cell.
-    rows: how the rows are read of a cell whose notifications have no revisions.
+    rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Consumer:
         turn: Turn | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
+        own_rows: ReadsRows | None = None,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -110,6 +111,7 @@ class Consumer:
         self._turn = turn or Turn()
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
+        self._own = {"own": partial(self._in_thread, own_rows)} if own_rows else {}
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -172,7 +174,7 @@ class Consumer:
         turn.is_active = self._receiver.is_active
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
-        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows))
+        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, **self._own))
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch

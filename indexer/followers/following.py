@@ -20,14 +20,14 @@ from indexer.followers.liveness import Pulse
 from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.transform.batches import RowReading
+from indexer.transform.batches import ReadsRows, RowReading
 from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.writing.dead_letters import DeadLetters, KeepsFailures
 from indexer.writing.journaling import KeepsJournals
 from indexer.writing.leases import CellLeases
 from indexer.writing.patient_writing import PatientWriter, WritesAndReads, WritesDocuments
 from indexer.writing.progress import ProgressTracker
-from indexer.writing.rereading import ReadsRows, RendersRows, Rereader, render_rows
+from indexer.writing.rereading import RendersRows, Rereader, render_rows
 from notifications.bus import Headers
 from notifications.errors import BusError
 
@@ -171,6 +171,7 @@ class Follower(ABC):
         render: RendersRows = render_rows,
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
+        own_rows: ReadsRows | None = None,
     ) -> Iterator[tuple[Consumer, Rereader]]:
         """The consumer of the cell's bus, and what reads instances again that it could not index.
 
@@ -201,6 +202,7 @@ class Follower(ABC):
             turn=self.turn,
             accepts=accepts,
             rows=rows,
+            own_rows=own_rows,
         )
         try:
             yield consumer, rereader

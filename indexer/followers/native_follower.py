@@ -49,7 +49,11 @@ class CellFollower(Follower):
             read_rows = partial(rows_of, adapter)
             try:
                 with self._consuming(
-                    writer, read_rows, rereads_to=KeepsExtras(writer, writer), accepts=history.accepts
+                    writer,
+                    read_rows,
+                    rereads_to=KeepsExtras(writer, writer),
+                    accepts=history.accepts,
+                    own_rows=read_rows,
                 ) as (consumer, rereader):
                     self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
             finally:

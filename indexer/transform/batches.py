@@ -19,6 +19,9 @@ from indexer.transform.foreign_rows import settle
 from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 from notifications.topology import RESOURCE_HEADER, REVISION_HEADER
 
+ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
+"""The rows there are among some uuids, in one request; raises CellUnreachableError."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
@@ -28,8 +31,13 @@ class RowReading:
     not tell (indexer.transform.foreign_rows).
     """
 
-    read: Callable[[Collection[str]], Mapping[str, InstanceRow]]
+    read: ReadsRows
     kept: Collection[str] = ()
+
+
+def _no_rows(_uuids: Collection[str]) -> Mapping[str, InstanceRow]:
+    """For batches of which nothing is known but what they say."""
+    return {}
 
 
 class _Unread(msgspec.Struct, gc=False):
@@ -45,6 +53,8 @@ class Batch:
     horizon: of the cell (indexer.upkeep.retention). What somebody else said before it of an instance that is not there
         is left out: it may have been deleted and forgotten since, and nobody else remembers that.
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
+    own: how those rows are read that the cell itself tells of with revisions. Who speaks of one before the cell has is
+        not listened to, and would be believed for ever: the time of a message is a higher version than any revision.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
@@ -53,10 +63,13 @@ class Batch:
     superseded: how many messages were left out for a newer one of the same instance; most of them nobody has read.
     """
 
-    def __init__(self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None) -> None:
+    def __init__(
+        self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None, own: ReadsRows = _no_rows
+    ) -> None:
         self._cell_uuid = cell_uuid
         self._horizon = horizon
         self._rows = rows
+        self._own = own
         self._native: dict[str, NativeChange | _Unread] = {}
         self._foreign: dict[str, list[ForeignChange]] = {}
         self.heartbeats: list[Heartbeat] = []
@@ -117,6 +130,7 @@ class Batch:
         """The documents to write, which can be gone through again and again; each is made when it is asked for.
 
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
+        Raises what `read` and `own` raise.
         """
         return _Documents(self._native_documents, self._foreign_documents(read))
 
@@ -165,7 +179,13 @@ class Batch:
         documents: list[Document] = []
         existing = read(to_read)
         rows = self._read_rows(to_read)
+        unknown = [uuid for uuid in to_read if uuid not in existing]
+        own = self._own(unknown) if unknown else {}
         for uuid in to_read:
+            if uuid in own:
+                self.changes -= len(self._foreign[uuid])
+                self.others += len(self._foreign[uuid])
+                continue
             try:
                 document = self._foreign_document(uuid, existing.get(uuid), rows)
             except Exception as error:  # noqa: BLE001  # as above

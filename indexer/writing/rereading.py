@@ -3,7 +3,7 @@
 Until that has worked the cell does not count as complete, so lists ask the cell itself: no answer lacks the instance.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import structlog
 
@@ -11,6 +11,7 @@ from cells.batched import batched
 from cells.errors import CellUnreachableError
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
+from indexer.transform.batches import ReadsRows
 from indexer.transform.documents import to_document
 from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.progress import ProgressTracker
@@ -27,7 +28,6 @@ _UNREACHABLE_RETRY_S = 5.0
 _REJECTED_RETRY_S = 60.0
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
-ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
 RendersRows = Callable[[Collection[InstanceRow]], tuple[list[Document], list[Rejection]]]
 
 

@@ -238,6 +238,18 @@ def test_indexer_that_stood_by_writes_nothing_again_that_has_left_the_index_sinc
     assert forgotten not in stage.index.searchable
 
 
+def test_whoever_speaks_of_an_instance_before_its_cell_does_hides_none_of_its_changes(stage: Stage) -> None:
+    """An agent on the bus may be faster than the outbox, and the time of its message is higher than any revision."""
+    with stage.running():
+        wait_until(stage.is_followed_to_the_end)
+        created = stage.cell.create()
+        stage.bus.waiting.append(Message(created.body, created.routing_key, {}))
+        wait_until(lambda: stage.bus.acknowledged)
+        stage.bus.waiting += [created, stage.cell.update(str(created.headers[RESOURCE_HEADER]), host="b")]
+        wait_until(stage.is_followed_to_the_end)
+    assert versions(stage.index) == stage.cell.versions()
+
+
 def test_empty_cell_is_complete_at_once(stage: Stage) -> None:
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
