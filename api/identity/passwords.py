@@ -6,6 +6,7 @@ guesses passwords gets no more of the machine than that, and requests with token
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import bcrypt
 from argon2 import PasswordHasher
@@ -23,8 +24,10 @@ def hash_password(password: str) -> str:
     return _hasher.hash(password)
 
 
-# Checked for users who are not there, so that an answer takes as long as for those who are.
-_NOBODYS_HASH = hash_password("nobody has this password")
+@cache
+def _nobodys_hash() -> str:
+    """Checked for users who are not there, so that an answer takes as long as for those who are."""
+    return hash_password("nobody has this password")
 
 
 def is_known_hash(text: str) -> bool:
@@ -43,7 +46,7 @@ def is_password_of(hashed: str | None, password: str) -> bool:
         except ValueError:  # longer than bcrypt's 72 bytes, or not a hash
             return False
     try:
-        is_right = _hasher.verify(hashed or _NOBODYS_HASH, password)
+        is_right = _hasher.verify(hashed or _nobodys_hash(), password)
     except (VerificationError, InvalidHashError):
         return False
     return is_right and hashed is not None
@@ -54,6 +57,8 @@ class PasswordChecks:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords")
+        # Or the first one who is not there would wait for it, and for the check.
+        self._threads.submit(_nobodys_hash)
 
     async def is_password_of(self, hashed: str | None, password: str) -> bool:
         loop = asyncio.get_running_loop()
