@@ -61,6 +61,10 @@ class DataFolder:
         try:
             self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             (self.path / "cells").mkdir(mode=_PRIVATE, exist_ok=True)
+        except FileExistsError as error:
+            raise CommandError(
+                f"cannot create the data folder {self.path}: {error.filename} is not a folder"
+            ) from error
         except OSError as error:
             raise CommandError(f"cannot create the data folder {self.path}: {error.strerror}") from error
 
@@ -71,9 +75,12 @@ class DataFolder:
         patience_s: how long another process may need to end, which was told to just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
-        # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file.
+        # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file. A new
+        # one is for this user alone: whoever can read a lock can hold it.
+        lock = self.path / "lock"
         try:
-            opened = (self.path / "lock").open("a+", encoding="ascii")
+            lock.touch(mode=0o600)
+            opened = lock.open("a+", encoding="ascii")
         except OSError as error:
             raise CommandError(f"cannot write to the data folder {self.path}: {error.strerror}") from error
         with opened as file:

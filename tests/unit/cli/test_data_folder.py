@@ -65,10 +65,23 @@ def test_new_folder_is_for_this_user_alone_and_one_that_is_there_stays_as_it_is(
     assert modes == [0o700, 0o700, 0o755, 0o700]
 
 
+@pytest.mark.usefixtures("no_umask")
+def test_lock_is_for_this_user_alone_as_whoever_can_read_it_could_hold_it(tmp_path: Path) -> None:
+    with DataFolder(tmp_path).locked():
+        assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+
+
 def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CommandError, match="cannot create the data folder"):
         DataFolder(tmp_path / "file" / "data").create()
+
+
+def test_file_in_the_place_of_the_folder_is_called_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "cells").touch()
+    for path, what in ((tmp_path / "cells", tmp_path / "cells"), (tmp_path, tmp_path / "cells")):
+        with pytest.raises(CommandError, match=f"cannot create the data folder {path}: {what} is not a folder"):
+            DataFolder(path).create()
 
 
 def test_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
