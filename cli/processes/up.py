@@ -83,7 +83,12 @@ def up(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(min=0, max=1000, help=f"With --simulate: changes per second, 0 for none; {_RATE:g} unless given."),
+        typer.Option(
+            min=0,
+            max=1000,
+            help="With --simulate: operations per second, of which each is several changes, 0 for none; "
+            f"{_RATE:g} unless given.",
+        ),
     ] = None,
     host: HostOption = None,
     port: PortOption = None,

@@ -99,6 +99,12 @@ def test_paragraphs_of_help_break_where_the_terminal_ends(run: Run, monkeypatch:
         assert len(f" {line} {following.split()[0]} ") > 72, f"{line!r} had room for more"
 
 
+def test_rate_of_the_simulator_is_not_called_that_of_the_changes(run: Run) -> None:
+    """Of those there are several times as many, as `fleetlight index status` shows."""
+    words = run("up", "--help").stdout.replace("│", " ").split()
+    assert "operations per second, of which each is several changes" in " ".join(words)
+
+
 def test_version_is_that_of_the_package(run: Run) -> None:
     result = run("--version")
     assert result.exit_code == 0
