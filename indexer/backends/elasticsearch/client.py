@@ -203,9 +203,9 @@ def _translated(request: str) -> Iterator[None]:
         raise IndexRequestError(text) from error
     except TlsError as error:
         # Its text is "TLS error", whatever is wrong.
-        raise IndexUnavailableError(f"{request}: {error.message}") from error
+        raise IndexUnavailableError(f"Elasticsearch: {request}: {error.message}") from error
     except TransportError as error:
-        raise IndexUnavailableError(f"{request}: {error}") from error
+        raise IndexUnavailableError(f"Elasticsearch: {request}: {error}") from error
 
 
 def _cause(body: object) -> _RequestCause:

@@ -239,6 +239,17 @@ def test_status_without_an_index_shows_what_the_cells_know(run: Run, cells: Sequ
     assert "`fleetlight up` makes it when it starts" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["sync", "verify"])
+def test_elasticsearch_that_does_not_answer_is_named(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", '["http://127.0.0.1:9"]')
+    result = run("index", command)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: Elasticsearch: ")
+
+
 def test_sync_on_a_terminal_says_what_came_of_it_below_the_bars(run: Run, cells: Sequence[Cell]) -> None:
     """What is printed between bars that are still drawn is overwritten, and moves them."""
     ours, theirs = pty.openpty()
