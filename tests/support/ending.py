@@ -17,6 +17,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.add_cleanup(run.close)
     before = signal.signal(signal.SIGTERM, _interrupt)
     run.callback(signal.signal, signal.SIGTERM, before)
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would what tests start and end by it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
