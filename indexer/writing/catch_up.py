@@ -1,12 +1,14 @@
 """What the bus lost, from the cell's changelog: at the start, and when a hole does not close."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from cells.model import NO_REVISION, Change, ChangelogAdapter
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.batches import Batch
 from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import rows_of
 
 KeepsDeadLetters = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
 
@@ -33,12 +35,13 @@ def catch_up(
         return False
     if adapter.oldest_kept_sequence() > tracker.watermark + 1:
         return False
+    own_rows = partial(rows_of, adapter)
     while True:
         changes = adapter.changes_after(tracker.watermark, batch_size)
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(Batch(adapter.cell.uuid, horizon), changes, writer, tracker, dead_letters)
+            _write(Batch(adapter.cell.uuid, horizon, own=own_rows), changes, writer, tracker, dead_letters)
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:

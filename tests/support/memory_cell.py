@@ -22,6 +22,7 @@ from query.page import PageRequest
 from query.retention import remembered
 
 CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"
+OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 ROUTING_KEY = "versioned_notifications.info"
 NOW = 1_790_000_000_000_000
 LONG_AGO = 1_600_000_000_000_000

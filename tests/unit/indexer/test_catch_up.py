@@ -9,7 +9,7 @@ from indexer.backends.base import CellProgress
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.progress import ProgressTracker
-from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_cell import CELL_UUID, OTHER_UUID, MemoryCell
 from tests.support.memory_index import MemoryIndex, versions
 
 
@@ -118,9 +118,23 @@ def test_notification_of_somebody_else_in_the_changelog_is_merged() -> None:
     stage = filled(Stage(), 1)
     change = stage.cell.changes[0]
     stage.cell.changes[0] = Change(1, "", 0, change.routing_key, change.message)
+    stage.cell.rows.clear()
     assert stage.catch_up()
     [document] = stage.index.documents.values()
     assert document.version > 1_000_000_000_000_000
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_whoever_speaks_of_an_instance_before_its_cell_does_hides_none_of_its_changes(batch_size: int) -> None:
+    elsewhere = MemoryCell(OTHER_UUID)
+    said = elsewhere.create(host="wrong")
+    [uuid] = elsewhere.rows
+    stage = Stage()
+    stage.cell.pass_on(said, uuid)
+    stage.cell.create(uuid=uuid, host="a")
+    stage.cell.update(uuid, host="b")
+    assert stage.catch_up(batch_size)
+    assert versions(stage.index) == stage.cell.versions()
 
 
 def test_cell_that_is_away_is_named() -> None:

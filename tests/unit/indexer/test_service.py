@@ -29,12 +29,11 @@ from notifications.bus import Message
 from notifications.topology import RESOURCE_HEADER, SEQUENCE_HEADER
 from query.page import PageRequest
 from tests.support.memory_bus import MemoryBus
-from tests.support.memory_cell import CELL_UUID, LONG_AGO, ROUTING_KEY, MemoryCell
+from tests.support.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
-OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
 SETTINGS = IndexerSettings(batch_max_messages=4, hole_timeout_s=0.02, retry_wait_max_s=0.02, sync_batch_size=3)
 
 
