@@ -111,7 +111,7 @@ class Consumer:
         self._turn = turn or Turn()
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
-        self._own = {"own": partial(self._in_thread, own_rows)} if own_rows else {}
+        self._own_rows = own_rows and partial(self._in_thread, own_rows)
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -174,7 +174,7 @@ class Consumer:
         turn.is_active = self._receiver.is_active
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
-        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, **self._own))
+        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, self._own_rows))
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch

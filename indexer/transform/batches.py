@@ -35,11 +35,6 @@ class RowReading:
     kept: Collection[str] = ()
 
 
-def _no_rows(_uuids: Collection[str]) -> Mapping[str, InstanceRow]:
-    """For batches of which nothing is known but what they say."""
-    return {}
-
-
 class _Unread(msgspec.Struct, gc=False):
     """The message of a revision, as it came."""
 
@@ -53,8 +48,9 @@ class Batch:
     horizon: of the cell (indexer.upkeep.retention). What somebody else said before it of an instance that is not there
         is left out: it may have been deleted and forgotten since, and nobody else remembers that.
     rows: how rows are read that say more than what somebody else said of them; None where they say nothing of it.
-    own: how those rows are read that the cell itself tells of with revisions. Who speaks of one before the cell has is
-        not listened to, and would be believed for ever: the time of a message is a higher version than any revision.
+    own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
+        one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher
+        version than any revision.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
@@ -64,7 +60,7 @@ class Batch:
     """
 
     def __init__(
-        self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None, own: ReadsRows = _no_rows
+        self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None, own: ReadsRows | None = None
     ) -> None:
         self._cell_uuid = cell_uuid
         self._horizon = horizon
@@ -180,7 +176,7 @@ class Batch:
         existing = read(to_read)
         rows = self._read_rows(to_read)
         unknown = [uuid for uuid in to_read if uuid not in existing]
-        own = self._own(unknown) if unknown else {}
+        own = self._own(unknown) if self._own and unknown else {}
         for uuid in to_read:
             if uuid in own:
                 self.changes -= len(self._foreign[uuid])
