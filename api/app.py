@@ -164,7 +164,7 @@ def _add_compute_routes(
         app.add_route(path, versions.newest, methods=["GET"])
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
-    routes = compute_routes(lists, server, access, host_statuses, soft_deletes=parts.soft_deletes)
+    routes = compute_routes(lists, server, access, host_statuses, soft_deletes=parts.soft_deletes, clock=parts.clock)
     table = RouteTable(routes, door)
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = door.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)

@@ -38,6 +38,7 @@ from api.compute.servers.parts import ServerPartHandlers
 from api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
 from api.compute.servers.tags import ServerTagHandlers
 from api.compute.servers.update import ServerChangeHandlers
+from cells.clock import Clock
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None
@@ -52,6 +53,7 @@ def compute_routes(
     host_statuses: HostStatusCache,
     *,
     soft_deletes: bool,
+    clock: Clock,
 ) -> Iterator[Route]:
     """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
     yield Route(
@@ -102,10 +104,10 @@ def compute_routes(
     hosts = FleetHosts(access, host_statuses)
     yield from ServiceHandlers(hosts).routes()
     yield from HostHandlers(access, hosts).routes()
-    yield from HypervisorHandlers(access, hosts).routes()
-    yield from AuditLogHandlers(hosts).routes()
+    yield from HypervisorHandlers(access, hosts, clock).routes()
+    yield from AuditLogHandlers(hosts, clock).routes()
     yield from AggregateHandlers(access).routes()
-    yield from TenantUsageHandlers(access).routes()
+    yield from TenantUsageHandlers(access, clock).routes()
     yield from extension_routes()
     yield from network_proxy_routes()
     yield from _removed_routes()

@@ -14,7 +14,7 @@ from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
 from api.errors import BadRequestError
-from cells.clock import Clock, system_clock
+from cells.clock import Clock
 from cells.native.nodes import COMPUTE
 from query.fields import from_microseconds
 
@@ -31,7 +31,7 @@ _LOG = Shape(
 
 
 class AuditLogHandlers:
-    def __init__(self, hosts: FleetHosts, clock: Clock = system_clock) -> None:
+    def __init__(self, hosts: FleetHosts, clock: Clock) -> None:
         self._hosts = hosts
         self._clock = clock
 

@@ -28,7 +28,7 @@ from api.compute.protocol.request_body import BOOLEANS
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape, page
 from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, ParameterError
-from cells.clock import Clock, system_clock
+from cells.clock import Clock
 from cells.native.nodes import ComputeNode
 from query.uuids import is_uuid, number_of
 
@@ -50,7 +50,7 @@ _Item = Callable[[ComputeRequest, ComputeNode], dict[str, Any]]
 class HypervisorHandlers:
     """A fleet has some thousand nodes at most, so a list of them is read whole and cut to its page here."""
 
-    def __init__(self, access: FleetAccess, hosts: FleetHosts, clock: Clock = system_clock) -> None:
+    def __init__(self, access: FleetAccess, hosts: FleetHosts, clock: Clock) -> None:
         self._access = access
         self._clock = clock
         self._hosts = hosts

@@ -20,7 +20,7 @@ from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.errors import BadRequestError, MarkerNotFoundError
-from cells.clock import Clock, system_clock
+from cells.clock import Clock
 from cells.model import Cell
 from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from query.fields import to_microseconds
@@ -63,7 +63,7 @@ class _Missing:
 
 
 class TenantUsageHandlers:
-    def __init__(self, access: FleetAccess, clock: Clock = system_clock) -> None:
+    def __init__(self, access: FleetAccess, clock: Clock) -> None:
         self._access = access
         self._clock = clock
 
