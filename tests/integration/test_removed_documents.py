@@ -51,7 +51,9 @@ def test_removal_that_another_one_ends_too_early_is_ended_properly(
         make_uuid(2): 1,
         make_uuid(3): 12,
     }
-    assert durations[-1] is None
+    # Once or, unless the server has forgotten by itself before the other one ended it, twice.
+    assert durations
+    assert durations == ["0s", None] * (len(durations) // 2)
 
 
 def test_cell_that_was_removed_while_others_removed_too_can_come_back_at_once(
@@ -62,4 +64,6 @@ def test_cell_that_was_removed_while_others_removed_too_can_come_back_at_once(
     assert writer.remove_cell(CELL_UUID) == 5
     again = [make_document(number, version=1, cell_uuid=make_uuid(99)) for number in range(5)]
     assert writer.write(again).applied == 5
-    assert durations[-1] is None
+    # Once or, unless the server has forgotten by itself before the other one ended it, twice.
+    assert durations
+    assert durations == ["0s", None] * (len(durations) // 2)
