@@ -93,15 +93,20 @@ def sync(cell: RestorableCell, index: MemoryIndex, *, pauses: list[float] | None
     sync_and_record(CELL_UUID, CellSource(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
 
 
+def assert_mended(cell: RestorableCell, index: MemoryIndex) -> None:
+    """A sync finds that the cell was restored, lets lists know, and leaves nothing of the lost future."""
+    pauses: list[float] = []
+    sync(cell, index, pauses=pauses)
+    assert_equal(cell, index)
+    assert pauses == [LISTS_GRACE_S]
+
+
 @pytest.mark.parametrize("page", [1, 5, 10])
 def test_cell_that_is_restored_while_it_is_synced_for_the_first_time_leaves_nothing_of_its_lost_future(
     cell: RestorableCell, index: MemoryIndex, page: int
 ) -> None:
     cell.after_page[page] = lambda: go_on_differently(cell)
-    pauses: list[float] = []
-    sync(cell, index, pauses=pauses)
-    assert_equal(cell, index)
-    assert pauses == [LISTS_GRACE_S]
+    assert_mended(cell, index)
 
 
 def test_cell_that_was_restored_since_the_sync_that_was_cut_off_leaves_nothing_of_its_lost_future(
@@ -126,10 +131,7 @@ def test_cell_that_was_restored_since_it_was_synced_is_mended_by_the_next_sync(
 ) -> None:
     sync(cell, index)
     go_on_differently(cell)
-    pauses: list[float] = []
-    sync(cell, index, pauses=pauses)
-    assert_equal(cell, index)
-    assert pauses == [LISTS_GRACE_S]
+    assert_mended(cell, index)
 
 
 def test_lists_know_that_the_cell_is_not_whole_before_rows_leave_the_index(
