@@ -55,13 +55,9 @@ class InstanceActionLog:
         self._cell = cell
 
     def actions(self, instance_uuid: str) -> Sequence[InstanceAction]:
-        """Every action of an instance, the newest first."""
+        """Every action of an instance, the newest first: the one that was asked for last, whenever each was updated."""
         columns = instance_actions.c
-        statement = (
-            select(instance_actions)
-            .where(columns.instance_uuid == instance_uuid)
-            .order_by(columns.updated_at.desc(), columns.id.desc())
-        )
+        statement = select(instance_actions).where(columns.instance_uuid == instance_uuid).order_by(columns.id.desc())
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return [_read(InstanceAction, row) for row in connection.execute(statement)]
 

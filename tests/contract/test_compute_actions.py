@@ -298,6 +298,35 @@ def test_actions_are_listed_newest_first_in_pages_also_of_a_deleted_server(api: 
     assert api.get(f"{late}&changes-before=2000-01-01T00:00:00", MEMBER, microversion("2.66")).status_code == 400
 
 
+def test_pages_of_actions_lack_none_while_an_older_one_goes_on(api: Api, fleet: ComputeFleet) -> None:
+    server_id = new_server(fleet)
+    for body in ({"lock": None}, {"unlock": None}, {"os-stop": None}, {"lock": None}):
+        assert act(api, server_id, body).status_code == 202
+    url = f"/v2.1/servers/{server_id}/os-instance-actions?limit=2"
+    page = api.get(url, MEMBER, microversion("2.58")).json()
+    assert [action["action"] for action in page["instanceActions"]] == ["lock", "stop"]
+    fleet.work()  # the stop is updated last, and began before the lock
+    assert api.get(url, MEMBER, microversion("2.58")).json()["instanceActions"][0]["action"] == "lock"
+    [link] = page["links"]
+    rest = api.get(link["href"], MEMBER, microversion("2.58")).json()["instanceActions"]
+    assert [action["action"] for action in rest] == ["unlock", "lock"]
+
+
+def test_page_of_actions_follows_one_that_the_filter_does_not_find_any_more(api: Api, fleet: ComputeFleet) -> None:
+    server_id = new_server(fleet)
+    for body in ({"lock": None}, {"unlock": None}, {"os-stop": None}):
+        assert act(api, server_id, body).status_code == 202
+    url = f"/v2.1/servers/{server_id}/os-instance-actions"
+    newest = api.get(url, MEMBER, microversion("2.66")).json()["instanceActions"][0]
+    page = api.get(f"{url}?limit=1&changes-before={newest['updated_at']}", MEMBER, microversion("2.66")).json()
+    assert [action["action"] for action in page["instanceActions"]] == ["stop"]
+    fleet.work()
+    [link] = page["links"]
+    following = api.get(link["href"], MEMBER, microversion("2.66"))
+    assert following.status_code == 200, following.text
+    assert [action["action"] for action in following.json()["instanceActions"]] == ["unlock"]
+
+
 def test_migrations_have_the_keys_of_their_microversion(api: Api, fleet: ComputeFleet) -> None:
     server_id = new_server(fleet)
     body = {"os-migrateLive": {"host": "north-host1", "block_migration": "auto"}}

@@ -80,7 +80,8 @@ class InstanceActionHandlers:
         document: dict[str, Any] = {}
         if request.minor >= _PAGES_SINCE:
             paging = paging_of(request, self._access.max_limit)
-            actions = _after_marker(_changed_between(actions, since, before), paging.marker)[: paging.limit]
+            # The marker is a position: it may have been updated since, and be none that is wanted any more.
+            actions = _changed_between(_after_marker(actions, paging.marker), since, before)[: paging.limit]
             path = f"servers/{server.uuid}/os-instance-actions"
             links = next_link(request, path, paging, [action.request_id for action in actions])
             document = {"links": links} if links else {}
