@@ -19,7 +19,7 @@ from cli.output import print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import CellProgress
-from indexer.errors import IndexerError, IndexUnavailableError
+from indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
@@ -67,9 +67,9 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
         print_table(columns, map(_as_row, statuses), right_aligned=columns[3:])
     following = "fleetlight up" if cells and all(map(is_in_process, cells)) else _FOLLOWER
     if problem is not None:
-        print_error(
-            f"the index cannot be read: {problem}; if it was never there, `{following}` makes it when it starts"
-        )
+        makes_it = f"; if it was never there, `{following}` makes it when it starts"
+        print_error(f"the index cannot be read: {problem}{makes_it if isinstance(problem, IndexAbsentError) else ''}")
+        print_notice("until it can, lists are answered by the cells")
     for each in statuses:
         if each.problem:
             print_error(each.problem)

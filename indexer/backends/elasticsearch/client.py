@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from elastic_transport import ApiResponse, Serializer, TlsError, TransportError
+from elastic_transport import ApiResponse, Serializer, TransportError
 from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
@@ -125,7 +125,7 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
 
 def send(client: Elasticsearch, method: str, path: str, body: object = None, *, content_type: str = JSON) -> bytes:
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
-    with _translated(f"{method} {path}"):
+    with _translated(client, f"{method} {path}"):
         return _body(client.perform_request(method, path, headers=_headers(content_type), body=body))
 
 
@@ -136,7 +136,7 @@ def read(client: Elasticsearch, method: str, path: str, body: object, reader: Ca
     def keep(parts: Iterator[bytes]) -> None:
         answers.append(reader(parts))
 
-    with _translated(f"{method} {path}"), read_by(keep):
+    with _translated(client, f"{method} {path}"), read_by(keep):
         client.perform_request(method, path, headers=_headers(JSON), body=body)
     return answers[-1]
 
@@ -186,7 +186,7 @@ def _headers(content_type: str) -> Mapping[str, str]:
 
 
 @contextmanager
-def _translated(request: str) -> Iterator[None]:
+def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
@@ -201,11 +201,19 @@ def _translated(request: str) -> Iterator[None]:
         if any(_is_too_complex(shard.reason) for shard in cause.failed_shards):
             raise TooComplexError(text) from error
         raise IndexRequestError(text) from error
-    except TlsError as error:
-        # Its text is "TLS error", whatever is wrong.
-        raise IndexUnavailableError(f"Elasticsearch: {request}: {error.message}") from error
     except TransportError as error:
-        raise IndexUnavailableError(f"Elasticsearch: {request}: {error}") from error
+        raise IndexUnavailableError(f"Elasticsearch at {_addresses(client)}: {request}: {_reasons(error)}") from error
+
+
+def _addresses(client: Elasticsearch) -> str:
+    """Where the nodes are, without accounts: what a person compares with index.urls."""
+    return ", ".join(node.base_url for node in client.transport.node_pool.all())
+
+
+def _reasons(error: TransportError) -> str:
+    """What each node that was asked has failed with. The text of the error itself is "Connection error", or longer."""
+    of_nodes = (*reversed(error.errors), error)
+    return "; ".join(dict.fromkeys(str(each.message) for each in of_nodes if isinstance(each, TransportError)))
 
 
 def _cause(body: object) -> _RequestCause:

@@ -247,7 +247,20 @@ def test_elasticsearch_that_does_not_answer_is_named(
     monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", '["http://127.0.0.1:9"]')
     result = run("index", command)
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: Elasticsearch: ")
+    assert result.stderr.startswith("error: Elasticsearch at http://127.0.0.1:9: ")
+    assert "Connection refused" in result.stderr
+
+
+def test_status_of_an_elasticsearch_that_is_away_does_not_say_that_it_was_never_there(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETLIGHT_INDEX_BACKEND", "elasticsearch")
+    monkeypatch.setenv("FLEETLIGHT_INDEX_URLS", '["http://127.0.0.1:9"]')
+    result = run("index", "status")
+    assert result.exit_code == 1
+    assert "the index cannot be read: Elasticsearch at http://127.0.0.1:9: " in result.stderr
+    assert "never there" not in result.stderr
+    assert "until it can, lists are answered by the cells" in result.stderr
 
 
 def test_sync_on_a_terminal_says_what_came_of_it_below_the_bars(run: Run, cells: Sequence[Cell]) -> None:

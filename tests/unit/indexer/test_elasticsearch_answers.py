@@ -5,7 +5,7 @@ from contextlib import closing
 from typing import Any, cast
 
 import pytest
-from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse
+from elastic_transport import ApiResponseMeta, HttpHeaders, NodeConfig, TextApiResponse, Transport
 from elasticsearch import ApiError, Elasticsearch
 from msgspec.structs import replace
 
@@ -38,6 +38,10 @@ class Client:
 
     def __init__(self, answer: TextApiResponse | Exception) -> None:
         self._answer = answer
+
+    @property
+    def transport(self) -> Transport:
+        return Transport([NodeConfig("http", "index.test", 9200)])
 
     def perform_request(self, *_args: object, **_options: object) -> Any:
         if isinstance(self._answer, Exception):
