@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from api.identity.caller import ROLES
+from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Directory
 from cells.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
-from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope
+from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash
 
 SERVERS = "/v2.1/servers"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -247,6 +248,26 @@ def test_a_change_of_the_user_counts_for_tokens_in_use(site: Site, time: Time) -
     assert site.get(SERVERS, token).status_code == 401
     time.now += 2
     assert site.get(SERVERS, site.log_in("bob")).status_code == 200
+
+
+def test_login_with_a_password_that_is_changed_meanwhile_is_refused(
+    site: Site, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = site.users.read().users["id-bob"]
+    is_password_of = PasswordChecks.is_password_of
+
+    async def change_it_meanwhile(self: PasswordChecks, hashed: str | None, password: str) -> bool:
+        is_right = await is_password_of(self, hashed, password)
+        time.now += 1
+        changed = msgspec.structs.replace(bob, password_hash=weak_hash("another"), valid_from=time.now)
+        site.users.change(partial(Directory.with_user, user=changed))
+        time.now += 1
+        return is_right
+
+    monkeypatch.setattr(PasswordChecks, "is_password_of", change_it_meanwhile)
+    assert site.post_login(password_login("bob", scope=project_scope())).status_code == 401
+    monkeypatch.undo()
+    assert site.post_login(password_login("bob", "another", project_scope())).status_code == 201
 
 
 def test_without_a_project_a_token_is_good_for_getting_another(site: Site) -> None:

@@ -44,10 +44,12 @@ class AuthHandlers:
     async def log_in(self, http: Request, root: str) -> Response:
         """`POST /v3/auth/tokens`"""
         asked = authentication_of(await read_bytes(http))
-        token = await self._logins.log_in(self._file.read(), asked)
+        before = self._file.read()
+        token = await self._logins.log_in(before, asked)
         # Checking a password takes a while: what counts is the directory at its end.
         directory = self._file.read()
-        if not self._logins.is_good(directory, token):
+        # The token is new, so that a new password since does not make it void by itself.
+        if not self._logins.is_good(directory, token) or _has_new_password(token.user_id, before, directory):
             raise UnauthorizedError("The user was changed meanwhile.")
         text = sign(token, directory.signing_key)
         return json_answer(self._document(http, root, token, directory), 201, {_SUBJECT: text})
@@ -104,6 +106,10 @@ class AuthHandlers:
         if token.project_id is not None and "nocatalog" not in http.query_params:
             view["catalog"] = catalog(root, self._region)
         return {"token": view}
+
+
+def _has_new_password(user_id: str, before: Directory, now: Directory) -> bool:
+    return before.users[user_id].password_hash != now.users[user_id].password_hash
 
 
 def _links(address: str) -> dict[str, str | None]:
