@@ -224,16 +224,26 @@ class CellNodes:
                 )
 
     def update_service(
-        self, uuid: str, *, disabled: bool, disabled_reason: str | None, forced_down: bool
+        self,
+        uuid: str,
+        *,
+        disabled: bool | None = None,
+        disabled_reason: str | None = None,
+        forced_down: bool | None = None,
     ) -> ComputeService:
         """Set what operators may set; announced as `service.update` if that changes anything.
 
+        disabled, forced_down: None leaves it as it is; the reason goes with `disabled`.
         Raises HostNotFoundError for an unknown service.
         """
         now = self._clock()
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             row = _locked_service(connection, uuid)
-            values = {"disabled": disabled, "disabled_reason": disabled_reason, "forced_down": forced_down}
+            values: dict[str, bool | str | None] = {}
+            if disabled is not None:
+                values |= {"disabled": disabled, "disabled_reason": disabled_reason}
+            if forced_down is not None:
+                values["forced_down"] = forced_down
             if all(row._mapping[name] == value for name, value in values.items()):
                 return _service(row)
             return _change_service(connection, uuid, values, now)

@@ -12,7 +12,7 @@ import pytest
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.native import nodes
-from cells.native.nodes import Capacity, NewHost
+from cells.native.nodes import Capacity, CellNodes, ComputeService, NewHost
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}
@@ -497,3 +497,17 @@ def rows_read() -> Iterator[Counter[str]]:
             made = getattr(nodes, name)
             patch.setattr(nodes, name, lambda row, made=made, name=name: read.update([name]) or made(row))
         yield read
+
+
+def test_two_who_change_a_service_at_once_undo_nothing_of_each_other(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = next(each for each in api.get(SERVICES, microversion("2.53")).json()["services"] if each["host"] == "n1")
+    update = CellNodes.update_service
+
+    def after_somebody_else(self: CellNodes, uuid: str, **values: Any) -> ComputeService:
+        update(self, uuid, disabled=False, disabled_reason=None, forced_down=True)
+        return update(self, uuid, **values)
+
+    monkeypatch.setattr(CellNodes, "update_service", after_somebody_else)
+    url = f"{SERVICES}/{service['id']}"
+    changed = api.request("PUT", url, microversion("2.53"), json={"status": "disabled"}).json()["service"]
+    assert (changed["status"], changed["forced_down"], changed["state"]) == ("disabled", True, "down")

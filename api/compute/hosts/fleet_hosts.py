@@ -97,9 +97,11 @@ class FleetHosts:
         await self._access.ask(partial(self._access.fleet.known_hosts.remember, hosts))
 
     async def change(
-        self, found: FoundService, *, disabled: bool, disabled_reason: str | None, forced_down: bool
+        self, found: FoundService, *, disabled: bool | None, disabled_reason: str | None, forced_down: bool | None
     ) -> ComputeService:
-        """Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
+        """None leaves as it is what somebody else may change at the same time; the reason goes with `disabled`.
+
+        Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
         update = partial(
             self._access.native.nodes(found.cell).update_service,
             found.service.uuid,

@@ -103,10 +103,7 @@ class HostHandlers:
         is_disabled = (wanted.status or "").lower() == "disable"
         service = found.node.service
         await self._hosts.change(
-            FoundService(found.cell, service),
-            disabled=is_disabled,
-            disabled_reason=None,
-            forced_down=service.forced_down,
+            FoundService(found.cell, service), disabled=is_disabled, disabled_reason=None, forced_down=None
         )
         return json_answer({"host": service.host, "status": "disabled" if is_disabled else "enabled"})
 

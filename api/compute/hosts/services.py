@@ -174,11 +174,10 @@ class ServiceHandlers:
         return found
 
     async def _change(self, found: FoundService, change: _Change) -> ComputeService:
-        service = found.service
-        is_disabled = service.disabled if change.status is None else change.status == "disabled"
-        reason = change.disabled_reason if change.status is not None else service.disabled_reason
-        forced_down = service.forced_down if change.forced_down is None else change.forced_down
-        return await self._hosts.change(found, disabled=is_disabled, disabled_reason=reason, forced_down=forced_down)
+        is_disabled = None if change.status is None else change.status == "disabled"
+        return await self._hosts.change(
+            found, disabled=is_disabled, disabled_reason=change.disabled_reason, forced_down=change.forced_down
+        )
 
 
 def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, dict[str, Any]]:
