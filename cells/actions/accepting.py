@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from cells.actions.building import Action
 from cells.actions.jobs import NewJob, add_jobs, jobs_of, remove_job
 from cells.actions.server_actions import ACTIONS
-from cells.actions.steps import Source
+from cells.actions.steps import Job, Source
 from cells.clock import Clock, system_clock
 from cells.database import cell_failures, writing
 from cells.errors import (
@@ -129,7 +129,9 @@ class Acceptance:
         return rows
 
     def accept(self, uuid: str, order: Order) -> InstanceRow:
-        """Accept an action; returns the instance as it is then. A deletion of what is being deleted changes nothing.
+        """Accept an action; returns the instance as it is then.
+
+        A deletion of what is being deleted changes nothing, nor does an evacuation of that, or of what is evacuated.
 
         Raises NotResizedError when there is nothing to confirm or revert, and what `check_values` raises.
         """
@@ -142,7 +144,7 @@ class Acceptance:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
-            if action.replaces_others and record["task_state"] in {_DELETING, action.task}:
+            if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid)):
                 return self._row(instance)
             now = self._clock()
             if action.replaces_others:
@@ -193,9 +195,13 @@ class Acceptance:
             values = {"locked": True, "locked_by": by, "locked_reason": reason}
             return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
-    def unlock(self, uuid: str, *, request: Request) -> InstanceRow:
+    def unlock(
+        self, uuid: str, *, request: Request, check: Callable[[Record], None] = lambda _record: None
+    ) -> InstanceRow:
+        """check: is given the record, which nobody else can change meanwhile, and may raise as in `revise`."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
+            check(instance.record)
             values = {"locked": False, "locked_by": None, "locked_reason": None}
             return self._change_at_once(
                 instance, "instance.unlock", values, request, record="unlock", work="api_unlock"
@@ -284,6 +290,13 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
         raise InvalidTransitionError(uuid, action.word, task_state, attribute="task_state")
     if action.needs_launch and record["launched_at"] is None:
         raise InvalidTransitionError(uuid, action.word, None)
+
+
+def _is_done_anyway(action: Action, record: Record, under_way: Sequence[Job]) -> bool:
+    """Whether an action that replaces others finds itself under way, or a deletion, which only another one replaces."""
+    if record["task_state"] == _DELETING or any(job.action == action.name for job in under_way):
+        return True
+    return record["task_state"] == _SOFT_DELETING and action.task != _DELETING
 
 
 def _origin(record: Record) -> Mapping[str, Any]:

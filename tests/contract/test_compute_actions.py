@@ -5,6 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cells.actions.accepting import Acceptance
+from cells.model import NO_REQUEST, InstanceRow
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
@@ -298,6 +300,23 @@ def test_actions_are_listed_newest_first_in_pages_also_of_a_deleted_server(api: 
     assert api.get(f"{late}&changes-before=2000-01-01T00:00:00", MEMBER, microversion("2.66")).status_code == 400
 
 
+def test_member_does_not_open_the_lock_that_an_administrator_has_just_put_on(
+    api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_id = new_server(fleet)
+    assert act(api, server_id, {"lock": None}).status_code == 202
+    unlock = Acceptance.unlock
+
+    def after_an_administrator(self: Acceptance, uuid: str, **values: Any) -> InstanceRow:
+        self.lock(uuid, by="admin", reason=None, request=NO_REQUEST)
+        return unlock(self, uuid, **values)
+
+    monkeypatch.setattr(Acceptance, "unlock", after_an_administrator)
+    assert act(api, server_id, {"unlock": None}).status_code == 403
+    assert api.get(f"/v2.1/servers/{server_id}", ADMIN, microversion("2.9")).json()["server"]["locked"]
+    assert act(api, server_id, {"unlock": None}, caller=ADMIN).status_code == 202
+
+
 def test_pages_of_actions_lack_none_while_an_older_one_goes_on(api: Api, fleet: ComputeFleet) -> None:
     server_id = new_server(fleet)
     for body in ({"lock": None}, {"unlock": None}, {"os-stop": None}, {"lock": None}):
@@ -352,6 +371,18 @@ def test_migrations_have_the_keys_of_their_microversion(api: Api, fleet: Compute
     assert (done["status"], done["dest_compute"]) == ("completed", "north-host1")
     assert api.get("/v2.1/os-migrations", MEMBER).status_code == 403
     assert api.get("/v2.1/os-migrations?colour=red", ADMIN, microversion("2.59")).status_code == 400
+
+
+def test_manager_lists_migrations_of_the_own_project_and_asks_for_no_other(api: Api, fleet: ComputeFleet) -> None:
+    server_id = new_server(fleet)
+    assert act(api, server_id, {"migrate": None}, caller=ADMIN).status_code == 202
+    manager, latest = MEMBER | {"X-Roles": "manager"}, microversion("2.80")
+    for query in ("", "&project_id=red"):
+        listed = api.get(f"/v2.1/os-migrations?instance_uuid={server_id}{query}", manager, latest).json()["migrations"]
+        assert [migration["project_id"] for migration in listed] == ["red"]
+    answer = api.get("/v2.1/os-migrations?project_id=blue", manager, latest)
+    assert answer.status_code == 403
+    assert "os_compute_api:os-migrations:index:all_projects" in answer.json()["forbidden"]["message"]
 
 
 def test_migrations_name_the_flavor_from_before_and_that_from_then_on(api: Api, fleet: ComputeFleet) -> None:

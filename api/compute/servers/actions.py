@@ -190,9 +190,11 @@ class ServerActionHandlers:
         return empty_answer(202)
 
     async def _unlock(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:
-        if server.row.record["locked_by"] == "admin":
-            request.authorize(rule("os-lock-server:unlock:unlock_override"))
-        unlock = partial(server.acceptance.unlock, server.uuid, request=request.origin)
+        def check(record: Record) -> None:
+            if record["locked_by"] == "admin":
+                request.authorize(rule("os-lock-server:unlock:unlock_override"))
+
+        unlock = partial(server.acceptance.unlock, server.uuid, request=request.origin, check=check)
         await change(self._access, request, server, unlock)
         return empty_answer(202)
 

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -113,6 +114,10 @@ class MigrationHandlers:
     async def index(self, request: ComputeRequest) -> Response:
         query = _query(request)
         request.authorize("os_compute_api:os-migrations:index")
+        if query.project_id not in {None, request.caller.project_id}:
+            request.authorize("os_compute_api:os-migrations:index:all_projects")
+        if not request.caller.is_admin:
+            query = replace(query, project_id=request.caller.project_id or "")
         paging = paging_of(request, self._access.max_limit)
         has_pages = request.minor >= _UUIDS_SINCE
         marker = paging.marker if has_pages else None
@@ -179,7 +184,7 @@ def _order(migration: Migration) -> tuple[int, str]:
 
 
 def _query(request: ComputeRequest) -> MigrationQuery:
-    """What the query string asks for, of what the caller may see. Raises ParameterError, BadRequestError."""
+    """What the query string asks for. Raises ParameterError, BadRequestError."""
     values: dict[str, Any] = {name: request.query.last(name) for name in _FILTERS if name in request.query}
     if request.minor >= _UUIDS_SINCE:
         values["changes_since"] = time_of(request, "changes-since")
@@ -190,8 +195,6 @@ def _query(request: ComputeRequest) -> MigrationQuery:
         raise BadRequestError("The value of changes-since must be less than or equal to changes-before.")
     if request.minor >= _OWNERS_SINCE:
         values |= {name: request.query.last(name) for name in ("user_id", "project_id") if name in request.query}
-    if not request.caller.is_admin:
-        values["project_id"] = request.caller.project_id or ""
     return MigrationQuery(**values)
 
 

@@ -294,6 +294,41 @@ def test_evacuation_leaves_the_host_that_is_down(acting: ActingCell) -> None:
     assert acting.used() == {"host2": 1}
 
 
+def force_down_first_host(acting: ActingCell) -> None:
+    service = acting.nodes.services()[0]
+    acting.nodes.update_service(service.uuid, disabled=False, disabled_reason=None, forced_down=True)
+
+
+def test_evacuation_takes_the_place_of_a_rebuild_that_is_under_way(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "rebuild")
+    force_down_first_host(acting)
+    acting.accept(uuid, "evacuate")
+    accepted = len(acting.events())
+    acting.accept(uuid, "evacuate")  # changes nothing
+    assert len(acting.events()) == accepted
+    acting.work()
+    assert acting.record(uuid)["host"] == "host2"
+
+
+@pytest.mark.parametrize(("deletion", "vm_state"), [("delete", "deleted"), ("softDelete", "soft-delete")])
+def test_evacuation_stops_no_deletion(acting: ActingCell, deletion: str, vm_state: str) -> None:
+    uuid = acting.instance()
+    force_down_first_host(acting)
+    acting.accept(uuid, deletion)
+    acting.accept(uuid, "evacuate")
+    acting.work()
+    assert acting.record(uuid)["vm_state"] == vm_state
+
+
+def test_deletion_for_good_takes_the_place_of_a_soft_one(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "softDelete")
+    acting.accept(uuid, "forceDelete")
+    acting.work()
+    assert acting.record(uuid)["deleted"]
+
+
 def test_moves_keep_to_the_policy_of_the_group(acting: ActingCell, fleet: Fleet) -> None:
     group = fleet.server_groups.create("apart", "anti-affinity", project_id="demo", user_id="ada")
     first = acting.instance(server_groups=[group.uuid])
