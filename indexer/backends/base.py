@@ -6,7 +6,7 @@ when it refuses, and nothing else.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -117,6 +117,19 @@ class CellProgress:
     horizon: int = field(default=0, compare=False)
     incarnation: str | None = field(default=None, compare=False)
 
+    def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
+        """As searchers tell it; facts: state by its kind and the uuid of the cell.
+
+        While a cell is mended its rows are not whole, whatever an indexer says that has not noticed the restore.
+        """
+        incarnation = facts.get((INCARNATIONS, self.cell_uuid))
+        return replace(
+            self,
+            is_complete=self.is_complete and incarnation != BEING_MENDED,
+            horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
+            incarnation=incarnation,
+        )
+
 
 class FoundRow(msgspec.Struct, frozen=True, gc=False):
     """One found instance: where it sorts, and its item as the answer shows it.
@@ -145,6 +158,9 @@ HORIZONS = "horizon"
 
 INCARNATIONS = "incarnations"
 """The kind of state that tells which incarnation of each cell the index follows (cells.lineage), by the cell's uuid."""
+
+BEING_MENDED = "being mended"
+"""Stands for an incarnation, and is none: that mending the index of a restored cell has begun, and not ended."""
 
 
 def ignore_removed(_rows: int) -> None:

@@ -8,13 +8,11 @@ from collections.abc import Callable
 
 from cells.lineage import Lineage, Position
 from cells.model import ChangelogAdapter
-from indexer.backends.base import INCARNATIONS, IndexWriter
+from indexer.backends.base import BEING_MENDED, INCARNATIONS, IndexWriter
 from indexer.errors import CellRestoredError
 from notifications.bus import Headers
 from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
 
-# No incarnation has this name: whoever finds it knows that mending had begun, and not ended.
-_BEING_MENDED = "being mended"
 # Of incarnations that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
 _STRANGERS_REMEMBERED = 1000
 # No incarnation has more; a header can have a hundred kilobytes.
@@ -85,7 +83,7 @@ class History:
 
     def begin_mending(self) -> None:
         """Until `end_mending` everybody who asks is told that the cell was restored, also after a crash."""
-        self._keep(_BEING_MENDED)
+        self._keep(BEING_MENDED)
 
     def end_mending(self) -> None:
         """The index has nothing of a future that the cell does not have."""

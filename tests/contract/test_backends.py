@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from cells.digests import digests_of
 from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import (
+    BEING_MENDED,
     HORIZONS,
+    INCARNATIONS,
     OLDEST_TIME_VERSION,
     CellProgress,
     Document,
@@ -342,6 +344,16 @@ def test_horizon_of_a_cell_is_told_with_its_progress_and_survives_it(index: Inde
     assert horizon() == 2**50
     index.writer.save_progress([CellProgress("c0", 2, 3, is_complete=True)])
     assert horizon() == 2**50
+
+
+def test_cell_that_is_being_mended_is_not_complete_whatever_somebody_saves_meanwhile(index: Index) -> None:
+    """An indexer that stands by knows nothing of the restore, and may have read again what it could not index."""
+    index.writer.save_progress([CellProgress(uuid, 7, 2, is_complete=True) for uuid in ("c0", "c1")])
+    index.writer.save_state(INCARNATIONS, {"c0": BEING_MENDED, "c1": "first"})
+    index.writer.save_progress([CellProgress("c0", 7, 3, is_complete=True)])
+    assert {uuid: cell.is_complete for uuid, cell in index.progress().items()} == {"c0": False, "c1": True}
+    index.writer.save_state(INCARNATIONS, {"c0": "second"})
+    assert index.progress()["c0"].is_complete
 
 
 def test_sums_of_many_large_numbers_are_exact(index: Index) -> None:

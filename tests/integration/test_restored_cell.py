@@ -13,7 +13,7 @@ from sqlalchemy import delete
 from cells.database import writing
 from cells.tables import changes
 from indexer.backends import open_writer
-from indexer.backends.base import INCARNATIONS, CellProgress
+from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.followers.service import IndexerService
@@ -136,7 +136,7 @@ def test_mending_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> 
         wait_until_index_equals_cell(world)
     story.restore()
     with closing(open_writer(world.index)) as index:
-        index.save_state(INCARNATIONS, {world.cell.uuid: "being mended"})
+        index.save_state(INCARNATIONS, {world.cell.uuid: BEING_MENDED})
     with world.relaying(), world.indexing():
         wait_until_index_equals_cell(world)
         assert story.lost_future_in_the_index() == []

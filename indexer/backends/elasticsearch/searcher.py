@@ -1,7 +1,6 @@
 """Reading from Elasticsearch: pages, single instances, how far each cell is followed. No request is retried here."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from elasticsearch import Elasticsearch
@@ -90,12 +89,7 @@ class ElasticsearchSearcher:
         # First, since a watermark that was read before may be of an earlier incarnation.
         facts = from_states_hits(send(self._client, "POST", path, state_of(HORIZONS, INCARNATIONS)))
         progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
-        return {
-            uuid: replace(
-                cell, horizon=int(facts.get((HORIZONS, uuid), 0)), incarnation=facts.get((INCARNATIONS, uuid))
-            )
-            for uuid, cell in progress.items()
-        }
+        return {uuid: cell.with_facts(facts) for uuid, cell in progress.items()}
 
     async def close(self) -> None:
         self._threads.close(self._client.close)

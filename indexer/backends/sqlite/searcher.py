@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -108,7 +107,4 @@ def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
     # First, since a watermark that was read before may be of an earlier incarnation.
     found = connection.execute(_READ_FACTS, (HORIZONS, INCARNATIONS))
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
-    return {
-        uuid: replace(cell, horizon=int(facts.get((HORIZONS, uuid), 0)), incarnation=facts.get((INCARNATIONS, uuid)))
-        for uuid, cell in read_progress(connection).items()
-    }
+    return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}

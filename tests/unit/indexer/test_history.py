@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from cells.lineage import Lineage, Position
-from indexer.backends.base import INCARNATIONS
+from indexer.backends.base import BEING_MENDED, INCARNATIONS
 from indexer.errors import CellRestoredError
 from indexer.writing.history import History
 from notifications.topology import INCARNATION_HEADER, SEQUENCE_HEADER
@@ -114,6 +114,6 @@ def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() 
     cell, index = Restored(), MemoryIndex()
     cell.incarnations = (("lost", 0), ("present", 10))
     history = History(cell, index, lambda: 5)
-    for known, is_covered in (("lost", False), ("present", True), ("being mended", False)):
+    for known, is_covered in (("lost", False), ("present", True), (BEING_MENDED, False)):
         index.save_state(INCARNATIONS, {cell.cell.uuid: known})
         assert history.covers(11) is is_covered
