@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, Engine, Row, Select, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, select, true
 
 from cells.clock import system_clock
 from cells.database import translated_failures
@@ -80,15 +80,21 @@ class Deployment:
     ) -> Sequence[NovaMapping]:
         """At most `limit` servers of a cell, or of none yet, whose deletion nobody has asked for."""
         columns = instance_mappings.c
-        is_live = or_(columns.queued_for_delete.is_(None), columns.queued_for_delete != true())
         is_there = cell_mappings.c.uuid.is_(None) if cell_uuid is None else cell_mappings.c.uuid == cell_uuid
-        statement = _mappings().where(is_there, is_live).order_by(columns.id).limit(limit)
+        statement = _mappings().where(is_there, _is_live()).order_by(columns.id).limit(limit)
         if project_id is not None:
             statement = statement.where(columns.project_id == project_id)
             if self._dialect == "mysql":
                 statement = statement.where(utf8(columns.project_id) == project_id)
         with self._reading() as connection:
             return [_mapping(row) for row in connection.execute(statement)]
+
+    def newest_of_cell(self, cell_uuid: str, limit: int) -> Sequence[str]:
+        """The uuids of the newest servers of a cell, at most `limit`, whose deletion nobody has asked for."""
+        is_there = cell_mappings.c.uuid == cell_uuid
+        statement = _mappings().where(is_there, _is_live()).order_by(instance_mappings.c.id.desc()).limit(limit)
+        with self._reading() as connection:
+            return [_mapping(row).instance_uuid for row in connection.execute(statement)]
 
     def close(self) -> None:
         self._engine.dispose()
@@ -152,6 +158,11 @@ def _mappings() -> Select[tuple[object, ...]]:
         columns.queued_for_delete,
         cell_mappings.c.uuid.label("cell_uuid"),
     ).select_from(instance_mappings.outerjoin(cell_mappings, cell_mappings.c.id == columns.cell_id))
+
+
+def _is_live() -> ColumnElement[bool]:
+    asked = instance_mappings.c.queued_for_delete
+    return or_(asked.is_(None), asked != true())
 
 
 def _mapping(row: Row[tuple[object, ...]]) -> NovaMapping:

@@ -1,8 +1,8 @@
 """Cells of Nova join the fleet: one by one, or all that an API database knows."""
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 
 from cells.adapters import open_adapter
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
@@ -14,8 +14,14 @@ from cells.nova.schema import check_schema
 from cli.cells.joined import Joined
 from cli.cells.new_cell import checked_name
 from cli.errors import CommandError, ConfigurationError
+from query.filters import In
+from query.instances import INSTANCE_FIELDS
+from query.page import PageRequest
+from query.sort import SortOrder
 
 BUILD_REQUESTS = "build-requests"
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_LOOKED_FOR = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class _Deployment:
 def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: str, transport_url: str) -> Joined:
     """Add one cell, by the name that it has in its deployment, or with its address there.
 
-    Raises ConfigurationError, and CommandError when the API database cannot be read.
+    Raises ConfigurationError, also when a known cell would get a database that has nothing of it, and CommandError when
+    the API database cannot be read.
     """
     _check("--database-url", database_url)
     known = cells_of(api_database_url)
@@ -43,6 +50,7 @@ def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: 
         raise ConfigurationError(
             f"the API database knows no cell called '{name}', nor one with this database; it knows: {names}"
         )
+    _require_its_servers(fleet, name, database_url, api_database_url, found[0].uuid)
     return _add(fleet, name, database_url, deployment, found[0].uuid)
 
 
@@ -72,15 +80,47 @@ def add_all_nova_cells(
 def cells_of(api_database_url: str) -> Sequence[NovaCell]:
     """The cells that an API database knows. Raises ConfigurationError, CommandError."""
     _check("--api-database-url", api_database_url)
+    with _reading_deployment(api_database_url) as deployment:
+        return deployment.cells()
+
+
+@contextmanager
+def _reading_deployment(api_database_url: str) -> Iterator[Deployment]:
+    """Raises CommandError."""
     with closing(Deployment(api_database_url)) as deployment:
         try:
-            return deployment.cells()
+            yield deployment
         except FleetUnreachableError as error:
             raise CommandError(f"the API database of Nova cannot be read: {error.reason}") from error
 
 
+def _require_its_servers(fleet: Fleet, name: str, database_url: str, api_database_url: str, nova_uuid: str) -> None:
+    """A database that was moved, or restored, has some of the newest servers of the cell; another one has none.
+
+    One that cannot be read is not refused: it may be on its way. Raises ConfigurationError, CommandError.
+    """
+    before = next((cell for cell in fleet.cells() if (cell.name, cell.nova_uuid) == (name, nova_uuid)), None)
+    if before is None or _is_same_place(before.database_url, database_url):
+        return
+    with _reading_deployment(api_database_url) as deployment:
+        newest = deployment.newest_of_cell(nova_uuid, _LOOKED_FOR)
+    if not newest:
+        return
+    moved = replace(before, database_url=database_url, api_database_url=api_database_url)
+    try:
+        with closing(open_adapter(moved)) as adapter:
+            found = adapter.read_page(PageRequest(In("uuid", tuple(newest)), _BY_UUID, 1))
+    except CellUnreachableError:
+        return
+    if not found:
+        raise ConfigurationError(
+            f"--database-url: this is another database than that of cell {name}, and has none of its servers; "
+            f"add it as a cell of another name, or remove {name} first: `fleetlight cell remove {name}`"
+        )
+
+
 def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, nova_uuid: str | None) -> Joined:
-    known = {cell.name for cell in fleet.cells()}
+    before = {cell.name: cell for cell in fleet.cells()}.get(name)
     cell = fleet.add_cell(
         name,
         CellKind.NOVA_DB,
@@ -96,7 +136,8 @@ def _add(fleet: Fleet, name: str, database_url: str, deployment: _Deployment, no
             adapter.find(cell.uuid)
     except CellUnreachableError as error:
         problem = error.reason
-    return Joined(cell, name not in known, problem=problem)
+    has_moved = before is not None and not _is_same_place(before.database_url, database_url)
+    return Joined(cell, before is None, problem=problem, has_moved=has_moved)
 
 
 def _check(option: str, url: str) -> None:
@@ -114,5 +155,5 @@ def _is_same_place(one: str, other: str) -> bool:
     try:
         places = [parse_nova_url(url) for url in (one, other)]
     except DatabaseUrlError:
-        return False
+        return one == other
     return len({(url.get_backend_name(), url.host, url.port, url.database) for url in places}) == 1

@@ -87,6 +87,47 @@ def test_one_cell_is_added_by_the_name_that_it_has_in_its_deployment(run: Run, n
     assert CELL1 not in run("cell", "list").stdout  # the uuid in the fleet is another one
 
 
+def add_cell1(run: Run, nova: SmallNova, database_url: str) -> Result:
+    urls = ("--database-url", database_url, "--api-database-url", nova.urls["api"])
+    return run("cell", "add", "cell1", "--kind", "nova-db", *urls)
+
+
+def database_of_cell1(run: Run) -> str:
+    [cell] = json.loads(run("cell", "list", "--json").stdout)
+    return str(cell["database_url"])
+
+
+@pytest.mark.parametrize("other", ["cell0", "empty"])
+def test_database_that_has_nothing_of_a_known_cell_is_refused(
+    run: Run, nova: SmallNova, empty_place: Path, other: str
+) -> None:
+    elsewhere = empty_place / "elsewhere"
+    elsewhere.mkdir()
+    urls = {"cell0": nova.urls["cell0"], "empty": small_nova(elsewhere).urls["cell1"]}
+    assert add_cell1(run, nova, nova.urls["cell1"]).exit_code == 0
+    refused = add_cell1(run, nova, urls[other])
+    assert refused.exit_code == 2
+    assert "another database than that of cell cell1" in " ".join(refused.stderr.split())
+    assert database_of_cell1(run) == nova.urls["cell1"]
+
+
+def test_database_that_was_moved_is_taken_and_said(run: Run, nova: SmallNova, empty_place: Path) -> None:
+    assert add_cell1(run, nova, nova.urls["cell1"]).exit_code == 0
+    (empty_place / "cell1.db").rename(empty_place / "moved.db")
+    moved = f"sqlite:///{empty_place}/moved.db"
+    added = add_cell1(run, nova, moved)
+    assert added.exit_code == 0
+    assert "cell1: its database is now" in added.stderr
+    assert database_of_cell1(run) == moved
+
+
+def test_database_of_a_known_cell_that_cannot_be_read_yet_is_taken(run: Run, nova: SmallNova) -> None:
+    assert add_cell1(run, nova, nova.urls["cell1"]).exit_code == 0
+    added = add_cell1(run, nova, f"{nova.urls['cell1']}.later")
+    assert added.exit_code == 0
+    assert "cell1: it cannot be read yet" in added.stderr
+
+
 def verified(run: Run, *arguments: str) -> tuple[int, Mapping[str, Any]]:
     result = run("index", "verify", "--json", *arguments)
     return result.exit_code, {cell["cell"]: cell for cell in json.loads(result.stdout)}
