@@ -3,6 +3,9 @@
 Falling back to the cells only when the index has missed its own time limit would add that limit to the request. So a
 request waits for a moment and goes to the cells. What it asked goes on by itself, and whether the index failed, or was
 slow once, is said when that has ended.
+
+One heavy question must not take the index from everybody. So while nothing is known of the index but that a question is
+overdue, one other at a time tries it; once one has been answered, it is that question that is slow, and not the index.
 """
 
 import asyncio
@@ -30,8 +33,8 @@ class IndexSlowError(IndexUnavailableError):
 class PatientIndex:
     """An IndexSearcher that raises IndexSlowError when `searcher` has not answered within `patience_s`.
 
-    While a question is overdue and nothing has been answered since it was asked, no other one waits.
-    on_failure: told when the index fails after all.
+    While a question is overdue and nothing has been answered since it was asked, no more than one other waits.
+    on_failure: told when the index fails after all, unless it has answered others since it was asked.
     """
 
     def __init__(self, searcher: IndexSearcher, patience_s: float, on_failure: Callable[[IndexerError], None]) -> None:
@@ -40,6 +43,7 @@ class PatientIndex:
         self._on_failure = on_failure
         self._answered_at = float("-inf")
         self._overdue: dict[asyncio.Future[Any], float] = {}
+        self._is_tried = False
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         return await self._ask(self._searcher.search(request, cells, template))
@@ -59,9 +63,18 @@ class PatientIndex:
         await self._searcher.close()
 
     async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        if any(asked_at > self._answered_at for asked_at in self._overdue.values()):
+        if not any(map(self._is_silent_since, self._overdue.values())):
+            return await self._wait_for(question)
+        if self._is_tried:
             question.close()
             raise IndexSlowError("earlier questions still wait for an answer")
+        self._is_tried = True
+        try:
+            return await self._wait_for(question)
+        finally:
+            self._is_tried = False
+
+    async def _wait_for(self, question: Coroutine[Any, Any, T]) -> T:
         asked_at = time.monotonic()
         asking = asyncio.ensure_future(question)
         try:
@@ -78,12 +91,15 @@ class PatientIndex:
         asking.add_done_callback(self._ended)
         raise IndexSlowError(f"no answer within {self._patience_s:g} s")
 
+    def _is_silent_since(self, asked_at: float) -> bool:
+        return asked_at > self._answered_at
+
     def _ended(self, question: asyncio.Future[Any]) -> None:
-        self._overdue.pop(question, None)
+        asked_at = self._overdue.pop(question)
         if question.cancelled():
             return
         error = question.exception()
         if error is None:
             self._answered_at = time.monotonic()
-        elif isinstance(error, IndexerError):
+        elif isinstance(error, IndexerError) and self._is_silent_since(asked_at):
             self._on_failure(error)
