@@ -4,6 +4,7 @@ Nova's own tools may have stored an address with a password that was never quote
 """
 
 import re
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ _BUSY_TIMEOUT_S = 5
 _CONNECT_TIMEOUT_S = 5
 # What comes on top of the limit of a statement before the connection itself counts as broken.
 _READ_MARGIN_S = 5
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5}
 # A connection that ended while nobody used it says so at once.
 _AT_ONCE_S = 1.0
 _FAMILIES: dict[str, NovaDialect] = {
@@ -162,15 +164,28 @@ def _postgresql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
     settings.append("-c plan_cache_mode=force_custom_plan")
     arguments: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
         "tcp_user_timeout": VANISHED_AFTER_MS,
+        **_KEEPALIVES,
     }
     if statement_timeout_s is not None:
         timeout_ms = round(statement_timeout_s * 1000)
         settings.append(f"-c statement_timeout={timeout_ms}")
         arguments["tcp_user_timeout"] = timeout_ms
     return arguments | {"options": " ".join(settings)}
+
+
+def _give_up_vanished(server: socket.socket) -> None:
+    """What libpq is told by arguments, for a driver that only begins to keep connections alive after two hours."""
+    if server.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    for option, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVES["keepalives_idle"]),
+        ("TCP_KEEPINTVL", _KEEPALIVES["keepalives_interval"]),
+        ("TCP_USER_TIMEOUT", VANISHED_AFTER_MS),
+    ):
+        # Not every system has them all.
+        if hasattr(socket, option):
+            server.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _mysql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
@@ -185,12 +200,15 @@ def _mysql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
 
 
 class _PrepareMysql:
-    """Limits statements in the way of the server that answers: MariaDB counts seconds, MySQL milliseconds."""
+    """Limits statements in the way of the server that answers: MariaDB counts seconds, MySQL milliseconds; and sees to
+    it that one which vanished is noticed, as libpq does by itself.
+    """
 
     def __init__(self, statement_timeout_s: float | None) -> None:
         self._timeout_s = statement_timeout_s
 
     def __call__(self, connection: Any, _entry: ConnectionPoolEntry) -> None:
+        _give_up_vanished(connection._sock)
         if self._timeout_s is None:
             return
         with connection.cursor() as cursor:

@@ -1,5 +1,9 @@
 """Connections to servers of Nova's databases, each of which may end while nobody uses it."""
 
+import os
+import socket
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 
@@ -45,6 +49,16 @@ def test_what_is_read_at_one_moment_is_read_in_a_transaction_that_ends(server_ur
     engine.dispose()
 
 
+def test_server_that_vanishes_is_not_waited_for_long(server_url: str) -> None:
+    """Neither in the middle of a question nor before its answer: by itself TCP waits for hours, or for ever."""
+    engine = open_nova_database(server_url)
+    with engine.connect() as connection, socket.socket(fileno=os.dup(descriptor_of(connection))) as of_server:
+        assert of_server.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for option, limit in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_USER_TIMEOUT, 30_000)):
+            assert 0 < of_server.getsockopt(socket.IPPROTO_TCP, option) <= limit
+    engine.dispose()
+
+
 @pytest.mark.postgresql
 def test_plan_is_made_for_the_limit_that_is_asked_for_however_often_the_statement_was_asked(
     postgresql_url: str,
@@ -63,6 +77,11 @@ def test_plan_is_made_for_the_limit_that_is_asked_for_however_often_the_statemen
     assert found.custom > 10
     assert found.generic == 0
     engine.dispose()
+
+
+def descriptor_of(connection: sa.Connection) -> int:
+    driver: Any = connection.connection.driver_connection
+    return int(driver.fileno() if connection.dialect.name == "postgresql" else driver._sock.fileno())
 
 
 def number_of(connection: sa.Connection) -> int:
