@@ -4,12 +4,15 @@ Colours, tables and progress bars are rich's, which leaves colours away when the
 """
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +21,11 @@ from cli.logging import mask_url_passwords
 
 # A line that is too long for the terminal is still better than one with its end cut off.
 _WIDER_THAN_ANY_TABLE = 1000
+# Between two columns.
+_GAP = 3
+# A last column of whole sentences can still be read with this width.
+_NARROWEST = 30
+_NOTHING = "-"
 
 
 def print_result(text: str) -> None:
@@ -30,19 +38,49 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def in_brackets(name: str | None) -> str:
+    """` (name)`, to stand behind what it is the name of; nothing for None."""
+    return "" if name is None else f" ({name})"
+
+
 def print_json(value: object) -> None:
     """`value` as JSON for other programs."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Sequence[str] = ()) -> None:
-    """A table for people; complete, however narrow the output is."""
+    """A table for people; complete, however narrow the output is.
+
+    On a terminal it keeps to the width of that: a long last column is broken, and columns that find no room stand below
+    their row, each behind its name. Anywhere else a row is one line, for programs that look for something in it.
+    """
+    lines = [[" ".join(value.split("\n")) for value in row] for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDER_THAN_ANY_TABLE
+    ends = list(accumulate(max(map(cell_len, values)) + _GAP for values in zip(columns, *lines, strict=True)))
+    beside = max(1, sum(end - _GAP <= width for end in ends))
+    is_last_broken = beside == len(columns) - 1 and width - ends[-2] >= _NARROWEST
+    if is_last_broken:
+        beside += 1
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right_aligned else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(width=_WIDER_THAN_ANY_TABLE).print(table)
+    for number, column in enumerate(columns[:beside]):
+        is_broken = is_last_broken and number == beside - 1
+        justify: JustifyMethod = "right" if column in right_aligned else "left"
+        table.add_column(column, justify=justify, no_wrap=not is_broken, overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(value) for value in line[:beside]))
+    console = Console(width=max(width, ends[0]))
+    if beside == len(columns):
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    head, rule, *shown = captured.get().splitlines()
+    print_result(f"{head}\n{rule}")
+    for above, line in zip(shown, lines, strict=True):
+        print_result(above)
+        for column, value in zip(columns[beside:], line[beside:], strict=True):
+            if value != _NOTHING:
+                print_result(f"    {column}: {value}")
 
 
 def print_error(text: str) -> None:

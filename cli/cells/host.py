@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,8 @@ from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 
 app = typer.Typer(help="The hosts of native cells.", no_args_is_help=True)
+
+_MIB_IN_GIB = 1024
 
 CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell, by name or uuid.", show_default=False)]
 
@@ -39,7 +41,7 @@ def add(
     data_dir: DataDirOption = None,
 ) -> None:
     """Let simulated hosts join a cell. Those that are there already stay as they are."""
-    capacity = Capacity(vcpus, memory_gib * 1024, disk_gib)
+    capacity = Capacity(vcpus, memory_gib * _MIB_IN_GIB, disk_gib)
     with _hosts_of(cell, config, data_dir) as (fleet, found, nodes):
         before = len(nodes.services())
         nodes.add_hosts([NewHost(host, capacity, zone) for host in hosts])
@@ -55,7 +57,7 @@ def list_hosts(
 ) -> None:
     """Show the hosts of a cell, and how much of them is used."""
     with _hosts_of(cell, config, data_dir) as (_, _, nodes):
-        found = [
+        found: list[dict[str, Any]] = [
             {
                 "host": node.service.host,
                 "zone": node.service.availability_zone,
@@ -77,11 +79,13 @@ def list_hosts(
     rows = [
         [
             *(str(host[name]) for name in ("host", "zone", "state", "status", "instances")),
-            *(f"{host[f'{name}_used']} / {host[name]}" for name in ("vcpus", "memory_mib", "disk_gib")),
+            f"{host['vcpus_used']} / {host['vcpus']}",
+            f"{host['memory_mib_used'] / _MIB_IN_GIB:g} / {host['memory_mib'] / _MIB_IN_GIB:g}",
+            f"{host['disk_gib_used']} / {host['disk_gib']}",
         ]
         for host in found
     ]
-    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY MIB", "DISK GIB"), rows)
+    print_table(("HOST", "ZONE", "STATE", "STATUS", "INSTANCES", "VCPUS", "MEMORY GIB", "DISK GIB"), rows)
 
 
 @contextmanager

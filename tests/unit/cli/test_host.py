@@ -41,7 +41,11 @@ def test_hosts_join_once_and_are_listed(run: Run) -> None:
         "disk_gib": 4000,
         "disk_gib_used": 0,
     }
-    assert "new1" in run("host", "list", "cell1").output
+    shown = run("host", "list", "cell1").output
+    assert "MEMORY GIB" in shown
+    assert ["new1", "east", "up", "enabled", "0", "0", "/", "64", "0", "/", "256", "0", "/", "4000"] in [
+        line.split() for line in shown.splitlines()
+    ]
 
 
 def test_unknown_cell_is_named(run: Run) -> None:
