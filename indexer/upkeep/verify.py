@@ -82,6 +82,13 @@ class Verification:
         return tuple(difference for difference in self.differences if not difference.is_repaired)
 
 
+def _reason(remaining: Difference) -> str:
+    """Why the index did not take a row that it does not reject."""
+    if remaining.kind is DifferenceKind.MISSING and remaining.version is None:
+        return "the index does not take it yet: it remembers what was deleted from it for a minute; repeat this then"
+    return "the index has something else in its place"
+
+
 def ignore_progress(_ranges: int, _differences: int) -> None:
     """For callers who do not want to see how far a verification is."""
 
@@ -260,7 +267,7 @@ class _Verifier:
         problems = {rejection.document.id: rejection.reason for rejection in rejected}
         remaining = {difference.uuid: difference for difference in self._differing_now(uuids, rows)}
         return [
-            replace(difference, problem=problems.get(difference.uuid, "the index has something else in its place"))
+            replace(difference, problem=problems.get(difference.uuid) or _reason(remaining[difference.uuid]))
             if difference.uuid in remaining
             else replace(difference, is_repaired=True)
             for difference in found

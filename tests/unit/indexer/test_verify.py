@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.transform.documents import to_document
 from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
@@ -174,6 +174,18 @@ def test_document_of_another_cell_is_not_taken_away(world: World) -> None:
     assert (difference.kind, difference.is_repaired) == (DifferenceKind.MISSING, False)
     assert difference.problem == "the index has something else in its place"
     assert world.index.documents[make_uuid(1)].cell_uuid == "another"
+
+
+def test_row_that_an_index_does_not_take_since_it_was_just_deleted_there_is_to_be_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Elasticsearch, for a minute: to it a document that is deleted is newer than the row."""
+    world.lose(1)
+    monkeypatch.setattr(world.index, "write", lambda documents: WriteResult(0, len(list(documents))))
+    (difference,) = world.verify(repair=True).differences
+    assert (difference.kind, difference.is_repaired) == (DifferenceKind.MISSING, False)
+    assert difference.problem is not None
+    assert "for a minute; repeat this then" in difference.problem
 
 
 def test_row_that_the_index_rejects_remains_with_the_reason(world: World) -> None:
