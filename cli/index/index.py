@@ -15,7 +15,7 @@ from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.index import extra_fields, failures, purge, rebuild, sync
 from cli.index.verification import print_problems, print_verified, print_verified_json, verify_cells
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_error, print_json, print_notice, print_table
+from cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import CellProgress
@@ -142,9 +142,10 @@ def _report_rebuilds(settings: IndexSettings) -> None:
                     "`fleetlight index rebuild --abandon` gives it up"
                 )
             if generations.has_previous():
+                _, previous = generations.names()
                 print_notice(
-                    "the index that the last rebuild replaced is kept: `fleetlight index drop-old` drops it, "
-                    "`fleetlight index rebuild --back` returns to it"
+                    f"the index that the last rebuild replaced{in_brackets(previous)} is kept: `fleetlight index "
+                    "drop-old` drops it, `fleetlight index rebuild --back` returns to it"
                 )
     except IndexerError as error:
         print_notice(f"what rebuilds have left behind is not known: {error}")

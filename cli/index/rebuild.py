@@ -15,11 +15,11 @@ from cli.errors import INTERRUPTED, ConfigurationError
 from cli.fleet import open_fleet
 from cli.index.work_progress import Show, shown_progress
 from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
-from cli.output import print_notice, print_result
+from cli.output import in_brackets, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from indexer.backends import open_generations, open_writer
-from indexer.errors import IndexVersionError
+from indexer.errors import IndexerError, IndexVersionError
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
 from indexer.writing.pace import Pace
@@ -70,17 +70,29 @@ def rebuild(
             except _StopRequestedError:
                 print_notice("stopped; the same command goes on from here")
                 raise typer.Exit(INTERRUPTED) from None
+        new, old = _names(parts)
     print_result(
-        "the previous index is the current one again; `fleetlight index drop-old` drops the other one"
+        f"the previous index{new} is the current one again; `fleetlight index drop-old` drops the other one{old}"
         if back
-        else "the new index is the current one; `--back` returns to the old one, `fleetlight index drop-old` drops it"
+        else f"the new index{new} is the current one; `--back` returns to the old one{old}, "
+        "`fleetlight index drop-old` drops it"
     )
 
 
 def drop_old(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Drop the index that a rebuild has replaced; then there is no way back to it."""
     with _parts(load_settings(config, data_dir), None, 1, Event()) as (_, parts):
-        print_result("old index dropped" if drop_previous(parts) else "there is no old index")
+        _, old = _names(parts)
+        print_result(f"old index{old} dropped" if drop_previous(parts) else "there is no old index")
+
+
+def _names(parts: RebuildParts) -> tuple[str, str]:
+    """The current and the previous index, as they follow the word index: where the server has names for them."""
+    try:
+        current, previous = parts.generations.names()
+    except IndexerError:
+        return "", ""  # what was done is not called failed for this
+    return in_brackets(current), in_brackets(previous)
 
 
 class _StopRequestedError(Exception):

@@ -291,6 +291,10 @@ class Generations(Protocol):
 
     def has_previous(self) -> bool: ...
 
+    def names(self) -> tuple[str | None, str | None]:
+        """What the current and the previous one are called on their server; None for none, or one without a name."""
+        ...
+
     def is_unusable(self) -> bool:
         """Whether the current one is of a version that this program cannot use, older or newer."""
         ...

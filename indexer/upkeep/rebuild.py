@@ -38,6 +38,7 @@ class RebuildPhase(StrEnum):
     """What a rebuild is doing."""
 
     FILLING = "filling the next index"
+    CATCHING_UP = "bringing the index that was kept up to date"
     VERIFYING = "comparing it with the cells"
     SWITCHING = "putting it in the place of the current one"
 
@@ -159,7 +160,7 @@ class _Rebuild:
     def _add_cells(self, stack: ExitStack) -> None:
         """Fill in the cells that there are and that were not there before."""
         opened = [self._open(cell, stack) for cell in self._missing_cells()]
-        self._watcher.on_phase(RebuildPhase.FILLING)
+        self._watcher.on_phase(RebuildPhase.CATCHING_UP if self._back else RebuildPhase.FILLING)
         self._fill(opened)
         self._new.make_searchable()
         self._cells |= {cell.cell.uuid: cell for cell in opened}

@@ -114,6 +114,24 @@ def test_lists_and_changes_go_on_while_the_index_is_rebuilt_and_taken_back(world
         assert writer.load_progress()[world.cell.uuid].is_complete
 
 
+@pytest.mark.elasticsearch
+def test_indexes_are_called_what_they_are_called_on_their_server(
+    elasticsearch_url: str, elasticsearch_prefix: str
+) -> None:
+    settings = IndexSettings(backend="elasticsearch", urls=(elasticsearch_url,), prefix=elasticsearch_prefix.strip("-"))
+    with closing(open_writer(settings)) as writer, closing(open_generations(settings)) as generations:
+        writer.prepare()
+        first, nothing = generations.names()
+        generations.create_next()
+        generations.switch(lambda: None)
+        second, kept = generations.names()
+    assert (nothing, kept) == (None, first)
+    assert first is not None
+    assert second is not None
+    assert first != second
+    assert first.startswith(f"{settings.prefix}-instances-v")
+
+
 # Only the last moment differs between the two backends.
 @pytest.mark.parametrize(
     ("index", "moment"),

@@ -27,6 +27,9 @@ class MemoryGenerations:
     def has_previous(self) -> bool:
         return self.previous is not None
 
+    def names(self) -> tuple[str | None, str | None]:
+        return None, None
+
     def is_unusable(self) -> bool:
         return self.outdated is not None
 

@@ -43,6 +43,9 @@ class ElasticsearchGenerations:
     def has_previous(self) -> bool:
         return self._behind(self._names.previous) is not None
 
+    def names(self) -> tuple[str | None, str | None]:
+        return self._behind(self._names.write), self._behind(self._names.previous)
+
     def is_unusable(self) -> bool:
         return any(map(is_unusable, self._mappings(self._names.write).values()))
 

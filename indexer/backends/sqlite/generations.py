@@ -38,6 +38,9 @@ class SqliteGenerations:
     def has_previous(self) -> bool:
         return self._has(PREVIOUS_SUFFIX)
 
+    def names(self) -> tuple[str | None, str | None]:
+        return None, None  # they are in one file
+
     def is_unusable(self) -> bool:
         with self._writer.transaction() as connection:
             return schema_version(connection) != SCHEMA_VERSION

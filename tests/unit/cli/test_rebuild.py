@@ -13,6 +13,7 @@ from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends import open_generations, open_writer
+from indexer.backends.sqlite.generations import SqliteGenerations
 from indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 
@@ -52,6 +53,24 @@ def test_rebuild_and_the_way_back(run: Run, cells: Sequence[Cell]) -> None:
     assert [indexed(cell) for cell in cells] == [3, 3]
     assert run("index", "drop-old").stdout == "old index dropped\n"
     assert run("index", "drop-old").stdout == "there is no old index\n"
+
+
+def test_indexes_are_named_where_their_server_has_names_for_them(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqliteGenerations, "names", lambda _: ("instances-2", "instances-1"))
+    assert run("index", "rebuild").stdout == (
+        "the new index (instances-2) is the current one; `--back` returns to the old one (instances-1), "
+        "`fleetlight index drop-old` drops it\n"
+    )
+    result = run("index", "rebuild", "--back")
+    assert result.stdout == (
+        "the previous index (instances-2) is the current one again; `fleetlight index drop-old` drops the other one "
+        "(instances-1)\n"
+    )
+    assert result.stderr.splitlines()[0] == "bringing the index that was kept up to date"
+    assert "the last rebuild replaced (instances-1) is kept" in run("index", "status").stderr
+    assert run("index", "drop-old").stdout == "old index (instances-1) dropped\n"
 
 
 def test_status_says_what_a_rebuild_has_left_behind(run: Run, cells: Sequence[Cell]) -> None:

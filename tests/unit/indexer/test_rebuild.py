@@ -104,7 +104,7 @@ def test_new_index_has_what_the_cell_has_and_the_old_one_is_kept() -> None:
     watcher = stage.rebuild()
     assert versions(stage.index) == stage.cell.versions()
     assert stage.index.searchable == stage.index.documents
-    assert watcher.phases == list(RebuildPhase)
+    assert watcher.phases == [RebuildPhase.FILLING, RebuildPhase.VERIFYING, RebuildPhase.SWITCHING]
     assert stage.generations.previous is not None
     assert stray.id in stage.generations.previous.documents
     assert stage.leases.held == set()
