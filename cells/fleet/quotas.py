@@ -6,7 +6,8 @@ What is in use is counted and not booked, so who counts and then adds takes the 
 
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from cells.errors import QuotaExceededError
 from cells.fleet.database import FleetDatabase
@@ -44,6 +45,7 @@ class Quotas:
 
     def __init__(self, database: FleetDatabase) -> None:
         self._database = database
+        self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
     def defaults(self) -> dict[str, int]:
         """The limits of a project of which nothing else is said."""
@@ -64,21 +66,11 @@ class Quotas:
 
     def set_class(self, name: str, limits: Mapping[str, int]) -> None:
         """Set those of `limits`; the others stay."""
-        columns = quota_classes.c
-        with self._database.writing() as connection:
-            connection.execute(delete(quota_classes).where(columns.name == name, columns.resource.in_(limits)))
-            for resource, limit in limits.items():
-                connection.execute(insert(quota_classes).values(name=name, resource=resource, limit=limit))
+        self._set(quota_classes, limits, name=name)
 
     def set_limits(self, project_id: str, limits: Mapping[str, int]) -> None:
         """Set those of `limits`; the others stay."""
-        columns = quota_limits.c
-        with self._database.writing() as connection:
-            connection.execute(
-                delete(quota_limits).where(columns.project_id == project_id, columns.resource.in_(limits))
-            )
-            for resource, limit in limits.items():
-                connection.execute(insert(quota_limits).values(project_id=project_id, resource=resource, limit=limit))
+        self._set(quota_limits, limits, project_id=project_id)
 
     def reset(self, project_id: str) -> None:
         """Let the project have the defaults again."""
@@ -102,6 +94,18 @@ class Quotas:
         )
         with self._database.reading() as connection:
             return dict(connection.execute(statement).one()._mapping)
+
+    def _set(self, table: Table, limits: Mapping[str, int], **whose: str) -> None:
+        # Somebody else may set the same at the same time. In one order for everybody, so that nobody waits in a circle.
+        rows = [{**whose, "resource": resource, "limit": limits[resource]} for resource in sorted(limits)]
+        if not rows:
+            return
+        new = self._dialect.insert(table)
+        statement = new.on_conflict_do_update(
+            index_elements=list(table.primary_key), set_={"limit": new.excluded["limit"]}
+        )
+        with self._database.writing() as connection:
+            connection.execute(statement, rows)
 
 
 def _of_class(connection: Connection, name: str) -> dict[str, int]:

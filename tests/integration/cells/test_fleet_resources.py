@@ -205,6 +205,17 @@ def test_hosts_are_noted_by_several_at_once(fleet: Fleet, cell: Cell) -> None:
     assert fleet.known_hosts.of(seen) == {cell.uuid: sorted(seen[cell.uuid])}
 
 
+def test_limits_are_set_by_several_at_once(fleet: Fleet) -> None:
+    def set_all(number: int) -> None:
+        fleet.quotas.set_limits("red", {"cores": number, "ram": number})
+        fleet.quotas.set_class("gold", {"cores": number, "ram": number})
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(set_all, range(32)))
+    for limits in (fleet.quotas.limits("red"), fleet.quotas.of_class("gold")):
+        assert limits["cores"] == limits["ram"], "of two who set them one is the last"
+
+
 def test_limits_of_quota_classes_are_kept_apart(fleet: Fleet) -> None:
     fleet.quotas.set_class("gold", {"cores": 7})
     fleet.quotas.set_class("gold", {"ram": 8})
