@@ -1,7 +1,6 @@
 """`fleetlight identity credential`"""
 
 import secrets
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from cli.identity.options import NewName, UserArgument, UserOption, directory_fi
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
+from query.fields import from_microseconds
 
 app = typer.Typer(help="Logins of programs: application credentials.", no_args_is_help=True)
 
@@ -98,4 +98,4 @@ def remove_credential(
 
 
 def _time(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="seconds")
+    return from_microseconds(microseconds).isoformat(timespec="seconds")

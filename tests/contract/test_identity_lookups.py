@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.identity.tokens.directory import Credential, Directory
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import Site
 from tests.support.identity import DEMO, OTHER, login, project_scope
@@ -169,6 +170,35 @@ def test_an_application_credential_can_neither_make_nor_become_another(site: Sit
     assert site.post_login(login("token", {"id": token}, project_scope())).status_code == 401
 
 
+def test_an_application_credential_may_be_good_until_the_last_moment_there_is(site: Site) -> None:
+    credential = site.new_credential("bob", expires_at="9999-12-31T23:59:59.999999")
+    assert credential["expires_at"] == "9999-12-31T23:59:59.999999Z"
+    path = f"{V3}/users/id-bob/application_credentials"
+    assert site.get(path, site.log_in("bob")).json()["application_credentials"] == [
+        {name: value for name, value in credential.items() if name != "secret"}
+    ]
+
+
+@pytest.mark.parametrize("gone", ["user", "project"])
+def test_an_application_credential_is_not_made_for_who_is_removed_meanwhile(
+    site: Site, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = site.log_in("bob")
+
+    def remove_first(self: Directory, credential: Credential) -> Directory:
+        remove = Directory.without_user if gone == "user" else Directory.without_project
+        things: Any = self.users if gone == "user" else self.projects
+        found = things[credential.user_id if gone == "user" else credential.project_id]
+        return with_credential(remove(self, found), credential)
+
+    with_credential = Directory.with_credential
+    monkeypatch.setattr(Directory, "with_credential", remove_first)
+    path = f"{V3}/users/id-bob/application_credentials"
+    answer = site.api.request("POST", path, {"X-Auth-Token": token}, json={"application_credential": {"name": "x"}})
+    assert answer.status_code == 409, answer.text
+    assert not site.users.read().credentials
+
+
 @pytest.mark.parametrize(
     ("asked", "status"),
     [
@@ -180,6 +210,8 @@ def test_an_application_credential_can_neither_make_nor_become_another(site: Sit
         ({"name": "x", "access_rules": [{"path": "/v2.1/servers", "method": "GET", "service": "compute"}]}, 400),
         ({"name": "x", "expires_at": "2001-01-01T00:00:00"}, 400),
         ({"name": "x", "expires_at": "tomorrow"}, 400),
+        ({"name": "x", "expires_at": "9999-12-31T23:59:59-05:00"}, 400),
+        ({"name": "x", "expires_at": "0001-01-01T00:00:00+05:00"}, 400),
         ({"name": "backup"}, 409),
     ],
 )

@@ -18,6 +18,7 @@ from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.door import IdentityRequest
 from api.identity.tokens.views import role_id
 from cells.clock import Clock, system_clock
+from query.fields import to_microseconds
 
 _SECRET_BYTES = 64
 
@@ -102,9 +103,10 @@ class CredentialHandlers:
     def _time(self, text: str) -> int:
         try:
             time = datetime.fromisoformat(text)
-        except ValueError:
+            # Also one that has no name in UTC, as it would be in the year 10000, is none.
+            microseconds = to_microseconds(time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC))
+        except (ValueError, OverflowError):
             raise BadRequestError(f"Invalid input for field expires_at: {text!r} is not a time.") from None
-        microseconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1_000_000)
         if microseconds <= self._clock():
             raise BadRequestError("Invalid input for field expires_at: it has to be in the future.")
         return microseconds

@@ -153,7 +153,11 @@ class Directory(msgspec.Struct, frozen=True):
         return self.with_user(msgspec.structs.replace(user, roles=roles))
 
     def with_credential(self, credential: Credential) -> "Directory":
-        """Add a credential; raises DirectoryError when the user has one of this name."""
+        """Add a credential; raises DirectoryError when the user has one of this name, and UnknownInDirectoryError when
+        the user or the project is gone.
+        """
+        if credential.user_id not in self.users or credential.project_id not in self.projects:
+            raise UnknownInDirectoryError("the user or the project of the application credential is not there any more")
         if any(each.name == credential.name for each in self.credentials_of(credential.user_id)):
             raise DirectoryError(f"there is an application credential {credential.name} already")
         return self._with("credentials", credential.id, credential)

@@ -1,6 +1,5 @@
 """JSON forms of users, projects, roles, credentials and tokens (contracts/nova-rest, 5.2 and 5.4)."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from api.identity.caller import ROLES
@@ -9,13 +8,14 @@ from api.identity.tokens.catalog import stable_id
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
 from api.identity.tokens.login import roles_of
 from api.identity.tokens.token import Token
+from query.fields import from_microseconds
 
 _MINOR = 1  # there are no microversions here
 _DOMAIN = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
 
 
 def time(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return from_microseconds(microseconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def role_id(name: str) -> str:
