@@ -16,7 +16,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 from indexer.writing.patient_writing import PatientWriter
-from scripts.servers.elasticsearch import Elasticsearch
+from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
 from tests.support.documents import make_document, make_uuid
 
@@ -27,11 +27,10 @@ CELL = "c0"
 REFUSED = COUNT // 2
 
 
-class BusyElasticsearch(Elasticsearch):
+class BusyElasticsearch(BriefElasticsearch):
     """Does one thing, has room for one more, and refuses the rest (429): a bulk for many shards at once is too much."""
 
     NAME: ClassVar[str] = "elasticsearch-busy"
-    _HEAP: ClassVar[str] = "512m"
 
     def set_up(self, folder: Path, port: int) -> None:
         super().set_up(folder, port)
