@@ -31,7 +31,12 @@ VANISHED_AFTER_MS = 30_000
 
 
 def create_database_engine(
-    url: str, *, must_exist: bool = False, statement_timeout_s: float | None = None, pool_size: int = 5
+    url: str,
+    *,
+    must_exist: bool = False,
+    statement_timeout_s: float | None = None,
+    answer_timeout_s: float | None = None,
+    pool_size: int = 5,
 ) -> Engine:
     """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
 
@@ -40,6 +45,7 @@ def create_database_engine(
 
     must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
+    answer_timeout_s: a PostgreSQL server that has not answered by then is given up, also one that was stopped.
     Raises DatabaseUrlError, which does not show the password.
     """
     try:
@@ -51,7 +57,13 @@ def create_database_engine(
         case "sqlite":
             return _sqlite_engine(parsed, must_exist, pool_size)
         case "postgresql":
-            return _postgresql_engine(parsed, statement_timeout_s, pool_size)
+            engine = _postgresql_engine(parsed, statement_timeout_s, pool_size)
+            if answer_timeout_s is not None:
+                # The driver takes long to load, and SQLite needs it not.
+                from cells.answering import limit_answers  # noqa: PLC0415
+
+                limit_answers(engine, answer_timeout_s)
+            return engine
         case other:
             raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")
 

@@ -13,9 +13,14 @@ IN_PROCESS_BUS = "memory://"
 
 
 @contextmanager
-def open_fleet(settings: FleetSettings) -> Iterator[Fleet]:
-    """The fleet registry, closed at the end. Nothing is asked yet. Raises DatabaseUrlError."""
-    engine = create_database_engine(settings.database_url.get_secret_value(), must_exist=True)
+def open_fleet(settings: FleetSettings, *, answer_timeout_s: float | None = None) -> Iterator[Fleet]:
+    """The fleet registry, closed at the end. Nothing is asked yet. Raises DatabaseUrlError.
+
+    answer_timeout_s: see create_database_engine.
+    """
+    engine = create_database_engine(
+        settings.database_url.get_secret_value(), must_exist=True, answer_timeout_s=answer_timeout_s
+    )
     fleet = Fleet(engine, settings.failure_limits)
     try:
         yield fleet

@@ -44,6 +44,8 @@ from indexer.metrics import IndexerMetrics
 
 _log = structlog.get_logger(__name__)
 
+# An indexer says for all cells at once how far they are followed, and looks into the fleet database in between.
+_FLEET_TIMEOUT_S = 15.0
 _NOT_SHARED = (
     "the fleet database is a SQLite file, on which indexers do not see each other: one more of them does no harm and "
     "takes over, but only on PostgreSQL they see to it that each has its share of the cells"
@@ -97,7 +99,7 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
             _log.info("indexer.shares_no_cells", reason=_NOT_SHARED)
         return partial(run_indexer, settings, fleet, metrics, watching=probes.watching)
 
-    _run_until_signal("indexer", settings, registry, probes, begin)
+    _run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
 
 
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
@@ -165,12 +167,19 @@ def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:
 
 
 def _run_until_signal(
-    name: str, settings: Settings, registry: CollectorRegistry, probes: Probes, begin: Callable[[Fleet], Run]
+    name: str,
+    settings: Settings,
+    registry: CollectorRegistry,
+    probes: Probes,
+    begin: Callable[[Fleet], Run],
+    *,
+    fleet_timeout_s: float | None = None,
 ) -> None:
     """Run a part called `name` until SIGINT or SIGTERM, or until it fails. Raises CommandError then.
 
     begin: makes the part when the fleet database answers; raises FleetUnreachableError when it does not yet.
-    registry, probes: those of the part, served all the time.
+    registry, probes: those of the part, served all the time. fleet_timeout_s: how long the fleet database may take to
+        answer, where others would wait for it too.
     """
     stop = Event()
 
@@ -181,7 +190,10 @@ def _run_until_signal(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
     start = ProbesOfStart(probes)
-    with open_fleet(settings.fleet) as fleet, monitored(settings.monitoring, registry, start):
+    with (
+        open_fleet(settings.fleet, answer_timeout_s=fleet_timeout_s) as fleet,
+        monitored(settings.monitoring, registry, start),
+    ):
         run = when_reachable(partial(begin, fleet), stop)
         if run is not None:
             start.has_started = True

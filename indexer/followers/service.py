@@ -369,7 +369,8 @@ class IndexerService:
         for uuid, turn in turns.items():
             self._metrics.active(uuid, is_active=turn.is_active)
         now_s = time.monotonic()
-        if now_s < self._share_due_s:
+        # While it is not known who else there is, nothing more is asked that may take its time to fail.
+        if now_s < self._share_due_s or self._fleet_problem is not None:
             return
         self._share_due_s = now_s + _SHARE_INTERVAL_S
         try:
