@@ -20,6 +20,7 @@ from cli import accounts, explain, identity, notifications
 from cli.cells import cell, database, host
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.index import index
+from cli.logging import quieten_libraries
 from cli.options import examples
 from cli.output import print_error, print_notice, print_result
 from cli.processes import processes, up
@@ -112,7 +113,7 @@ def _options_of_all(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    pass
+    quieten_libraries()
 
 
 up.register(app)

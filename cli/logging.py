@@ -24,6 +24,7 @@ _CHATTY = {
     "elasticsearch": logging.WARNING,
     "kombu": logging.WARNING,
     "kombu.connection": logging.ERROR,  # warns that `memory://` names no host
+    "psycopg": logging.ERROR,  # warns of an error in a pipeline that it raises too
     "sqlalchemy": logging.WARNING,
     "uvicorn": logging.WARNING,
 }
@@ -77,6 +78,11 @@ def configure_logging(settings: LogSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
+    quieten_libraries()
+
+
+def quieten_libraries() -> None:
+    """Keep what matters to nobody away, also from commands that log nothing: Python prints it for them otherwise."""
     for name, level in _CHATTY.items():
         logging.getLogger(name).setLevel(level)
 

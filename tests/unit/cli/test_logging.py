@@ -84,3 +84,11 @@ def test_what_the_api_logs_before_it_serves_is_json_too(run: Run, empty_place: P
 )
 def test_only_passwords_of_urls_are_masked(text: str, masked: str) -> None:
     assert mask_url_passwords(text) == masked
+
+
+def test_commands_do_not_print_what_libraries_warn_of(run: Run, empty_place: Path) -> None:
+    """Python prints it where nobody has said how to log; psycopg warns of each error in a pipeline, which it raises."""
+    library = logging.getLogger("psycopg")
+    library.setLevel(logging.NOTSET)
+    assert run("cell", "list").exit_code == 2
+    assert not library.isEnabledFor(logging.WARNING)
