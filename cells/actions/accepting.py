@@ -192,7 +192,7 @@ class Acceptance:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             if instance.record["locked"] and by == "owner":
                 return self._row(instance)
-            values = {"locked": True, "locked_by": by, "locked_reason": reason}
+            values = {"locked": True, "locked_by": by, "locked_reason": reason or instance.record["locked_reason"]}
             return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
     def unlock(

@@ -21,8 +21,7 @@ def choose_host(task: Task) -> None:
     record, parameters = task.record, task.parameters
     hints: Mapping[str, Any] = record["scheduler_hints"] or {}
     wish = Wish(
-        # A host that an administrator names counts more than the zone (contracts/nova-rest, 1.2).
-        zone=None if parameters.get("host") or parameters.get("node") else record["pinned_availability_zone"],
+        zone=None if parameters.get("is_forced") else record["pinned_availability_zone"],
         host=parameters.get("host"),
         node=parameters.get("node"),
         without=() if record["host"] is None else (record["host"],),

@@ -396,6 +396,40 @@ def test_migrations_name_the_flavor_from_before_and_that_from_then_on(api: Api, 
     assert flavors == [(new, new), (old, new)]
 
 
+def test_host_to_unshelve_on_is_in_the_zone_and_for_a_server_on_none(api: Api, fleet: ComputeFleet) -> None:
+    body, latest = {"unshelve": {"host": "north-host1"}}, "2.91"
+    shelved = new_server(fleet, vm_state="shelved")
+    assert act(api, shelved, body, latest, ADMIN).status_code == 409
+    offloaded = {"vm_state": "shelved_offloaded", "host": None, "node": None}
+    elsewhere = new_server(fleet, **offloaded, pinned_availability_zone="elsewhere")
+    assert act(api, elsewhere, body, latest, ADMIN).status_code == 409
+    for zone, pinned in ((None, "elsewhere"), ("north", "elsewhere")):
+        server_id = new_server(fleet, **offloaded, pinned_availability_zone=pinned)
+        wanted = {"unshelve": {"host": "north-host1", "availability_zone": zone}}
+        assert act(api, server_id, wanted, latest, ADMIN).status_code == 202
+        fleet.work()
+        assert api.get(f"/v2.1/servers/{server_id}", ADMIN).json()["server"]["OS-EXT-SRV-ATTR:host"] == "north-host1"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"evacuate": {"force": True}}, {"os-migrateLive": {"force": True, "host": None, "block_migration": "auto"}}],
+)
+def test_nothing_is_forced_to_no_host(api: Api, fleet: ComputeFleet, body: dict[str, Any]) -> None:
+    answer = act(api, new_server(fleet), body, "2.67", ADMIN)
+    assert (answer.status_code, "non-provided" in answer.text) == (400, True)
+
+
+def test_lock_of_an_administrator_keeps_the_reason_that_was_given_before(api: Api, fleet: ComputeFleet) -> None:
+    server_id = new_server(fleet)
+    for body, caller in (({"lock": {"locked_reason": "mine"}}, MEMBER), ({"lock": None}, OTHER_ADMIN)):
+        assert act(api, server_id, body, "2.73", caller).status_code == 202
+    assert (
+        api.get(f"/v2.1/servers/{server_id}", ADMIN, microversion("2.73")).json()["server"]["locked_reason"] == "mine"
+    )
+    assert act(api, server_id, {"unlock": None}, "2.73").status_code == 403
+
+
 def test_evacuation_of_a_host_that_is_down(api: Api, fleet: ComputeFleet) -> None:
     nodes = fleet.native.nodes(fleet.cells["south"])
     host = nodes.services()[0]

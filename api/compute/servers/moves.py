@@ -57,13 +57,16 @@ class MoveActions:
         host = content.host
         if host is not None:
             request.authorize(rule("os-migrate-server:migrate_live:host"))
+        is_forced = _is_forced(content)
         require_ready(request, server, "os-migrateLive")
         if host is not None:
             await self._require_other_host(server, host)
-        await accept(self._access, request, server, order_of(request, "os-migrateLive", parameters={"host": host}))
+        parameters = {"host": host, "is_forced": is_forced}
+        await accept(self._access, request, server, order_of(request, "os-migrateLive", parameters=parameters))
         return empty_answer(202)
 
     async def evacuate(self, request: ComputeRequest, server: FoundServer, content: bodies.EvacuateBody) -> Response:
+        is_forced = _is_forced(content)
         require_ready(request, server, "evacuate")
         nodes = await self._nodes(server)
         own = server.row.record["host"]
@@ -74,7 +77,11 @@ class MoveActions:
                 raise BadRequestError("The target host can't be the same one.")
         if any(node.service.host == own and node.service.is_up for node in nodes):
             raise BadRequestError(f"Compute service of {own} is still in use.")
-        parameters = {"host": content.host or None, "stays_stopped": request.minor >= _EVACUATED_STAY_STOPPED_SINCE}
+        parameters = {
+            "host": content.host or None,
+            "is_forced": is_forced,
+            "stays_stopped": request.minor >= _EVACUATED_STAY_STOPPED_SINCE,
+        }
         await accept(self._access, request, server, order_of(request, "evacuate", parameters=parameters))
         if request.minor >= _EVACUATE_WITHOUT_BODY_SINCE:
             return empty_answer(200)
@@ -87,12 +94,13 @@ class MoveActions:
         if host:
             request.authorize(rule("os-shelve:unshelve_to_host"))
         require_ready(request, server, "unshelve")
-        if host:
-            await self._require_host(server, host)
-            parameters["host"] = host
+        zone = server.row.record["pinned_availability_zone"]
         if isinstance(content, bodies.UnshelveBody) and "availability_zone" in content.model_fields_set:
-            await self._require_zone(server, content.availability_zone)
-            values["pinned_availability_zone"] = content.availability_zone
+            zone = values["pinned_availability_zone"] = content.availability_zone
+            await self._require_zone(server, zone)
+        if host:
+            await self._require_host_in_zone(server, host, zone)
+            parameters["host"] = host
         order = order_of(request, "unshelve", values=values, parameters=parameters)
         await accept(self._access, request, server, order)
         return empty_answer(202)
@@ -157,10 +165,32 @@ class MoveActions:
         if server.row.record["host"] == host:
             raise BadRequestError(f"Server {server.uuid} is on host {host} already.")
 
+    async def _require_host_in_zone(self, server: FoundServer, host: str, zone: str | None) -> None:
+        _require_offloaded(server, "host")
+        await self._require_host(server, host)
+        nodes = await self._nodes(server)
+        if zone is not None and not any(
+            node.service.host == host and node.service.availability_zone == zone for node in nodes
+        ):
+            raise ConflictError(f"Host {host} is not in the availability zone {zone}.")
+
     async def _require_zone(self, server: FoundServer, zone: str | None) -> None:
-        if server.row.record["vm_state"] != "shelved_offloaded":
-            raise ConflictError("A zone can be given only for a server that is shelved and offloaded.")
+        _require_offloaded(server, "zone")
         if zone is not None and not any(
             node.service.availability_zone == zone and node.is_available for node in await self._nodes(server)
         ):
             raise BadRequestError("The requested availability zone is not available")
+
+
+def _require_offloaded(server: FoundServer, what: str) -> None:
+    """Raises ConflictError: a server that is still on a host comes back there."""
+    if server.row.record["vm_state"] != "shelved_offloaded":
+        raise ConflictError(f"A {what} can be given only for a server that is shelved and offloaded.")
+
+
+def _is_forced(content: bodies.LiveMigrationBody | bodies.EvacuateBody) -> bool:
+    """Whether the zone does not count (until 2.67). Raises BadRequestError without a host."""
+    is_forced = bool(getattr(content, "force", False))
+    if is_forced and not content.host:
+        raise BadRequestError("Can't force to a non-provided destination")
+    return is_forced

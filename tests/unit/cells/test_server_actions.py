@@ -329,6 +329,28 @@ def test_deletion_for_good_takes_the_place_of_a_soft_one(acting: ActingCell) -> 
     assert acting.record(uuid)["deleted"]
 
 
+@pytest.mark.parametrize("action", ["migrate", "os-migrateLive", "evacuate"])
+def test_host_that_is_named_has_to_be_in_the_zone_that_the_server_is_pinned_to(acting: ActingCell, action: str) -> None:
+    near, far = acting.nodes.services()
+    acting.nodes.set_zone(near.uuid, "near")
+    acting.nodes.set_zone(far.uuid, "far")
+    uuid = acting.instance(availability_zone="near", pinned_availability_zone="near")
+    if action == "evacuate":
+        force_down_first_host(acting)
+    acting.do(uuid, action, host="host2")
+    assert acting.record(uuid)["host"] == "host1"
+    assert "No valid host" in acting.record(uuid)["fault"]["message"]
+
+
+@pytest.mark.parametrize("action", ["os-migrateLive", "evacuate"])
+def test_forced_host_may_be_in_another_zone(acting: ActingCell, action: str) -> None:
+    acting.nodes.set_zone(acting.nodes.services()[0].uuid, "near")
+    uuid = acting.instance(availability_zone="near", pinned_availability_zone="near")
+    force_down_first_host(acting)
+    acting.do(uuid, action, host="host2", is_forced=True)
+    assert acting.record(uuid)["host"] == "host2"
+
+
 def test_moves_keep_to_the_policy_of_the_group(acting: ActingCell, fleet: Fleet) -> None:
     group = fleet.server_groups.create("apart", "anti-affinity", project_id="demo", user_id="ada")
     first = acting.instance(server_groups=[group.uuid])
