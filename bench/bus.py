@@ -24,9 +24,9 @@ from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from cells.fleet.failures import Failure
 from cells.native.instance_payload import to_payload
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document, IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics

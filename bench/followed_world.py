@@ -11,8 +11,8 @@ from bench.faults.processes import Daemon, daemon
 from bench.faults.world import Sections, Servers, World, new_world
 from cells.clock import system_clock
 from cells.tables import cell_state, changes
-from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.errors import IndexUnavailableError
 from tests.support.waiting import wait_until
 

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from bench import bus
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from indexer.backends import open_writer
 from indexer.backends.base import Document, IndexWriter, WriteResult
 from indexer.backends.elasticsearch.documents import to_bulks
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import row_of, upsert_statement
 from indexer.settings import IndexerSettings

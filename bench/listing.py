@@ -24,7 +24,7 @@ from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.actions.native_cells import NativeCells
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.clock import system_clock
 from cells.database import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
@@ -33,8 +33,8 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
 from cells.tables import instances
 from cli.processes.collector import keep_collector_out_of_the_way
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import piece_column
 from indexer.backends.sqlite.searcher import CACHE_KIB

@@ -34,8 +34,8 @@ from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from query.to_dsl import uuid_parts

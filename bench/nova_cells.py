@@ -20,7 +20,7 @@ from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellKind
 from indexer.items.view import ItemTemplate

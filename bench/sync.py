@@ -26,15 +26,15 @@ from sqlalchemy import Engine, insert
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.database import create_database_engine, writing
 from cells.fleet.leases import open_leases
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.tables import instances
-from indexer.backends import open_generations, open_writer
 from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
+from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.settings import IndexerSettings
 from indexer.upkeep.bulk_sync import CellSource, sync

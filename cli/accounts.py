@@ -25,10 +25,7 @@ from indexer.backends.settings import IndexSettings
 from notifications import accounts as bus_accounts
 from notifications.errors import BusError
 
-app = typer.Typer(
-    help="Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
-    no_args_is_help=True,
-)
+app = typer.Typer(no_args_is_help=True)
 
 AdministratorOption = Annotated[
     str, typer.Option("--administrator", metavar="NAME", help="Who may make accounts there.", show_default=False)

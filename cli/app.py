@@ -1,44 +1,55 @@
-"""The `fleetlight` command: its groups, and how every command ends when something is wrong."""
+"""The `fleetlight` command: its table of commands, each of which imports what it needs when it is called."""
 
 import inspect
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from api.errors import (
-    DirectoryError,
-    DirectoryUnavailableError,
-    IdentityConfigurationError,
-    InsecureListeningError,
-    UnknownInDirectoryError,
-)
-from cells.errors import CellError, UnknownCellError
-from cli import accounts, explain, identity, notifications
-from cli.cells import cell, database, host
-from cli.errors import INTERRUPTED, CommandError, ConfigurationError
-from cli.index import index
-from cli.logging import quieten_libraries
 from cli.options import examples
-from cli.output import print_error, print_notice, print_result
-from cli.processes import processes, up
-from indexer.errors import IndexerError
-from notifications.errors import NotificationError
-from query.errors import QueryError
 
-_WRONG_USAGE = (InsecureListeningError, IdentityConfigurationError, UnknownCellError, UnknownInDirectoryError)
-_FAILURES = (
-    CellError,
-    DirectoryError,
-    DirectoryUnavailableError,
-    IndexerError,
-    NotificationError,
-    QueryError,
-    SQLAlchemyError,
-    OSError,
-)
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "up": (
+        "cli.processes.up",
+        "Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.",
+    ),
+    "api": ("cli.processes.api", "Serve the API, and nothing else."),
+    "indexer": ("cli.processes.processes", "Follow all cells and keep the index up to date."),
+    "relay": (
+        "cli.processes.processes",
+        "Publish the changes of native cells on their buses, also of cells that are added later.",
+    ),
+    "worker": (
+        "cli.processes.processes",
+        "Carry out what the API has accepted for native cells, also for cells that are added later.",
+    ),
+    "explain": (
+        "cli.explain",
+        "Say which sources answer a list, why, what they are asked, and how long they take.",
+    ),
+    "index": (
+        "cli.index.index",
+        "The search index: how far it is, filling it, and comparing it with the cells.",
+    ),
+    "notifications": ("cli.notifications", "Notifications as files and on the bus of a cell."),
+    "cell": ("cli.cells.cell", "The cells of the fleet."),
+    "host": ("cli.cells.host", "The hosts of native cells."),
+    "identity": ("cli.identity", "Users, projects and roles, with api.auth tokens."),
+    "database": ("cli.cells.database", "The databases of the fleet and of its cells."),
+    "accounts": (
+        "cli.accounts",
+        "Accounts on Elasticsearch, RabbitMQ and PostgreSQL, one for each process, each with what it needs.",
+    ),
+}
+"""The module of each command or group of commands, whose `app` has it, and what it is for.
+
+Help and completion read this table and import nothing. A group says only here what it is for; a command says so at the
+beginning of its docstring as well.
+"""
 
 
 class FleetlightGroup(TyperGroup):
@@ -47,42 +58,43 @@ class FleetlightGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except CommandError as error:
-            print_error(str(error))
-            raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt:
-            print_notice("stopped")
-            raise typer.Exit(INTERRUPTED) from None
-        except _WRONG_USAGE as error:
-            print_error(str(error))
-            raise typer.Exit(ConfigurationError.exit_code) from error
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
+        except typer.Exit:
             raise
-        except BrokenPipeError:
-            raise  # whoever reads the output has seen enough, as `head` does; typer ends quietly
-        except _FAILURES as error:
-            print_error(_in_words(error))
-            raise typer.Exit(1) from error
+        except (Exception, KeyboardInterrupt) as error:
+            # Only here: it knows the errors of everything, which not every command has imported.
+            from cli.endings import end_in_words  # noqa: PLC0415
+
+            end_in_words(error)
+            raise
 
 
-def _in_words(error: Exception) -> str:
-    """`error` without the numbers, statements and links that its own text has."""
-    match error:
-        case DBAPIError(orig=BaseException() as reason):
-            return f"a database failed: {str(reason).strip() or type(reason).__name__}"
-        case DirectoryUnavailableError(path=path, reason=reason):
-            return f"cannot read or write the users in {path}: {reason}"
-        case OSError(filename=str() as name, strerror=str() as reason):
-            return f"{name}: {reason}"
-        case _:
-            return str(error)
+class LaterCommand(TyperCommand):
+    """A command, or a group of them, that is imported when it is called and not when it is listed."""
+
+    def __init__(self, name: str, module: str, purpose: str) -> None:
+        super().__init__(name, help=purpose)
+        self._module = module
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        return self.loaded().make_context(info_name, args, parent, **extra)
+
+    def loaded(self) -> Any:
+        """The command itself."""
+        app: typer.Typer = import_module(self._module).app
+        _let_paragraphs_flow(app)
+        group = get_group(app)
+        # A module of commands has one of this name; otherwise it is that of a group.
+        command = group.commands.get(self.name or "", group)
+        command.name = self.name
+        command.help = command.help or self.help
+        return command
 
 
-def _show_version(is_asked: bool) -> None:
-    if is_asked:
-        print_result(f"fleetlight {version('fleetlight')}")
-        raise typer.Exit
+class _Fleetlight(FleetlightGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (module, purpose) in COMMANDS.items():
+            self.add_command(LaterCommand(name, module, purpose))
 
 
 def _let_paragraphs_flow(group: typer.Typer) -> None:
@@ -95,9 +107,15 @@ def _let_paragraphs_flow(group: typer.Typer) -> None:
             _let_paragraphs_flow(subgroup.typer_instance)
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"fleetlight {version('fleetlight')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="fleetlight",
-    cls=FleetlightGroup,
+    cls=_Fleetlight,
     help="One list of everything that runs, over many cells.",
     epilog=examples("fleetlight up --simulate", "fleetlight index status"),
     no_args_is_help=True,
@@ -113,17 +131,7 @@ def _options_of_all(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
+    # Only here: help and completion log nothing, and it takes as long to import as the rest.
+    from cli.logging import quieten_libraries  # noqa: PLC0415
+
     quieten_libraries()
-
-
-up.register(app)
-processes.register(app)
-explain.register(app)
-app.add_typer(index.app, name="index")
-app.add_typer(notifications.app, name="notifications")
-app.add_typer(cell.app, name="cell")
-app.add_typer(host.app, name="host")
-app.add_typer(identity.app, name="identity")
-app.add_typer(database.app, name="database")
-app.add_typer(accounts.app, name="accounts")
-_let_paragraphs_flow(app)

@@ -17,21 +17,19 @@ from cli.output import print_json, print_result, print_table
 from cli.processes.serving import open_parts
 from cli.settings import Settings, load_settings
 
+app = typer.Typer()
+
 _NEWEST = "latest"
 _OK = 200
 _SERVER_ERRORS = 500
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        epilog=examples(
-            "fleetlight explain 'GET /v2.1/servers?all_tenants=1&status=ERROR'",
-            "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --json",
-        )
-    )(explain)
-
-
+@app.command(
+    epilog=examples(
+        "fleetlight explain 'GET /v2.1/servers?all_tenants=1&status=ERROR'",
+        "fleetlight explain 'GET /v2.1/servers/detail?deleted=1' --consistency strong --json",
+    )
+)
 def explain(
     request: Annotated[
         str,

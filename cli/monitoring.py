@@ -10,25 +10,12 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
-from pydantic import BaseModel, ConfigDict, Field
 
 from cli.errors import CommandError
+from cli.settings import MonitoringSettings
 from indexer.followers.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
-
-
-class MonitoringSettings(BaseModel):
-    """Section `monitoring`: where `fleetlight indexer`, `relay` and `worker` serve `/metrics` and probes.
-
-    port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
-    environment of each.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    host: str = "127.0.0.1"
-    port: int | None = Field(default=None, ge=0, le=65535)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from notifications.producer import to_message
 from notifications.registry import export_schemas
 from notifications.versioned import DATA_KEY, NAME_KEY
 
-app = typer.Typer(help="Notifications as files and on the bus of a cell.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 FilesArgument = Annotated[
     list[Path],

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -29,7 +29,6 @@ from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
-from cli.monitoring import MonitoringSettings
 from indexer.settings import IndexerSettings, IndexSettings
 from notifications.settings import BusSettings
 
@@ -52,6 +51,19 @@ _LIST = """a list, as in ["one", "two"]"""
 _TEST_PREFIX = _PREFIX + "TEST_"
 
 Sections = dict[str, Any]
+
+
+class MonitoringSettings(BaseModel):
+    """Section `monitoring`: where `fleetlight indexer`, `relay` and `worker` serve `/metrics` and probes.
+
+    port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
+    environment of each.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=None, ge=0, le=65535)
 
 
 class Settings(BaseSettings):

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from bench.faults.load import Promise
 from bench.faults.world import World
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.clock import system_clock
 from cells.model import ChangelogAdapter, InstanceRow
 from cells.tables import changes

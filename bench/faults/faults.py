@@ -15,7 +15,7 @@ from bench.faults.load import Load
 from bench.faults.turned_clock import TurnedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.clock import system_clock
 from cells.model import Cell
 from scripts.servers.private import PrivateServer

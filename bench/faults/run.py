@@ -13,8 +13,8 @@ from bench.faults.load import Load
 from bench.faults.world import Servers, World, new_world
 from cells.clock import system_clock
 from cells.model import Cell
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from scripts.servers.base import Server

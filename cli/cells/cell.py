@@ -23,7 +23,7 @@ from cli.logging import mask_url_passwords
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
@@ -31,7 +31,7 @@ from notifications.bus import remove_bus, unbind
 from notifications.errors import BusError
 from notifications.topology import dead_name, work_queue_name
 
-app = typer.Typer(help="The cells of the fleet.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 CellArgument = Annotated[str, typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False)]
 

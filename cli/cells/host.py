@@ -16,7 +16,7 @@ from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 
-app = typer.Typer(help="The hosts of native cells.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 _MIB_IN_GIB = 1024
 

@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import replace
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind

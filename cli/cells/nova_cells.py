@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import CellKind

@@ -4,7 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet

@@ -14,7 +14,7 @@ from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.settings import load_settings
 
-app = typer.Typer(help="Users, projects and roles, with api.auth tokens.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(users.app, name="user")
 app.add_typer(projects.app, name="project")
 app.add_typer(roles.app, name="role")

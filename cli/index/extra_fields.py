@@ -11,8 +11,8 @@ from cli.errors import ConfigurationError
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, print_json, print_notice, print_table
 from cli.settings import load_settings
-from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.extra_fields import MISFIT, NO_KIND, search_terms
 from indexer.settings import IndexSettings
 

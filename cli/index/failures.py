@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.batched import batched
 from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure, FailureSummary
@@ -18,7 +18,7 @@ from cli.fleet import open_fleet, sorted_by_name
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from cli.settings import Settings, load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.upkeep.retrying import Retried, retry
 from query.fields import from_microseconds
 

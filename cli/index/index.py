@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.clock import system_clock
 from cells.model import Cell
 from cli.fleet import chosen_cells, is_in_process, open_fleet
@@ -17,8 +17,8 @@ from cli.index.verification import print_problems, print_verified, print_verifie
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
-from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
@@ -26,10 +26,7 @@ from indexer.writing.leases import CellLeases
 from notifications.bus import dead_letters
 from notifications.settings import BusSettings
 
-app = typer.Typer(
-    help="The search index: how far it is, filling it, and comparing it with the cells.", no_args_is_help=True
-)
-
+app = typer.Typer(no_args_is_help=True)
 app.add_typer(failures.app, name="failures")
 
 _FOLLOWER = "fleetlight indexer"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cli.errors import INTERRUPTED, ConfigurationError
@@ -18,7 +18,7 @@ from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOpti
 from cli.output import in_brackets, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
-from indexer.backends import open_generations, open_writer
+from indexer.backends.opening import open_generations, open_writer
 from indexer.errors import IndexerError, IndexVersionError
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters import open_adapter, open_changelog_adapter
+from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
@@ -32,8 +32,8 @@ from cli.options import (
 from cli.output import counted, print_error, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
 from indexer.upkeep.api_source import ApiSource
 from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cells.adapters import open_adapter, open_changelog_adapter
+from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from cells.actions.accepting import Acceptance
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.database import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.adoption import map_instances

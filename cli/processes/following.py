@@ -16,7 +16,7 @@ from tenacity.wait import wait_random_exponential
 from cells.actions.accepting import Acceptance
 from cells.actions.reclaiming import Reclaimer
 from cells.actions.worker import Worker
-from cells.adapters import open_adapter, open_changelog_adapter
+from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.clock import Clock
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
@@ -25,7 +25,7 @@ from cells.native.relay import Relay
 from cells.native.relay_metrics import RelayMetrics
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.followers.consumer import Receives
 from indexer.followers.service import IndexerService

@@ -1,4 +1,4 @@
-"""`fleetlight api`, `indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
+"""`fleetlight indexer`, `relay` and `worker`: the parts as processes of their own, for production."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -11,9 +11,6 @@ import typer
 from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
-from api.identity.none import refuse_open_listening
-from api.identity.opening import open_identity
-from api.listening import address_of
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay_metrics import RelayMetrics
@@ -21,26 +18,18 @@ from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
 from cli.monitoring import monitored
-from cli.options import (
-    AuthOption,
-    CellOption,
-    ConfigOption,
-    DataDirOption,
-    HostOption,
-    InsecureOption,
-    PortOption,
-    examples,
-)
+from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import run_indexer
 from cli.processes.parts import Part, Run
 from cli.processes.relaying import run_relays, run_workers
-from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
-from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
-from cli.settings import Settings, load_settings, with_api_options
+from cli.processes.starting import ProbesOfStart, when_reachable
+from cli.settings import Settings, load_settings
 from indexer.followers.liveness import Probes
 from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
+
+app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
 
@@ -52,39 +41,7 @@ _NOT_SHARED = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog=examples("fleetlight api --config /etc/fleetlight.toml --port 8774"))(api)
-    app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))(indexer)
-    app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))(relay)
-    app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))(worker)
-
-
-def api(
-    *,
-    host: HostOption = None,
-    port: PortOption = None,
-    auth: AuthOption = None,
-    insecure: InsecureOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
-    """Serve the API, and nothing else."""
-    settings = with_api_options(load_settings(config, data_dir), host, port, auth)
-    if settings.api.auth == "none":
-        refuse_open_listening(settings.api.host, insecure=insecure)
-    configure_logging(settings.log)
-    identity = open_identity(settings.api, settings.identity, settings.keystone)
-
-    def on_ready(stop: Stop) -> None:
-        _log.info("api.ready", address=address_of(listener), search=settings.search.enabled)
-        look_on(stop)
-
-    with open_fleet(settings.fleet) as fleet, looking_for(fleet) as look_on:
-        listener = listen_as_told(settings.api)
-        serve_until_stopped(settings, fleet, identity, listener, on_ready)
-    _log.info("stopped")
-
-
+@app.command(epilog=examples("fleetlight indexer --config /etc/fleetlight.toml"))
 def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Follow all cells and keep the index up to date."""
     settings = load_settings(config, data_dir)
@@ -102,6 +59,7 @@ def indexer(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     _run_until_signal("indexer", settings, registry, probes, begin, fleet_timeout_s=_FLEET_TIMEOUT_S)
 
 
+@app.command(epilog=examples("fleetlight relay", "fleetlight relay --cell cell1"))
 def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Publish the changes of native cells on their buses, also of cells that are added later.
 
@@ -131,6 +89,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     _run_until_signal("relays", settings, registry, pulses, begin)
 
 
+@app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
 def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Carry out what the API has accepted for native cells, also for cells that are added later.
 

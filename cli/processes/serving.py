@@ -16,13 +16,13 @@ from api.identity import Identity
 from api.listening import listen
 from api.settings import ApiSettings
 from cells.actions.native_cells import NativeCells
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
 from cli.errors import CommandError
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
-from indexer.backends import open_searcher
+from indexer.backends.opening import open_searcher
 from indexer.followers.liveness import Probes
 
 if TYPE_CHECKING:

@@ -40,10 +40,12 @@ from cli.processes.following import keep_indexing, run_relay, worker_of
 from cli.processes.parts import Part, stop_all
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
+
+app = typer.Typer()
 
 _log = structlog.get_logger(__name__)
 
@@ -53,16 +55,13 @@ _RATE = 5.0
 _LOGINS = {"basic": " -u USER", "keystone": ' -H "X-Auth-Token: $(openstack token issue -f value -c id)"'}
 
 
-def register(app: typer.Typer) -> None:
-    app.command(
-        epilog=examples(
-            "fleetlight up --simulate",
-            "fleetlight up --simulate --instances 10000 --rate 50 --cells 8",
-            "fleetlight up --data-dir /var/lib/fleetlight --port 8775",
-        )
-    )(up)
-
-
+@app.command(
+    epilog=examples(
+        "fleetlight up --simulate",
+        "fleetlight up --simulate --instances 10000 --rate 50 --cells 8",
+        "fleetlight up --data-dir /var/lib/fleetlight --port 8775",
+    )
+)
 def up(
     *,
     data_dir: Annotated[

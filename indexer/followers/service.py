@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from cells.adapters import open_adapter as open_foreign_adapter
+from cells.adapters.opening import open_adapter as open_foreign_adapter
 from cells.clock import Clock, system_clock
 from cells.errors import FleetUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter

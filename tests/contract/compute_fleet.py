@@ -26,8 +26,8 @@ from api.settings import ApiSettings, SearchSettings
 from cells.actions.native_cells import NativeCells
 from cells.actions.operations import InstanceOperations
 from cells.actions.worker import Worker
-from cells.adapters import open_adapter, open_changelog_adapter
 from cells.adapters.native import NativeAdapter
+from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.clock import Clock, system_clock
 from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
@@ -40,8 +40,8 @@ from cells.native.nodes import Capacity, NewHost
 from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import INCARNATIONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import Probes

@@ -15,7 +15,6 @@ from elasticsearch import Elasticsearch
 from msgspec.structs import replace
 
 from cells.digests import digests_of
-from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import (
     BEING_MENDED,
     HORIZONS,
@@ -30,6 +29,7 @@ from indexer.backends.base import (
     WriteResult,
 )
 from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, instance_mapping
+from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra

@@ -18,7 +18,7 @@ from cells.clock import system_clock
 from cells.errors import FleetUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, InstanceRow
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.upkeep.cell_removal import remove_cell
 from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.upkeep.verify import Verification, verify_cell

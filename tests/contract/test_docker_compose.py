@@ -27,7 +27,7 @@ def test_every_process_of_production_is_there() -> None:
 def test_command_is_one_of_this_version(name: str) -> None:
     group: Any = typer.main.get_command(app)
     word, *arguments = [substituted(word) for word in _SERVICES[name]["command"]]
-    command = group.commands[word]
+    command = group.commands[word].loaded()
     while hasattr(command, "commands"):
         word, *arguments = arguments
         command = command.commands[word]

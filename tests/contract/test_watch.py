@@ -15,7 +15,7 @@ from api.watching.changelogs import ChangedInstance, Changelogs, read_on
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from api.watching.watch import Watch, WatchRequest
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.lineage import Position
 from cells.model import Cell, CellKind, InstanceRow

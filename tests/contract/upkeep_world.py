@@ -8,13 +8,13 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.clock import system_clock
 from cells.fleet.adoption import map_instances
 from cells.model import Cell, CellKind
 from cells.native.relay import is_relayed
-from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import remove_cell
 from indexer.upkeep.rebuild import rebuild_index

@@ -26,13 +26,13 @@ from psycopg import sql
 from typer.testing import CliRunner
 
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.database import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cli.app import app
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError
 from notifications.bus import Receiver

@@ -9,7 +9,7 @@ import pytest
 from cells.errors import CellInUseError
 from cells.model import Cell
 from cells.native.relay import is_relayed
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases

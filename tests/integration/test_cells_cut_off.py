@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellAdapter
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet

@@ -15,8 +15,8 @@ from api.settings import SearchSettings
 from cells.clock import system_clock
 from cli.processes.following import run_indexer
 from cli.settings import load_settings
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
 from tests.support.indexer_worlds import in_thread, new_world

@@ -18,8 +18,8 @@ from bench.faults.proxy import tcp_proxy
 from bench.faults.world import CELLS, Servers, World, new_world
 from cells.clock import system_clock
 from cells.model import Cell, CellKind
-from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.errors import IndexUnavailableError
 from notifications import topology
 from notifications.link import count_messages

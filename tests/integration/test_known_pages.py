@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import Document, FoundPage, IndexWriter
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.items.view import HostStatuses, ItemTemplate
 from query.filters import Eq

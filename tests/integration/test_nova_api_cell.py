@@ -17,7 +17,7 @@ from api.listing.answer import Consistency, Route
 from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
@@ -27,8 +27,8 @@ from cells.upstream.client import ComputeApi, Query, ServerPage
 from cells.upstream.clouds import read_cloud
 from cells.upstream.http import Answer, Connection
 from cli.app import app
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.items.view import ItemTemplate
 from indexer.upkeep.foreign_comparison import compare_cell

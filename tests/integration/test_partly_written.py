@@ -10,8 +10,8 @@ import pytest
 from elasticsearch import Elasticsearch as Client
 from prometheus_client import CollectorRegistry
 
-from indexer.backends import open_writer
 from indexer.backends.base import Document, IndexWriter, WriteResult
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics

@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 
 from cells.model import CellKind
-from indexer.backends import open_generations, open_searcher, open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, PartlyWrittenError
 from indexer.backends.elasticsearch.generations import ElasticsearchGenerations
+from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.upkeep.rebuild import drop_previous, rebuild_index

@@ -12,8 +12,8 @@ from sqlalchemy import delete
 
 from cells.database import writing
 from cells.tables import changes
-from indexer.backends import open_writer
 from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.followers.service import IndexerService

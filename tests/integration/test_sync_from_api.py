@@ -21,8 +21,8 @@ from cells.upstream.credentials import Fixed
 from cli.app import app
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
-from indexer.backends import open_writer
 from indexer.backends.base import IndexWriter, is_time
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet

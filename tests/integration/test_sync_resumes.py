@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cli.app import app
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from tests.support.waiting import wait_until
 

@@ -10,15 +10,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.database import create_database_engine, writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.native.new_instance import new_record
 from cells.tables import instances
-from indexer.backends import open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from indexer.upkeep.bulk_sync import sync_cell

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
 from cells.actions.server_actions import ACTIONS
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.database import create_database_engine
 from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
 from cells.fleet.fleet import Fleet

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select
 
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
@@ -18,8 +18,8 @@ from cells.model import Cell, CellKind, InstanceRow
 from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, Document
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.followers.consumer import Receives
 from indexer.followers.service import IndexerService

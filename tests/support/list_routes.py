@@ -17,7 +17,7 @@ from api.listing.list_index import ListIndex
 from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.clock import system_clock
 from cells.database import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
@@ -25,8 +25,8 @@ from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.tables import instances
-from indexer.backends import open_searcher, open_writer
 from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
+from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from query.filters import EVERYTHING

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from threading import Event
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from indexer.backends import open_generations, open_writer
+from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase
 from indexer.writing.leases import CellLeases

@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 import httpx
 from sqlalchemy import delete, insert
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.database import writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import InstanceMapping
 from cells.tables import changes, instances
-from indexer.backends import open_writer
 from indexer.backends.base import HORIZONS
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from query.evaluate import matcher

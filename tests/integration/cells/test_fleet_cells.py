@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.errors import CellInUseError, UnknownCellError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
 from cells.actions.operations import InstanceOperations
-from cells.adapters import open_adapter, open_changelog_adapter
 from cells.adapters.native import NativeAdapter
+from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.database import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError

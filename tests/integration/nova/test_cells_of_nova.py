@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from cells.adapters import open_adapter
 from cells.adapters.nova_db import NovaDbAdapter
+from cells.adapters.opening import open_adapter
 from cells.model import Cell, InstanceRow
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.upkeep.foreign_verify import verify_foreign_cell
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter

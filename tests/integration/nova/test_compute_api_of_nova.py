@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter, CellKind
 from query.filters import EVERYTHING, Eq

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
-from cells.adapters import open_adapter
 from cells.adapters.nova_db import NovaDbAdapter
+from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from query.fields import from_microseconds
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS

@@ -19,13 +19,13 @@ import kombu
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.adapters import open_adapter
+from cells.adapters.opening import open_adapter
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.model import Cell, CellKind
-from indexer.backends import open_writer
 from indexer.backends.base import CellProgress, IndexWriter
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError
 from indexer.followers.following import Shared

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.adapters import open_adapter
-from indexer.backends import open_writer
+from cells.adapters.opening import open_adapter
 from indexer.backends.base import CellProgress
+from indexer.backends.opening import open_writer
 from indexer.followers.following import Shared
 from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics

@@ -18,7 +18,7 @@ from cells.settings import RelaySettings
 from cells.tables import instances
 from cli.app import app
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from notifications.bus import Publisher
 from tests.unit.cli.conftest import Run
 

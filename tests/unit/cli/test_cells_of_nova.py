@@ -17,7 +17,7 @@ from cells.fleet.fleet_clock import FleetClock
 from cli.fleet import open_fleet
 from cli.processes.following import run_indexer
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import DeadLetterReason
 from indexer.metrics import IndexerMetrics
 from indexer.writing.dead_letters import DeadLetter, to_failure

@@ -21,7 +21,7 @@ from cells.tables import cell_state, changes
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_fleet
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.extra_fields import Extra
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cells.adapters import open_changelog_adapter
+from cells.adapters.opening import open_changelog_adapter
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.errors import DeadLetterReason
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from notifications.bus import Message

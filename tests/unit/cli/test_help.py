@@ -2,29 +2,33 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
-from cli.app import app
+from cli.app import COMMANDS, LaterCommand, app
 from tests.unit.cli.conftest import Run
 
 
-def commands(group: typer.Typer, *names: str) -> Iterator[tuple[str, ...]]:
-    for command in group.registered_commands:
-        assert command.callback is not None
-        yield *names, command.name or command.callback.__name__
-    for subgroup in group.registered_groups:
-        assert subgroup.typer_instance is not None
-        assert subgroup.name is not None
-        yield from commands(subgroup.typer_instance, *names, subgroup.name)
+def later_commands() -> Mapping[str, LaterCommand]:
+    found: Any = typer.main.get_command(app)
+    return dict(found.commands)
 
 
-ALL_COMMANDS = list(commands(app))
+def commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    if not hasattr(command, "commands"):
+        yield names
+        return
+    for name, each in command.commands.items():
+        yield from commands(each, *names, name)
+
+
+ALL_COMMANDS = [names for name, later in later_commands().items() for names in commands(later.loaded(), name)]
 
 
 def test_the_commands_are_known() -> None:
@@ -142,6 +146,12 @@ def test_empty_folder_is_not_the_working_directory(run: Run, empty_place: Path, 
     assert not list(empty_place.iterdir())
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_list_of_commands_says_what_each_says_itself(name: str) -> None:
+    later = later_commands()[name]
+    assert later.loaded().help.split("\n\n")[0] == later.help
+
+
 @pytest.mark.parametrize("library", ["elasticsearch", "fastapi", "uvicorn", "alembic", "psycopg"])
 def test_commands_start_without_libraries_that_few_of_them_use(library: str, loaded_by_the_commands: set[str]) -> None:
     """People wait for what is imported, whichever command they give: together these take as long as all the rest."""
@@ -150,5 +160,23 @@ def test_commands_start_without_libraries_that_few_of_them_use(library: str, loa
 
 @pytest.fixture(scope="module")
 def loaded_by_the_commands() -> set[str]:
-    code = "import cli.app, sys; print(*sys.modules)"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return loaded_by(f"import {', '.join(module for module, _ in COMMANDS.values())}")
+
+
+@pytest.mark.parametrize(
+    ("code", "needless"),
+    [
+        ("import cli.app", {"sqlalchemy", "pydantic", "structlog", "rich", "cells", "indexer", "api", "notifications"}),
+        ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
+        ("import cli.processes.processes", {"api.identity", "cells.fan_out", "cells.actions.native_cells"}),
+    ],
+)
+def test_little_is_imported_for(code: str, needless: set[str]) -> None:
+    """Help, completion and each process: what an `__init__` imports, everybody imports who needs one of its modules."""
+    assert not needless & loaded_by(code)
+
+
+def loaded_by(code: str) -> set[str]:
+    printing = f"{code}; import sys; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", printing], capture_output=True, text=True, check=True)
+    return set(found.stdout.split())

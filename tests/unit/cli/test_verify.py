@@ -11,8 +11,8 @@ from cli.data_folder import DataFolder
 from cli.index import verification
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
-from indexer.backends import open_writer
 from indexer.backends.base import OLDEST_TIME_VERSION
+from indexer.backends.opening import open_writer
 from indexer.upkeep.verify import Difference, DifferenceKind, Verification
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run

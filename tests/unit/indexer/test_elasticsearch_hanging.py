@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from indexer.backends import open_searcher
+from indexer.backends.opening import open_searcher
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 

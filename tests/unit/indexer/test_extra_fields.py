@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from indexer.backends import open_writer
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.extra_fields import MISFIT, NO_KIND, Extra, described, merged, search_terms
 from indexer.transform.batches import Batch

@@ -1,0 +1,64 @@
+"""How a command ends when something is wrong: one sentence instead of a traceback, and an exit code for scripts."""
+
+import typer
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from api.errors import (
+    DirectoryError,
+    DirectoryUnavailableError,
+    IdentityConfigurationError,
+    InsecureListeningError,
+    UnknownInDirectoryError,
+)
+from cells.errors import CellError, UnknownCellError
+from cli.errors import INTERRUPTED, CommandError, ConfigurationError
+from cli.output import print_error, print_notice
+from indexer.errors import IndexerError
+from notifications.errors import NotificationError
+from query.errors import QueryError
+
+_WRONG_USAGE = (InsecureListeningError, IdentityConfigurationError, UnknownCellError, UnknownInDirectoryError)
+_FAILURES = (
+    CellError,
+    DirectoryError,
+    DirectoryUnavailableError,
+    IndexerError,
+    NotificationError,
+    QueryError,
+    SQLAlchemyError,
+    OSError,
+)
+
+
+def end_in_words(error: BaseException) -> None:
+    """Say what went wrong, and raise typer.Exit; returns when `error` is one that somebody else tells about."""
+    match error:
+        case CommandError():
+            print_error(str(error))
+            raise typer.Exit(error.exit_code) from error
+        case KeyboardInterrupt():
+            print_notice("stopped")
+            raise typer.Exit(INTERRUPTED) from None
+        case typer.BadParameter():
+            error.message = error.message.removeprefix("Value error, ")  # a word of the library that checks values
+        case BrokenPipeError():
+            pass  # whoever reads the output has seen enough, as `head` does; typer ends quietly
+        case _ if isinstance(error, _WRONG_USAGE):
+            print_error(str(error))
+            raise typer.Exit(ConfigurationError.exit_code) from error
+        case _ if isinstance(error, _FAILURES):
+            print_error(_in_words(error))
+            raise typer.Exit(1) from error
+
+
+def _in_words(error: Exception) -> str:
+    """`error` without the numbers, statements and links that its own text has."""
+    match error:
+        case DBAPIError(orig=BaseException() as reason):
+            return f"a database failed: {str(reason).strip() or type(reason).__name__}"
+        case DirectoryUnavailableError(path=path, reason=reason):
+            return f"cannot read or write the users in {path}: {reason}"
+        case OSError(filename=str() as name, strerror=str() as reason):
+            return f"{name}: {reason}"
+        case _:
+            return str(error)
