@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, and_, delete, insert, select
+from sqlalchemy import Connection, Row, Select, and_, delete, insert, select
 
 from cells.errors import QuotaExceededError, ResourceNotFoundError
 from cells.fleet.database import FleetDatabase
@@ -70,16 +70,18 @@ class ServerGroups:
 
     def delete(self, uuid: str, *, project_id: str | None) -> None:
         """Its members stay what they are. project_id: as for `find`."""
-        self.find(uuid, project_id=project_id)
         with self._database.writing() as connection:
+            # Locked, so that nobody joins between the two removals.
+            row = connection.execute(_locked(uuid)).one_or_none()
+            if row is None or project_id not in {None, row.project_id}:
+                raise ResourceNotFoundError("Instance group", uuid)
             connection.execute(delete(server_group_members).where(server_group_members.c.group_uuid == uuid))
             connection.execute(delete(server_groups).where(server_groups.c.uuid == uuid))
 
     def add_members(self, uuid: str, instance_uuids: Sequence[str], *, limit: int) -> None:
         """Make instances members. Raises QuotaExceededError when there would be more than `limit`."""
         with self._database.writing() as connection:
-            group = select(server_groups.c.uuid).where(server_groups.c.uuid == uuid).with_for_update()
-            if connection.execute(group).one_or_none() is None:
+            if connection.execute(_locked(uuid)).one_or_none() is None:
                 raise ResourceNotFoundError("Instance group", uuid)
             members = len(_members(connection, [uuid]).get(uuid, ()))
             if limit != UNLIMITED and members + len(instance_uuids) > limit:
@@ -95,6 +97,10 @@ class ServerGroups:
         statement = select(columns.group_uuid).where(columns.instance_uuid == instance_uuid)
         with self._database.reading() as connection:
             return tuple(connection.execute(statement.order_by(columns.group_uuid)).scalars())
+
+
+def _locked(uuid: str) -> Select[Any]:
+    return select(server_groups).where(server_groups.c.uuid == uuid).with_for_update()
 
 
 def _members(connection: Connection, groups: Sequence[str]) -> Mapping[str, Sequence[str]]:

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from cells.errors import CellUnreachableError
 from cells.fleet.quotas import UNLIMITED
-from cells.fleet.server_groups import ServerGroup
+from cells.fleet.server_groups import ServerGroup, ServerGroups
 from cells.model import Cell
 from cells.native import nodes
 from cells.native.choose_cell import CellRoom, is_enough, read_room
@@ -271,6 +271,21 @@ def test_one_request_creates_a_thousand_servers_at_most_whatever_the_quota(
     refused = post(api, {"max_count": count}, caller=BLUE | {"X-Project-Id": "violet"})
     assert refused.status_code == 400
     assert message(refused) == "One request can create 1000 servers at most; send several."
+
+
+def test_group_that_is_deleted_meanwhile_is_unknown(
+    api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = fleet.fleet.server_groups.create("gone", "affinity", project_id="red", user_id="ada")
+    add_members = ServerGroups.add_members
+
+    def after_its_deletion(self: ServerGroups, uuid: str, members: list[str], *, limit: int) -> None:
+        self.delete(group.uuid, project_id=None)
+        add_members(self, uuid, members, limit=limit)
+
+    monkeypatch.setattr(ServerGroups, "add_members", after_its_deletion)
+    answer = post(api, {}, hints={"group": group.uuid})
+    assert (answer.status_code, "could not be found" in answer.text) == (400, True)
 
 
 def test_security_group_without_a_name_means_nothing(api: Api, fleet: ComputeFleet) -> None:

@@ -190,7 +190,10 @@ class ServerCreation:
                 raise ConflictError("The cell of the servers that this one has to share a host with does not answer.")
             if group is not None:
                 uuids = [str(each["uuid"]) for each in values]
-                fleet.server_groups.add_members(group.uuid, uuids, limit=prepared.limits["server_group_members"])
+                try:
+                    fleet.server_groups.add_members(group.uuid, uuids, limit=prepared.limits["server_group_members"])
+                except ResourceNotFoundError as error:
+                    raise _no_group(group.uuid) from error
             return native.acceptance(fleet, cell).create(values, parameters, request.origin)
 
     def _flavor(self, request: ComputeRequest, flavor_id: str) -> Flavor:
@@ -208,7 +211,11 @@ class ServerCreation:
         try:
             return self._access.fleet.server_groups.find(uuid, project_id=project_id)
         except ResourceNotFoundError as error:
-            raise BadRequestError(f"Instance group {uuid} could not be found.") from error
+            raise _no_group(uuid) from error
+
+
+def _no_group(uuid: str) -> BadRequestError:
+    return BadRequestError(f"Instance group {uuid} could not be found.")
 
 
 def _count(server: NewServer) -> int:

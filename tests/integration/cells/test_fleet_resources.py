@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -196,6 +197,24 @@ def test_hosts_are_known_as_they_were_last_seen(fleet: Fleet, cell: Cell) -> Non
     fleet.set_disabled(cell.uuid, True)
     fleet.remove_cell(fleet.cell(cell.uuid))
     assert hosts.of([cell.uuid, "other"]) == {cell.uuid: [], "other": ["c"]}
+
+
+def test_group_that_is_deleted_while_members_join_goes_with_them(fleet: Fleet) -> None:
+    def join(group_uuid: str) -> None:
+        for _ in range(10):
+            try:
+                fleet.server_groups.add_members(group_uuid, [str(uuid4())], limit=UNLIMITED)
+            except ResourceNotFoundError:
+                return
+
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(20):
+            group = fleet.server_groups.create("short-lived", "affinity", project_id="red", user_id="ada")
+            joining = [threads.submit(join, group.uuid) for _ in range(3)]
+            fleet.server_groups.delete(group.uuid, project_id="red")
+            for each in joining:
+                each.result()
+    assert fleet.server_groups.page("red", limit=10) == ()
 
 
 def test_hosts_are_noted_by_several_at_once(fleet: Fleet, cell: Cell) -> None:
