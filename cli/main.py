@@ -5,6 +5,7 @@ import sys
 from types import FrameType
 
 from cli.errors import INTERRUPTED
+from cli.processes.collector import look_for_garbage_seldom
 
 
 def main() -> None:
@@ -13,6 +14,7 @@ def main() -> None:
     SIGTERM ends a command as Ctrl-C does, so that it saves what it has done; processes that serve end in their own way.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    look_for_garbage_seldom()
     try:
         from cli.app import app  # noqa: PLC0415 -- Ctrl-C while this is imported is no reason for a traceback
 

@@ -2,7 +2,6 @@
 
 import binascii
 import hashlib
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -12,19 +11,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cells.errors import InvalidKeyError
+from cells.fleet.keypairs import SSH, X509, PublicKey
 
-SSH, X509 = "ssh", "x509"
 _RSA_BITS = 2048
 _VALID_FOR = timedelta(days=3650)
-
-
-@dataclass(frozen=True, slots=True)
-class PublicKey:
-    """type: SSH (a line of authorized_keys) or X509 (a certificate in PEM)."""
-
-    type: str
-    text: str
-    fingerprint: str
 
 
 def read_key(key_type: str, text: str) -> PublicKey:

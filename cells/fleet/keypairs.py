@@ -9,8 +9,18 @@ from sqlalchemy.exc import IntegrityError
 from cells.clock import Clock, system_clock
 from cells.errors import ResourceExistsError, ResourceNotFoundError
 from cells.fleet.database import FleetDatabase
-from cells.fleet.key_material import PublicKey
 from cells.fleet.tables import keypairs
+
+SSH, X509 = "ssh", "x509"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """type: SSH (a line of authorized_keys) or X509 (a certificate in PEM)."""
+
+    type: str
+    text: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)

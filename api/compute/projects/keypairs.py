@@ -17,8 +17,8 @@ from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optiona
 from api.compute.protocol.times import without_zone
 from api.errors import ForbiddenError, MarkerNotFoundError
 from cells.errors import ResourceNotFoundError
-from cells.fleet.key_material import SSH, PublicKey, generate_key, read_key
-from cells.fleet.keypairs import Keypair
+from cells.fleet.key_material import generate_key, read_key
+from cells.fleet.keypairs import SSH, Keypair, PublicKey
 from cells.fleet.quotas import check
 
 _TYPES_SINCE = 2

@@ -10,7 +10,7 @@ from cells.errors import AggregateInUseError, QuotaExceededError, ResourceExists
 from cells.fleet.default_flavors import DEFAULT_FLAVORS
 from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.fleet.key_material import SSH, PublicKey
+from cells.fleet.keypairs import SSH, PublicKey
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS, UNLIMITED, check
 from cells.migrations import upgrade_fleet
 from cells.model import Cell

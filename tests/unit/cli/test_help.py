@@ -169,6 +169,7 @@ def loaded_by_the_commands() -> set[str]:
         ("import cli.app", {"sqlalchemy", "pydantic", "structlog", "rich", "cells", "indexer", "api", "notifications"}),
         ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
         ("import cli.processes.processes", {"api.identity", "cells.fan_out", "cells.actions.native_cells"}),
+        ("import cli.cells.cell", {"cryptography.x509"}),
     ],
 )
 def test_little_is_imported_for(code: str, needless: set[str]) -> None:

@@ -1,6 +1,7 @@
 """How the program begins, ends, and says what went wrong."""
 
 import errno
+import gc
 import signal
 import sqlite3
 import subprocess
@@ -22,10 +23,11 @@ from cli.options import program
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """What the program does about signals ends with the test."""
-    before = signal.getsignal(signal.SIGTERM)
+    """What the program does about signals and garbage ends with the test."""
+    before, threshold = signal.getsignal(signal.SIGTERM), gc.get_threshold()
     yield
     signal.signal(signal.SIGTERM, before)
+    gc.set_threshold(*threshold)
 
 
 def interrupted() -> None:
@@ -46,6 +48,15 @@ def test_ctrl_c_and_sigterm_show_no_traceback(
         cli.main.main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("handlers")
+def test_garbage_is_looked_for_seldom_while_commands_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.set_threshold(700)
+    thresholds: list[int] = []
+    monkeypatch.setattr(cli.app, "app", lambda: thresholds.append(gc.get_threshold()[0]))
+    cli.main.main()
+    assert thresholds[0] > 10_000
 
 
 def test_interrupted_command_says_so() -> None:
