@@ -15,6 +15,8 @@ def _without_trailing_slash(url: str) -> str:
 class ApiSettings(BaseModel):
     """How the faces are served.
 
+    host: the address to listen on; `--host` goes before it.
+    port: the port to listen on, 0 for any free one; `--port` goes before it.
     max_limit: the largest page; also the page when a request names no limit.
     list_records_by_skipping_down_cells: whether a list may lack the servers of a cell that neither answers nor is in
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
@@ -22,7 +24,7 @@ class ApiSettings(BaseModel):
     max_watches: streams of changes at the same time, of one process.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
-    auth: who says who is calling (api.identity): `none` believes every caller, `basic` and `tokens` have files of users
+    auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
 
@@ -41,9 +43,9 @@ class ApiSettings(BaseModel):
 class SearchSettings(BaseModel):
     """How lists use the index.
 
-    enabled: off unless somebody runs an indexer.
-    staleness_limit_s: a cell that the index follows by no less than this is asked itself.
-    retry_after_s: an index that failed is probed in the background this long after; None: not before a restart.
+    enabled: whether lists may use the index; to be switched on where an indexer runs.
+    staleness_limit_s: a cell that the index is behind of by more than this is asked itself.
+    retry_after_s: an index that failed is probed in the background this long after; unset: not before a restart.
     index_patience_s: a request that the index has not answered by then is answered by the cells.
     token_wait_s: how long a request waits for the index to know what its tokens stand for, before it asks their cells.
     cell_timeout_s: what one cell may cost a request; one that is silent for so long is then treated as down until a
@@ -63,7 +65,7 @@ class SearchSettings(BaseModel):
 class IdentitySettings(BaseModel):
     """Who may call, where that is decided here (`api.auth`).
 
-    htpasswd_file: strategy `basic`: users, their passwords, projects and roles (api.identity.basic says how).
+    htpasswd_file: strategy `basic`: users, their passwords, projects and roles (lines `name:hash:project:roles`).
     file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.
     token_lifetime_s: strategy `tokens`: how long after a login its token counts.
     region: strategy `tokens`: the name of this site in the catalog.
@@ -80,6 +82,12 @@ class IdentitySettings(BaseModel):
 class KeystoneSettings(BaseModel):
     """The Keystone that is asked with `api.auth = "keystone"`, and the account of this service there.
 
+    auth_url: the address of Keystone.
+    username, password: the account of this service there.
+    project_name: the project of that account.
+    user_domain_name: the domain of the account.
+    project_domain_name: the domain of its project.
+    region_name: the region whose address of Keystone is taken, where its catalog has several.
     public_url: the address that callers are told to log in at; auth_url unless set.
     ca_file: certificates that are trusted for TLS, instead of the system's.
     timeout_s: what one question may cost.

@@ -94,7 +94,10 @@ def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[Non
         lines = str(error.orig).strip().splitlines()
         reason = lines[0] if lines else type(error.orig).__name__
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
-            reason += "; `fleetlight accounts postgresql`, run by the owner, gives an account of ours its rights"
+            reason += (
+                "; what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what "
+                "changes cells, accounts or tables is run by the owner itself"
+            )
         raise unreachable(reason) from error
     except PoolTimeoutError as error:
         raise unreachable("every connection to its database is in use") from error

@@ -23,8 +23,8 @@ class FleetSettings(BaseModel):
     database_url: SQLAlchemy URL of the fleet database, SQLite or PostgreSQL; may hold a password. On SQLite indexers do
         not share the cells (docs/decisions/0064).
     cells_refresh_interval_s: how long a process may work with the list of cells that it read last.
-    failures_max_count, failures_max_mib: messages that could not be indexed are kept here, of each cell the newest ones
-        up to so many, and so many MiB.
+    failures_max_count: messages that could not be indexed are kept here, of each cell the newest ones up to so many.
+    failures_max_mib: of each cell they have no more MiB than this.
     reclaim_instance_interval_s: how long a deleted instance of a native cell can be restored; 0: deletions are final.
     """
 
@@ -63,7 +63,11 @@ class RelaySettings(BaseModel):
 class UpstreamSettings(BaseModel):
     """The compute API that `fleetlight index sync --source api` reads, and who we are there: an administrator.
 
-    url: with its version, as in https://nova.example.org:8774/v2.1. token: for X-Auth-Token.
+    url: with its version, as in https://nova.example.org:8774/v2.1.
+    token: for X-Auth-Token; or username and password.
+    username, password: of basic authentication, instead of token.
+    ca_certs: PEM file of the authority behind its certificate; unset: those that the system trusts.
+    timeout_s: how long one page may take.
     page_size: servers that are asked for at once; the other side may give fewer.
     """
 

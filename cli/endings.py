@@ -10,14 +10,20 @@ from api.errors import (
     InsecureListeningError,
     UnknownInDirectoryError,
 )
-from cells.errors import CellError, UnknownCellError
+from cells.errors import CellError, DatabaseUrlError, UnknownCellError
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.output import print_error, print_notice
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError
 
-_WRONG_USAGE = (InsecureListeningError, IdentityConfigurationError, UnknownCellError, UnknownInDirectoryError)
+_WRONG_USAGE = (
+    DatabaseUrlError,
+    InsecureListeningError,
+    IdentityConfigurationError,
+    UnknownCellError,
+    UnknownInDirectoryError,
+)
 _FAILURES = (
     CellError,
     DirectoryError,

@@ -31,7 +31,10 @@ _CHATTY = {
 
 
 class LogSettings(BaseModel):
-    """Section `log`."""
+    """Section `log`: what is logged.
+
+    level: the least important events that are.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -56,8 +56,9 @@ Sections = dict[str, Any]
 class MonitoringSettings(BaseModel):
     """Section `monitoring`: where `fleetlight indexer`, `relay` and `worker` serve `/metrics` and probes.
 
-    port: None for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
-    environment of each.
+    host: the address to listen on.
+    port: unset for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
+        environment of each.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -15,7 +15,9 @@ _MEBIBYTE = 1024 * 1024
 class IndexerSettings(BaseModel):
     """How the indexer follows its cells; every number is per cell.
 
-    batch_max_messages, batch_max_bytes, batch_wait_s: a batch is written as soon as it reaches one of these.
+    batch_max_messages: a batch is written as soon as it has so many messages.
+    batch_max_bytes: or so many bytes.
+    batch_wait_s: or when its first message has waited for so long.
     prefetch: messages that the broker may hand out before the first of them is acknowledged. So many of each cell wait
         in memory while the index is away; by default no more than it takes to keep the writes going.
     prefetch_max_bytes: bytes of such messages. What comes beyond them is let go of, and comes again when some are

@@ -9,7 +9,7 @@ class BusSettings(BaseModel):
     """How processes talk to the buses of the cells.
 
     username, password: the account of this process on brokers whose address names none.
-    ca_certs: PEM file of the authority behind the certificates of `amqps://` brokers; None: those that the system
+    ca_certs: PEM file of the authority behind the certificates of `amqps://` brokers; unset: those that the system
         trusts. A certificate is always checked, and so is the name in it.
     connect_timeout_s: how long to wait for a broker to accept a connection.
     confirm_timeout_s: how long to wait until the broker has confirmed a batch of messages.

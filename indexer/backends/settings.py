@@ -4,8 +4,9 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, model_validator
 
 _DURATION = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -20,12 +21,27 @@ def _to_duration(value: object) -> timedelta:
     return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
 
 
+def _checked_address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and bool(parts.port)
+    except ValueError:  # of a port that is none
+        is_whole = False
+    if not is_whole:
+        raise ValueError("must be a URL with its port, as in http://127.0.0.1:9200")
+    return url
+
+
 PositiveSeconds = Annotated[float, Field(gt=0)]
 
 
 class IndexSettings(BaseModel):
     """Settings of the index backends; `path` is for `sqlite`, everything from `urls` on for `elasticsearch`.
 
+    backend: `sqlite`, one file on this machine, or `elasticsearch`.
+    path: the file of `sqlite`.
+    urls: where nodes of Elasticsearch are, each with its port; the next one is asked when one does not answer.
+    shards: of each index that is made; it cannot be changed but by a rebuild.
     schemas_dir: JSON Schemas of payloads, as `fleetlight notifications schemas` writes them: fields of newer minor
         versions than this program knows can be searched for if they are described there.
     refresh_interval_s: what was written becomes searchable at most this often.
@@ -33,10 +49,12 @@ class IndexSettings(BaseModel):
         older ones are answered by the cells.
     prefix: the names of the indexes and aliases begin with it, so that several fleets can share one cluster.
     api_key: as Elasticsearch gives it out, encoded; or username and password.
-    ca_certs: PEM file of the authority behind the certificates of `https://` URLs; None: those that the system trusts.
+    username, password: of basic authentication, instead of api_key.
+    ca_certs: PEM file of the authority behind the certificates of `https://` URLs; unset: those that the system trusts.
         A certificate is always checked, and so is the name in it.
-    replicas: copies of each shard; None lets the cluster keep one copy as soon as it has a second node.
-    write_timeout_s, search_timeout_s: one request, of the indexer and of the API.
+    replicas: copies of each shard; unset lets the cluster keep one copy as soon as it has a second node.
+    write_timeout_s: how long one request of the indexer may take.
+    search_timeout_s: how long one request of the API may take.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +64,9 @@ class IndexSettings(BaseModel):
     schemas_dir: Path | None = None
     refresh_interval_s: PositiveSeconds = 1.0
     deleted_retention: Annotated[timedelta, BeforeValidator(_to_duration)] = timedelta(days=30)
-    urls: Annotated[tuple[str, ...], Field(min_length=1)] = ("http://127.0.0.1:9200",)
+    urls: Annotated[tuple[Annotated[str, AfterValidator(_checked_address)], ...], Field(min_length=1)] = (
+        "http://127.0.0.1:9200",
+    )
     prefix: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] = "fleetlight"
     api_key: SecretStr | None = None
     username: str | None = None

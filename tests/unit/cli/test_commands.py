@@ -239,6 +239,14 @@ def test_status_without_an_index_shows_what_the_cells_know(run: Run, cells: Sequ
     assert "`fleetlight up` makes it when it starts" in result.stderr
 
 
+@pytest.mark.parametrize("url", ["nonsense", "mysql://db/fleet"])
+def test_address_of_no_database_is_a_wrong_configuration(run: Run, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("FLEETLIGHT_FLEET_DATABASE_URL", url)
+    result = run("cell", "list")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: database URL ")
+
+
 @pytest.mark.parametrize("command", ["sync", "verify"])
 def test_elasticsearch_that_does_not_answer_is_named(
     run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch, command: str

@@ -46,6 +46,13 @@ def test_lists_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> N
     assert load_settings(write_config(FLEET), None).index.urls == ("http://one:9200", "http://two:9200")
 
 
+@pytest.mark.parametrize("url", ["one:9200", "http://one", "ftp://one:9200", "http://one:many", "http://:9200"])
+def test_address_of_elasticsearch_that_is_none_is_refused_at_the_start(url: str) -> None:
+    error = error_of(FLEET + f'[index]\nurls = ["{url}"]\n')
+    assert "index.urls.0" in error
+    assert "must be a URL with its port, as in http://127.0.0.1:9200" in error
+
+
 def test_secret_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "password").write_text("s3cret\n")
     monkeypatch.setenv("FLEETLIGHT_INDEX_PASSWORD_FILE", str(tmp_path / "password"))
