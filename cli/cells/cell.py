@@ -1,5 +1,6 @@
 """`fleetlight cell`: which cells the fleet has, from the first day of a cell to its last."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -282,7 +283,13 @@ def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
             patience_s=patience_s,
             on_wait=on_wait,
             on_batch=lambda rows: bar.update(task, completed=rows, total=max(total, rows)),
+            pause=_pause,
         )
+
+
+def _pause(seconds: float) -> None:
+    print_notice(f"waiting {seconds:g} s, until no list counts on the index to have all of the cell")
+    time.sleep(seconds)
 
 
 def _remove_bus(settings: Settings, cell: Cell) -> None:

@@ -190,6 +190,7 @@ def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell)
     assert run("cell", "disable", "one").exit_code == 0
     result = run("cell", "remove", "one", "--yes")
     assert result.exit_code == 0, result.stderr
+    assert "waiting 0 s, until no list counts on the index to have all of the cell" in result.stderr
     assert result.stdout == ("one: removed, 3 rows from the index and 3 instance mappings; its database is as it was\n")
     # There is no broker.
     assert f"delete its queues fleetlight.{cell.uuid}.index and fleetlight.{cell.uuid}.dead" in result.stderr
