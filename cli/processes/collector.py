@@ -19,5 +19,5 @@ def keep_collector_out_of_the_way() -> None:
 
 
 def look_for_garbage_seldom() -> None:
-    """What is imported stays: looking for garbage in it meanwhile takes a twelfth of the time in which we start."""
+    """For the start as well: what is imported stays, and to look for garbage in it takes a tenth of a second."""
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
