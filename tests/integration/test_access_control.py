@@ -270,7 +270,7 @@ def test_index_is_rebuilt_and_taken_back_with_the_account_of_the_indexer(
     config.write_text(fleet + _bus_section(fortress, "indexer") + _index_section(fortress, "indexer"))
     # What no relay has published, a comparison would wait for in vain.
     with running(fortress, "relay", _bus_section(fortress, "relay")):
-        assert "the new index is the current one" in _fleetlight("index", "rebuild", "--config", config)
+        assert "is the current one; `--back`" in _fleetlight("index", "rebuild", "--config", config)
     with closing(open_writer(fortress.index("indexer"))) as writer:
         assert writer.read([uuid]).keys() == {uuid}
     assert "is the current one again" in _fleetlight("index", "rebuild", "--back", "--config", config)
