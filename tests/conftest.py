@@ -4,6 +4,7 @@ import os
 
 from hypothesis import settings
 
+from tests.support.collector import pytest_collection_finish
 from tests.support.ending import pytest_sessionstart
 from tests.support.logs import logging_as_before
 from tests.support.migrated import migrated_each_time, migrated_once
@@ -42,6 +43,7 @@ __all__ = [
     "nova_environment",
     "postgresql_database",
     "postgresql_url",
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_sessionfinish",

@@ -1,0 +1,8 @@
+"""Garbage is looked for seldom, as in our processes: what pytest has collected stays until the end."""
+
+from cli.processes.collector import keep_collector_out_of_the_way
+
+
+def pytest_collection_finish() -> None:
+    """Measured: a tenth of the processor's time of 1,300 tests."""
+    keep_collector_out_of_the_way()
