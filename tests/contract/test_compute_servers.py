@@ -227,6 +227,27 @@ def test_admin_sees_the_own_project_unless_asking_for_all(fleet: ComputeFleet) -
     assert api.ids("/v2.1/servers", {"X-Project-Id": "other"}) == [others]
 
 
+@pytest.mark.parametrize(
+    ("value", "is_for_all"),
+    [
+        *((value, True) for value in ("", "1", "t", "TRUE", "On", "y", "yes", "+yes%09", "%C2%A01")),
+        *((value, False) for value in ("0", "f", "False", "OFF", "n", "no", "+0+")),
+        *((value, None) for value in ("+", "%20", "%09", "%C2%A0", "2", "-1", "1.0", "tr", "None", "null", "true,")),
+        *((value, None) for value in ("%D9%A1", "%EF%BC%91", "%F0%9F%98%80", "1&all_tenants=maybe")),
+        ("maybe&all_tenants=1", True),
+        ("1&all_tenants=0", False),
+    ],
+)
+def test_all_tenants_is_empty_or_a_boolean(filled_api: Api, value: str, is_for_all: bool | None) -> None:
+    """Only the empty text means the same as none at all; blanks around a word do not count."""
+    for path in ("/v2.1/servers", "/v2.1/servers/detail"):
+        answer = filled_api.get(f"{path}?all_tenants={value}", {"X-Project-Id": "nobody"})
+        if is_for_all is None:
+            assert (answer.status_code, list(answer.json())) == (400, ["badRequest"])
+        else:
+            assert (answer.status_code, bool(answer.json()["servers"])) == (200, is_for_all)
+
+
 @pytest.mark.parametrize("headers", [{}, STRONG], ids=["index", "cells"])
 def test_filters_keep_what_they_name(fleet: ComputeFleet, headers: dict[str, str]) -> None:
     web = fleet.create("north", display_name="web-1", host="a", tags=["x", "y"], updated_at=2_000_000)

@@ -38,7 +38,7 @@ def build_filter(query: QueryString, minor: int, caller: Caller, *, action: str)
 def is_for_all_tenants(query: QueryString) -> bool:
     """Whether servers of every project are asked for; raises ParameterError."""
     value = query.last("all_tenants")
-    return value is not None and (not value.strip() or strict_bool("all_tenants", value))
+    return value is not None and (not value or strict_bool("all_tenants", value))
 
 
 def build_scope(query: QueryString, caller: Caller, *, action: str) -> Filter:
