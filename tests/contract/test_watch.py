@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -411,6 +412,23 @@ def test_what_a_list_refuses_is_refused_and_so_are_too_many_streams(small_fleet:
             assert another.status == 503
 
     api.run(scenario())
+
+
+def test_streams_that_are_asked_for_at_once_are_no_more_than_there_may_be(small_fleet: ComputeFleet) -> None:
+    api = small_fleet.api(max_watches=2)
+
+    async def count(asked: int) -> list[int]:
+        async with AsyncExitStack() as open_streams:
+            burst = [await open_streams.enter_async_context(stream(api)) for _ in range(asked)]
+            async with asyncio.timeout(PATIENCE_S):
+                while not all(each.status for each in burst):  # noqa: ASYNC110  # they have no event for it
+                    await asyncio.sleep(0.01)
+            return sorted(each.status for each in burst)
+
+    assert api.run(count(5)) == [200, 200, 503, 503, 503]
+    assert api.request("HEAD", "/v2.1/servers/detail", STREAM).status_code == 200
+    assert api.get("/v2.1/servers/detail?changes-since=x", STREAM).status_code == 400
+    assert api.run(count(2)) == [200, 200]
 
 
 def test_positions_are_for_nobody_else_to_read() -> None:

@@ -1,9 +1,11 @@
 """`GET /servers/detail` with `Accept: text/event-stream`: what changes from now on in what the list would show."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
@@ -37,6 +39,7 @@ class ServerWatches:
         self._codec = codec
         self._host_statuses = host_statuses
         self._max_watches = max_watches
+        self._taken = 0
 
     @staticmethod
     def is_wanted(request: ComputeRequest) -> bool:
@@ -44,9 +47,25 @@ class ServerWatches:
         return request.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     async def open(self, request: ComputeRequest) -> Response:
-        """The stream. Order and paging of the list mean nothing to it."""
-        if self._feed.watchers >= self._max_watches:
+        """The stream. Order and paging of the list mean nothing to it. Raises TooManyWatchesError."""
+        with ExitStack() as held:
+            held.enter_context(self._place())
+            watch = await self._watch(request)
+            # Who asks for the headers alone watches nothing.
+            return _Stream(watch.events(), ExitStack() if request.http.method == "HEAD" else held.pop_all())
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the places there are, taken before anything is waited for, so that a burst gets no more of them."""
+        if self._taken >= self._max_watches:
             raise TooManyWatchesError(self._max_watches)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+    async def _watch(self, request: ComputeRequest) -> Watch:
         query = accept(request.query, request.minor, is_admin=request.caller.is_admin)
         request.authorize(f"os_compute_api:servers:{_ACTION}")
         wanted = build_filter(query, request.minor, request.caller, action=_ACTION)
@@ -63,7 +82,17 @@ class ServerWatches:
         last_id = request.http.headers.get(_LAST_ID_HEADER)
         since = None if not last_id else self._codec.decode(last_id)
         asked = WatchRequest(matcher(visible, INSTANCE_FIELDS), matcher(wanted, INSTANCE_FIELDS), render)
-        watch = Watch(self._feed, self._codec, asked, since, is_lost=bool(last_id) and since is None)
-        events: AsyncIterator[ServerSentEvent] = watch.events()
+        return Watch(self._feed, self._codec, asked, since, is_lost=bool(last_id) and since is None)
+
+
+class _Stream(EventSourceResponse):
+    """held: what is closed when the stream has ended, however it does."""
+
+    def __init__(self, events: AsyncIterator[ServerSentEvent], held: ExitStack) -> None:
         # The stream has a heartbeat of its own, which moves the reader on.
-        return EventSourceResponse(events, ping=0, send_timeout=_SEND_TIMEOUT_S)
+        super().__init__(events, ping=0, send_timeout=_SEND_TIMEOUT_S)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
