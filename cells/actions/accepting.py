@@ -128,11 +128,12 @@ class Acceptance:
             raise
         return rows
 
-    def accept(self, uuid: str, order: Order) -> InstanceRow:
+    def accept(self, uuid: str, order: Order, check: Callable[[Record], None] = lambda _record: None) -> InstanceRow:
         """Accept an action; returns the instance as it is then.
 
         A deletion of what is being deleted changes nothing, nor does an evacuation of that, or of what is evacuated.
 
+        check: as for `unlock`; only asked about an instance that can take the action.
         Raises NotResizedError when there is nothing to confirm or revert, and what `check_values` raises.
         """
         action = ACTIONS[order.action]
@@ -144,6 +145,7 @@ class Acceptance:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
+            check(record)
             if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid)):
                 return self._row(instance)
             now = self._clock()
@@ -172,15 +174,25 @@ class Acceptance:
         """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
         return self.revise(uuid, lambda _record: values, request)
 
-    def revise(self, uuid: str, decide: Callable[[Record], Mapping[str, Any]], request: Request) -> InstanceRow:
+    def revise(
+        self,
+        uuid: str,
+        decide: Callable[[Record], Mapping[str, Any]],
+        request: Request,
+        *,
+        announces_always: bool = False,
+    ) -> InstanceRow:
         """Set the fields that `decide` makes of the record while nobody else can change it.
 
+        announces_always: also when the instance has these values already; else that changes nothing, as in Nova.
         decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
         """
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             values = decide(instance.record)
             check_values(values)
+            if not announces_always and all(instance.record[name] == value for name, value in values.items()):
+                return self._row(instance)
             instance.change(
                 INSTANCE_UPDATE, values, self._clock(), publisher_id=self._publisher(Source.API), request=request
             )

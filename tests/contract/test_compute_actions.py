@@ -411,6 +411,22 @@ def test_host_to_unshelve_on_is_in_the_zone_and_for_a_server_on_none(api: Api, f
         assert api.get(f"/v2.1/servers/{server_id}", ADMIN).json()["server"]["OS-EXT-SRV-ATTR:host"] == "north-host1"
 
 
+def test_host_to_unshelve_on_is_in_the_zone_that_the_server_has_just_been_pinned_to(
+    api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_id = new_server(fleet, vm_state="shelved_offloaded", host=None, node=None)
+    accept = Acceptance.accept
+
+    def after_a_pin(self: Acceptance, uuid: str, *values: Any) -> InstanceRow:
+        self.update(uuid, {"pinned_availability_zone": "elsewhere"}, NO_REQUEST)
+        return accept(self, uuid, *values)
+
+    monkeypatch.setattr(Acceptance, "accept", after_a_pin)
+    refused = act(api, server_id, {"unshelve": {"host": "north-host1"}}, "2.91", ADMIN)
+    assert (refused.status_code, "elsewhere" in refused.text) == (409, True)
+    assert status(api, server_id) == "SHELVED_OFFLOADED"
+
+
 @pytest.mark.parametrize(
     "body",
     [{"evacuate": {"force": True}}, {"os-migrateLive": {"force": True, "host": None, "block_migration": "auto"}}],

@@ -28,10 +28,12 @@ async def change_record(
     *,
     action: str,
     respects_lock: bool,
+    announces_always: bool = False,
 ) -> Record:
     """Set what `decide` makes of the record, while nobody else can change it; returns the record after it.
 
-    action: the word for it in a refusal. Raises StateConflictError for a state in which that is not allowed.
+    action: the word for it in a refusal. announces_always: as for `Acceptance.revise`.
+    Raises StateConflictError for a state in which that is not allowed.
     """
 
     def decide_if_allowed(record: Record) -> Mapping[str, Any]:
@@ -43,8 +45,9 @@ async def change_record(
 
     server: FoundServer = await find_server(access, request)
     request.authorize(f"os_compute_api:{rule}")
-    row = await access.act(
-        server.cell, partial(server.acceptance.revise, server.uuid, decide_if_allowed, request.origin)
+    revise = partial(
+        server.acceptance.revise, server.uuid, decide_if_allowed, request.origin, announces_always=announces_always
     )
+    row = await access.act(server.cell, revise)
     request.hand_out_token(row)
     return row.record

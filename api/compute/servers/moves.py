@@ -22,7 +22,9 @@ from cells.fleet.flavors import Flavor
 from cells.model import InstanceRow
 from cells.native.nodes import ComputeNode
 from cells.usage import check_larger_flavor, project_turn
+from query.fields import Record
 
+_PINNED = "pinned_availability_zone"
 _EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95
 
 
@@ -88,21 +90,25 @@ class MoveActions:
         return json_answer({"adminPass": content.admin_pass or new_password()})
 
     async def unshelve(self, request: ComputeRequest, server: FoundServer, content: Any) -> Response:
-        parameters: dict[str, Any] = {}
-        values: dict[str, Any] = {}
         host = getattr(content, "host", "")
         if host:
             request.authorize(rule("os-shelve:unshelve_to_host"))
         require_ready(request, server, "unshelve")
-        zone = server.row.record["pinned_availability_zone"]
+        values: dict[str, Any] = {}
         if isinstance(content, bodies.UnshelveBody) and "availability_zone" in content.model_fields_set:
-            zone = values["pinned_availability_zone"] = content.availability_zone
-            await self._require_zone(server, zone)
-        if host:
-            await self._require_host_in_zone(server, host, zone)
-            parameters["host"] = host
+            values[_PINNED] = content.availability_zone
+        nodes = await self._nodes(server) if host or values else ()
+
+        def check(record: Record) -> None:
+            """The zone that the server is pinned to may be another one by now."""
+            if values:
+                _require_zone(record, values[_PINNED], nodes)
+            if host:
+                _require_host_in_zone(record, host, values.get(_PINNED, record[_PINNED]), nodes)
+
+        parameters = {"host": host} if host else {}
         order = order_of(request, "unshelve", values=values, parameters=parameters)
-        await accept(self._access, request, server, order)
+        await accept(self._access, request, server, order, check)
         return empty_answer(202)
 
     def _accept_resize(self, request: ComputeRequest, server: FoundServer, content: bodies.ResizeBody) -> InstanceRow:
@@ -165,26 +171,25 @@ class MoveActions:
         if server.row.record["host"] == host:
             raise BadRequestError(f"Server {server.uuid} is on host {host} already.")
 
-    async def _require_host_in_zone(self, server: FoundServer, host: str, zone: str | None) -> None:
-        _require_offloaded(server, "host")
-        await self._require_host(server, host)
-        nodes = await self._nodes(server)
-        if zone is not None and not any(
-            node.service.host == host and node.service.availability_zone == zone for node in nodes
-        ):
-            raise ConflictError(f"Host {host} is not in the availability zone {zone}.")
 
-    async def _require_zone(self, server: FoundServer, zone: str | None) -> None:
-        _require_offloaded(server, "zone")
-        if zone is not None and not any(
-            node.service.availability_zone == zone and node.is_available for node in await self._nodes(server)
-        ):
-            raise BadRequestError("The requested availability zone is not available")
+def _require_zone(record: Record, zone: str | None, nodes: Sequence[ComputeNode]) -> None:
+    _require_offloaded(record, "zone")
+    if zone is not None and not any(node.service.availability_zone == zone and node.is_available for node in nodes):
+        raise BadRequestError("The requested availability zone is not available")
 
 
-def _require_offloaded(server: FoundServer, what: str) -> None:
+def _require_host_in_zone(record: Record, host: str, zone: str | None, nodes: Sequence[ComputeNode]) -> None:
+    _require_offloaded(record, "host")
+    zones = {node.service.availability_zone for node in nodes if node.service.host == host}
+    if not zones:
+        raise BadRequestError(f"Compute host {host} could not be found.")
+    if zone is not None and zone not in zones:
+        raise ConflictError(f"Host {host} is not in the availability zone {zone}.")
+
+
+def _require_offloaded(record: Record, what: str) -> None:
     """Raises ConflictError: a server that is still on a host comes back there."""
-    if server.row.record["vm_state"] != "shelved_offloaded":
+    if record["vm_state"] != "shelved_offloaded":
         raise ConflictError(f"A {what} can be given only for a server that is shelved and offloaded.")
 
 

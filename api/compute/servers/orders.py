@@ -14,6 +14,7 @@ from api.compute.servers.lookup import FoundServer
 from cells.actions.accepting import Order, refuse_unless_allowed
 from cells.actions.server_actions import ACTIONS
 from cells.model import InstanceRow
+from query.fields import Record
 
 
 def rule(name: str) -> str:
@@ -46,6 +47,12 @@ async def change(
     return row
 
 
-async def accept(access: FleetAccess, request: ComputeRequest, server: FoundServer, order: Order) -> InstanceRow:
-    """The server once its cell has accepted `order`."""
-    return await change(access, request, server, partial(server.acceptance.accept, server.uuid, order))
+async def accept(
+    access: FleetAccess,
+    request: ComputeRequest,
+    server: FoundServer,
+    order: Order,
+    check: Callable[[Record], None] = lambda _record: None,
+) -> InstanceRow:
+    """The server once its cell has accepted `order`. check: as for `Acceptance.accept`."""
+    return await change(access, request, server, partial(server.acceptance.accept, server.uuid, order, check))

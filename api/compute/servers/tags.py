@@ -68,7 +68,7 @@ class ServerTagHandlers:
 
     async def replace(self, request: ComputeRequest) -> Response:
         wanted = (await _TAGS.read(request)).tags
-        record = await self._change(request, "update_all", "update tags", lambda _tags: wanted)
+        record = await self._change(request, "update_all", "update tags", lambda _tags: wanted, announces_always=True)
         return json_answer({"tags": record["tags"]})
 
     async def add(self, request: ComputeRequest) -> Response:
@@ -104,17 +104,25 @@ class ServerTagHandlers:
         return empty_answer(204)
 
     async def delete_all(self, request: ComputeRequest) -> Response:
-        await self._change(request, "delete_all", "delete tags", lambda _tags: [])
+        await self._change(request, "delete_all", "delete tags", lambda _tags: [], announces_always=True)
         return empty_answer(204)
 
     async def _change(
-        self, request: ComputeRequest, action: str, word: str, change: Callable[[list[str]], list[str]]
+        self,
+        request: ComputeRequest,
+        action: str,
+        word: str,
+        change: Callable[[list[str]], list[str]],
+        *,
+        announces_always: bool = False,
     ) -> Record:
         def decide(record: Record) -> Mapping[str, list[str]]:
             return {"tags": sorted(change(list(record["tags"])))}
 
         rule = f"os-server-tags:{action}"
-        return await change_record(self._access, request, rule, decide, action=word, respects_lock=False)
+        return await change_record(
+            self._access, request, rule, decide, action=word, respects_lock=False, announces_always=announces_always
+        )
 
 
 async def _refuse_body(request: ComputeRequest) -> None:

@@ -1,5 +1,6 @@
 """`PUT` and `DELETE /servers/{id}` (contracts/nova-rest, 2.1 and 2.2)."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, 
 from api.compute.servers.lookup import find_server
 from api.errors import ConflictError
 from cells.actions.accepting import Order
+from query.fields import Record
 
 _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
 
@@ -111,12 +113,16 @@ class ServerChangeHandlers:
         values = (await _UPDATE.read(request)).server.record_values()
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:update")
-        if _PINNED in values:
-            _check_pin(values[_PINNED], server.row.record)
+
+        def decide(record: Record) -> Mapping[str, Any]:
+            if _PINNED in values:
+                _check_pin(values[_PINNED], record)
+            return values
+
         row = server.row
         if values:
             row = await self._access.act(
-                server.cell, partial(server.acceptance.update, server.uuid, values, request.origin)
+                server.cell, partial(server.acceptance.revise, server.uuid, decide, request.origin)
             )
         request.hand_out_token(row)
         return json_answer({"server": await changed_item(request, row, self._host_statuses)})
@@ -133,7 +139,7 @@ class ServerChangeHandlers:
         return empty_answer(204)
 
 
-def _check_pin(wanted: str | None, record: Any) -> None:
+def _check_pin(wanted: str | None, record: Record) -> None:
     """Raises ConflictError for a zone that the server is not in, or is not pinned to."""
     pinned = record["pinned_availability_zone"]
     if wanted is not None and wanted != (pinned or record["availability_zone"]):
