@@ -9,10 +9,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
+from cells.actions.accepting import Acceptance
 from cells.errors import CellUnreachableError
 from cells.fleet.quotas import UNLIMITED
 from cells.fleet.server_groups import ServerGroup, ServerGroups
-from cells.model import Cell
+from cells.model import NO_REQUEST, Cell, InstanceRow
 from cells.native import nodes
 from cells.native.choose_cell import CellRoom, is_enough, read_room
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
@@ -171,6 +172,39 @@ def test_request_that_makes_no_sense_is_refused(api: Api, version: str, values: 
     assert post(api, values, version, ADMIN).status_code == 400
 
 
+ROOT = {"source_type": "image", "destination_type": "local", "uuid": IMAGE, "boot_index": 0}
+BLANK = {"source_type": "blank", "destination_type": "local"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "status"),
+    [
+        *(([{**ROOT, "disk_bus": bus}], 202) for bus in ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc")),
+        *(([{**ROOT, "disk_bus": bus}], 400) for bus in ("nvme", "VIRTIO", "virtio ", " ", "é", "x" * 256, 1, None)),
+        ([{**ROOT, "disk_bus": ""}], 202),
+        *(([{**ROOT, "device_type": kind}], 202) for kind in ("cdrom", "disk", "floppy", "fs", "lun")),
+        *(([{**ROOT, "device_type": kind}], 400) for kind in ("", "tape", "DISK", 1, None)),
+        ([ROOT, {**BLANK, "disk_bus": "warp"}], 400),
+        ([ROOT, {**BLANK, "boot_index": 1}], 202),
+        ([ROOT, {**BLANK, "boot_index": None}], 202),
+        ([ROOT, {**BLANK, "boot_index": "-7"}], 202),
+        ([ROOT, {**BLANK, "boot_index": 2}], 400),
+        ([ROOT, {**BLANK, "boot_index": 1}, {**BLANK, "boot_index": "1"}], 400),
+        ([ROOT, {**BLANK, "boot_index": 10**30}], 400),
+        ([{**BLANK, "boot_index": 1}], 400),
+        ([ROOT, {"boot_index": -1}], 400),
+        ([ROOT, {"boot_index": -1, "uuid": UNKNOWN}], 400),
+        ([ROOT, {"boot_index": -1, "uuid": UNKNOWN, "destination_type": "local"}], 400),
+        ([ROOT, {"no_device": True, "device_name": "vdb"}], 202),
+        ([ROOT, {"no_device": True, "virtual_name": "ephemeral0"}], 400),
+        ([ROOT, {**BLANK, "virtual_name": "ephemeral0"}], 400),
+    ],
+)
+def test_block_devices_are_those_that_nova_knows(api: Api, devices: list[dict[str, Any]], status: int) -> None:
+    answer = post(api, {"block_device_mapping_v2": devices})
+    assert answer.status_code == status, answer.text
+
+
 def test_bodies_that_are_none_are_refused(api: Api) -> None:
     documents: list[object] = [None, [], {}, {"server": MINIMAL, "other": 1}, {"server": []}]
     for document in documents:
@@ -212,7 +246,8 @@ def test_only_administrators_choose_the_host(api: Api, fleet: ComputeFleet) -> N
     assert (refused.status_code, "servers:create:forced_host" in message(refused)) == (403, True)
     wanted = {"networks": "none", "host": "south-host1"}
     assert post(api, wanted, "2.74").status_code == 403
-    assert post(api, wanted | {"host": "no-such"}, "2.74", ADMIN).status_code == 400
+    for nowhere in ({"host": "no-such"}, {"hypervisor_hostname": "south-host0"}):
+        assert post(api, wanted | nowhere, "2.74", ADMIN).status_code == 400
     for values, version in ((forced, "2.1"), (wanted, "2.74")):
         created = post(api, values, version, ADMIN)
         assert created.status_code == 202, created.text
@@ -220,6 +255,34 @@ def test_only_administrators_choose_the_host(api: Api, fleet: ComputeFleet) -> N
         server = show(api, created.json()["server"]["id"])
         assert server["OS-EXT-SRV-ATTR:host"] == "south-host1"
         assert server["pinned_availability_zone"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "host"),
+    [
+        ({"availability_zone": "north", "host": "south-host1"}, None),
+        ({"availability_zone": "north", "hypervisor_hostname": "south-host1"}, None),
+        ({"availability_zone": "south", "host": "south-host1", "hypervisor_hostname": "south-host1"}, "south-host1"),
+        ({"availability_zone": "north:south-host1"}, "south-host1"),
+        ({"availability_zone": "north:south-host1:south-host1"}, "south-host1"),
+        ({"availability_zone": "north::south-host1"}, "south-host1"),
+        ({"availability_zone": "no-such:south-host1"}, "south-host1"),
+        ({"availability_zone": "south:south-host1:south-host0"}, None),
+    ],
+)
+def test_host_that_is_named_beside_a_zone_has_to_be_in_it_and_one_that_the_zone_names_has_not(
+    api: Api, fleet: ComputeFleet, values: dict[str, str], host: str | None
+) -> None:
+    created = post(api, {"networks": "none"} | values, "2.104", ADMIN)
+    assert created.status_code == 202, created.text
+    fleet.work()
+    server = api.get(f"/v2.1/servers/{created.json()['server']['id']}", ADMIN, microversion("2.104")).json()["server"]
+    zone = None if ":" in values["availability_zone"] else values["availability_zone"]
+    assert (server["OS-EXT-SRV-ATTR:host"], server["pinned_availability_zone"]) == (host, zone)
+    if host is None:
+        assert (server["status"], "No valid host" in server["fault"]["message"]) == ("ERROR", True)
+    else:
+        assert (server["status"], server["OS-EXT-AZ:availability_zone"]) == ("ACTIVE", "south")
 
 
 def test_group_keeps_its_members_apart(api: Api, fleet: ComputeFleet) -> None:
@@ -441,6 +504,24 @@ def test_pin_can_be_set_to_the_present_zone_and_taken_away(api: Api, fleet: Comp
         return api.request("PUT", f"/v2.1/servers/{server_id}", headers, json=body).status_code
 
     assert [pin(zone) for zone in ("east", "north", None, "east")] == [200, 409, 200, 200]
+
+
+def test_pin_is_that_of_the_zone_in_which_the_server_is_by_then(
+    api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_id = create(api, fleet, availability_zone="east")
+    revise = Acceptance.revise
+
+    def after_a_move(self: Acceptance, uuid: str, *values: Any) -> InstanceRow:
+        moved = {"availability_zone": "elsewhere", "pinned_availability_zone": None}
+        revise(self, uuid, lambda _record: moved, NO_REQUEST)
+        return revise(self, uuid, *values)
+
+    monkeypatch.setattr(Acceptance, "revise", after_a_move)
+    body = {"server": {"pinned_availability_zone": "east"}}
+    refused = api.request("PUT", f"/v2.1/servers/{server_id}", MEMBER | microversion("2.104"), json=body)
+    assert refused.status_code == 409
+    assert show(api, server_id)["pinned_availability_zone"] is None
 
 
 def test_deleted_server_is_gone_when_its_host_is_done(api: Api, fleet: ComputeFleet) -> None:

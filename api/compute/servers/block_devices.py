@@ -9,15 +9,18 @@ from cells.fleet.flavors import Flavor
 _MAX_LOCAL = 3
 _NEW_DISK = ("blank", "local")
 _SWAP = "swap"
+_BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 
 
 def check_block_devices(devices: Sequence[BlockDevice], image_ref: str, flavor: Flavor) -> None:
     """Raises BadRequestError for what makes no sense, and NotSupportedError for volumes, which no cell here has."""
+    if any(device.virtual_name for device in devices):
+        raise _invalid("virtual_name belongs to the old form of block device mappings")
     kept = [device for device in devices if not device.no_device]
     if not kept:
         return
-    roots = [device for device in kept if _boot_index(device) == 0]
-    if len(roots) != 1:
+    order = sorted(device.boot_index for device in kept if device.boot_index is not None and device.boot_index >= 0)
+    if not order or order != list(range(len(order))):
         raise BadRequestError("Block Device Mapping is Invalid: Boot sequence for the instance is not valid.")
     for device in kept:
         _check(device, image_ref)
@@ -30,16 +33,20 @@ def check_block_devices(devices: Sequence[BlockDevice], image_ref: str, flavor: 
 
 def _check(device: BlockDevice, image_ref: str) -> None:
     source, destination = device.source_type, device.destination_type
+    if source is None:
+        raise _invalid("a device needs a source_type")
     if source == "blank" and device.uuid:
         raise _invalid("blank devices have no uuid")
-    if source not in {"blank", None} and not device.uuid:
+    if source != "blank" and not device.uuid:
         raise _invalid("a device that is not blank needs the uuid of its source")
-    if source == "image" and destination == "local" and not (image_ref and _boot_index(device) == 0):
+    if source == "image" and destination == "local" and not (image_ref and device.boot_index == 0):
         raise _invalid("an image can be put on a local disk only as the root disk, with imageRef")
     if device.wanted_volume_type and (destination == "local" or source == "volume"):
         raise _invalid("this device cannot have a volume_type")
     if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
         raise _invalid("a new volume needs a volume_size")
+    if device.disk_bus and device.disk_bus not in _BUSES:
+        raise _invalid(f"the disk bus {device.disk_bus} is not one of {', '.join(_BUSES)}")
 
 
 def _check_sizes(disks: Sequence[BlockDevice], flavor: Flavor) -> None:
@@ -51,10 +58,6 @@ def _check_sizes(disks: Sequence[BlockDevice], flavor: Flavor) -> None:
         raise _invalid("more than one swap disk")
     if any(disk.volume_size > flavor.swap for disk in swaps):
         raise _invalid("the swap disk is larger than the flavor allows")
-
-
-def _boot_index(device: BlockDevice) -> int | None:
-    return device.boot_index
 
 
 def _invalid(reason: str) -> BadRequestError:
