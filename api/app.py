@@ -36,6 +36,7 @@ from api.listing.sources import CellReader
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
+from api.utf8_addresses import Utf8Addresses
 from api.watching.changelogs import Changelogs
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
@@ -110,6 +111,7 @@ def create_app(parts: ApiParts) -> FastAPI:
         mappings.close()
 
     app = FastAPI(title="Fleetlight", openapi_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.add_middleware(Utf8Addresses)
     app.state.lister = lister
     app.state.index = index
     app.state.feed = feed

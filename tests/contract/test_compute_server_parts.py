@@ -5,7 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
+from sqlalchemy.sql.functions import count
 
+from cells.tables import changes, instances
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 OWNER = {"X-Roles": "member", "X-Project-Id": "red"}
@@ -117,6 +120,17 @@ def test_tags_are_added_replaced_and_removed(api: Api, server: str) -> None:
 )
 def test_wrong_tags_are_refused(api: Api, server: str, path: str, body: object) -> None:
     assert send(api, "PUT", f"{server}/tags{path}", body).status_code == 400
+
+
+@pytest.mark.parametrize("tag", ["%ff", "a%C3", "%ED%A0%80", "%F8%88%80%80%80", "%C0%AF", "%FF%2Fb"])
+def test_tag_of_bytes_that_are_no_text_is_refused(api: Api, server: str, tag: str) -> None:
+    for method in ("PUT", "GET", "DELETE"):
+        answer = send(api, method, f"{server}/tags/{tag}")
+        assert (answer.status_code, answer.headers["Content-Type"].partition(";")[0]) == (404, "text/plain")
+    assert send(api, "GET", f"{server}/tags").json() == {"tags": ["a", "b"]}
+    # U+FFFD itself, and what else is text, may be a tag.
+    for allowed in ("%EF%BF%BD", "%F0%9F%98%80", "%C3%A9"):
+        assert send(api, "PUT", f"{server}/tags/{allowed}").status_code == 201
 
 
 def test_server_has_no_more_than_fifty_tags(api: Api, server: str) -> None:
@@ -236,3 +250,45 @@ def test_change_is_announced_and_found_by_its_revision(api: Api, server: str, fl
     send(api, "PUT", f"{server}/tags", {"tags": ["fresh"]})
     fleet.index()
     assert server.endswith(api.ids("/v2.1/servers?tags=fresh", OWNER, microversion("2.26"))[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "body"),
+    [
+        ("PUT tags/a", None),
+        ("PUT metadata", {"metadata": {"role": "web"}}),
+        ("POST metadata", {"metadata": {"role": "web"}}),
+        ("POST metadata", {"metadata": {}}),
+        ("PUT metadata/role", {"meta": {"role": "web"}}),
+        ("PUT ", {"server": {"name": "server", "accessIPv4": "10.1.1.1", "description": "known"}}),
+        ("POST action", {"addSecurityGroup": {"name": "known"}}),
+    ],
+)
+def test_what_is_so_already_is_no_change(api: Api, server: str, fleet: ComputeFleet, call: str, body: object) -> None:
+    method, path = call.split(" ")
+    url = f"{server}/{path}".rstrip("/")
+    send(api, "PUT", server, {"server": {"accessIPv4": "10.1.1.1", "description": "known"}})
+    send(api, "POST", f"{server}/action", {"addSecurityGroup": {"name": "known"}})
+    before = stored(fleet, server)
+    answer = send(api, method, url, body)
+    assert answer.status_code == {"PUT tags/a": 204, "POST action": 202}.get(call, 200)
+    assert stored(fleet, server) == before
+
+
+@pytest.mark.parametrize(("method", "body"), [("PUT", {"tags": ["b", "a"]}), ("DELETE", None)])
+def test_tags_that_are_set_together_are_announced_even_if_they_are_the_same(
+    api: Api, server: str, fleet: ComputeFleet, method: str, body: object
+) -> None:
+    url = f"{server}/tags"
+    send(api, method, url, body)
+    revision, announced = stored(fleet, server)
+    send(api, method, url, body)
+    assert stored(fleet, server) == (revision + 1, announced + 1)
+
+
+def stored(fleet: ComputeFleet, server: str) -> tuple[int, int]:
+    """The revision of a server in east, and how many changes its cell has announced."""
+    with fleet.engine("east").connect() as connection:
+        named = instances.c.uuid == server.rpartition("/")[2]
+        revision = connection.execute(select(instances.c.revision).where(named)).scalar_one()
+        return revision, connection.execute(select(count()).select_from(changes)).scalar_one()
