@@ -58,6 +58,8 @@ T = TypeVar("T")
 
 CELLS = ("north", "east", "south")
 MEMBER = {"X-Roles": "member"}
+# Method, address, headers, and the content as arguments of httpx.
+AnyRequest = tuple[str, str, Mapping[str, str], Mapping[str, Any]]
 
 
 def microversion(version: str) -> dict[str, str]:
@@ -93,9 +95,14 @@ class Api:
     ) -> Sequence[httpx.Response]:
         """The answers to the same request, made `count` times before the first answer is there."""
 
-        async def send_all() -> Sequence[httpx.Response]:
-            requests = (self._client.request(method, url, headers=headers, **content) for _ in range(count))
-            return await asyncio.gather(*requests)
+        return self.together([(method, url, headers or {}, content)] * count)
+
+    def together(self, requests: Sequence[AnyRequest]) -> list[httpx.Response]:
+        """The answers to requests that are all made before the first answer is there."""
+
+        async def send_all() -> list[httpx.Response]:
+            sent = (self._client.request(method, url, headers=sent, **body) for method, url, sent, body in requests)
+            return await asyncio.gather(*sent)
 
         return self._runner.run(send_all())
 

@@ -13,7 +13,7 @@ from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.native import nodes
 from cells.native.nodes import Capacity, CellNodes, ComputeService, NewHost
-from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
+from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}
 SHORT = {"id", "hypervisor_hostname", "state", "status"}
@@ -511,3 +511,49 @@ def test_two_who_change_a_service_at_once_undo_nothing_of_each_other(api: Api, m
     url = f"{SERVICES}/{service['id']}"
     changed = api.request("PUT", url, microversion("2.53"), json={"status": "disabled"}).json()["service"]
     assert (changed["status"], changed["forced_down"], changed["state"]) == ("disabled", True, "down")
+
+
+def test_hosts_and_services_that_are_changed_and_removed_at_once_are_as_one_of_them_says(
+    fleet_of_any_database: ComputeFleet,
+) -> None:
+    fleet = fleet_of_any_database
+    fleet.add_hosts(1)
+    api, name = fleet.api(), "north-host0"
+    (service,) = fleet.native.nodes(fleet.cells["north"]).services(host=name)
+    one, by_uuid, by_host = f"{SERVICES}/{service.uuid}", microversion("2.53"), {"host": name, "binary": "nova-compute"}
+    changes: list[AnyRequest] = [
+        ("PUT", f"{HOSTS}/{name}", {}, {"json": {"status": "disable"}}),
+        ("PUT", f"{HOSTS}/{name}", {}, {"json": {"status": "enable"}}),
+        ("PUT", f"{SERVICES}/disable-log-reason", {}, {"json": by_host | {"disabled_reason": "x"}}),
+        ("PUT", one, by_uuid, {"json": {"status": "disabled", "disabled_reason": "y"}}),
+        ("PUT", one, by_uuid, {"json": {"forced_down": True}}),
+    ]
+    answers = api.together(changes * 3)
+    assert [answer.status_code for answer in answers] == [200] * 15, [answer.text for answer in answers]
+    left, disabled = services(api)[name], [("disabled", reason) for reason in (None, "x", "y")]
+    assert (left["status"], left["disabled_reason"]) in {("enabled", None), *disabled}
+    assert left["state"] == "down"
+    removal: AnyRequest = ("DELETE", one, by_uuid, {})
+    statuses = [answer.status_code for answer in api.together([*changes, removal, *changes, removal, *changes])]
+    removals = sorted(statuses[5:12:6])
+    assert removals == [204, 404]
+    assert {*statuses} <= {200, 204, 404}
+    assert name not in services(api)
+    assert api.get(f"{HOSTS}/{name}").status_code == 404
+
+
+def test_host_that_is_removed_in_the_same_moment_is_not_there(
+    api: Api, fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capacity = Capacity(vcpus=8, memory_mib=16384, disk_gib=100)
+    fleet.native.nodes(fleet.cells["south"]).add_hosts([NewHost("s1", capacity)])
+    update = CellNodes.update_service
+
+    def after_somebody_else(self: CellNodes, uuid: str, **values: Any) -> ComputeService:
+        self.remove_service(uuid)
+        return update(self, uuid, **values)
+
+    monkeypatch.setattr(CellNodes, "update_service", after_somebody_else)
+    answer = api.request("PUT", f"{HOSTS}/s1", json={"status": "disable"})
+    assert (answer.status_code, list(answer.json())) == (404, ["itemNotFound"])
+    monkeypatch.undo()
