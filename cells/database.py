@@ -45,7 +45,8 @@ def create_database_engine(
 
     must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
     statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
-    answer_timeout_s: a PostgreSQL server that has not answered by then is given up, also one that was stopped.
+    answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
+        and then a long statement is not (cells.answering).
     Raises DatabaseUrlError, which does not show the password.
     """
     try:
@@ -58,11 +59,10 @@ def create_database_engine(
             return _sqlite_engine(parsed, must_exist, pool_size)
         case "postgresql":
             engine = _postgresql_engine(parsed, statement_timeout_s, pool_size)
-            if answer_timeout_s is not None:
-                # The driver takes long to load, and SQLite needs it not.
-                from cells.answering import limit_answers  # noqa: PLC0415
+            # The driver takes long to load, and SQLite needs it not.
+            from cells.answering import limit_answers  # noqa: PLC0415
 
-                limit_answers(engine, answer_timeout_s)
+            limit_answers(engine, answer_timeout_s)
             return engine
         case other:
             raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")

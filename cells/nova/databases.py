@@ -28,6 +28,9 @@ _BUSY_TIMEOUT_S = 5
 _CONNECT_TIMEOUT_S = 5
 # What comes on top of the limit of a statement before the connection itself counts as broken.
 _READ_MARGIN_S = 5
+# From a MySQL server to which no limit was told some byte has to come within this: what is read without a limit are
+# pages in the order of an index, whose first rows come at once.
+_MYSQL_SILENT_AFTER_S = 120
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5}
 # A connection that ended while nobody used it says so at once.
 _AT_ONCE_S = 1.0
@@ -83,7 +86,8 @@ def parse_nova_url(url: str) -> URL:
 def open_nova_database(url: str, *, statement_timeout_s: float | None = None, pool_size: int = 5) -> Engine:
     """An engine whose connections can only read; nothing is opened yet.
 
-    statement_timeout_s: the server ends a statement that takes longer; SQLite has no such limit.
+    statement_timeout_s: the server ends a statement that takes longer; SQLite has no such limit. Without one a silent
+        server is given up all the same: PostgreSQL see cells.answering, MySQL and MariaDB after two minutes.
     Raises DatabaseUrlError.
     """
     parsed = parse_nova_url(url)
@@ -97,7 +101,12 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
         # No transaction is ever left open, which would go on to see old rows, and none costs a round trip.
         options |= {"isolation_level": "AUTOCOMMIT", "skip_autocommit_rollback": True}
         if dialect == "postgresql":
-            return create_engine(parsed, connect_args=_postgresql_arguments(statement_timeout_s), **options)
+            engine = create_engine(parsed, connect_args=_postgresql_arguments(statement_timeout_s), **options)
+            # The driver takes long to load, and the other databases need it not.
+            from cells.answering import limit_answers  # noqa: PLC0415
+
+            limit_answers(engine)
+            return engine
         engine = create_engine(parsed, connect_args=_mysql_arguments(statement_timeout_s), **options)
     except ModuleNotFoundError as error:
         raise DatabaseUrlError(
@@ -193,6 +202,7 @@ def _mysql_arguments(statement_timeout_s: float | None) -> dict[str, Any]:
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "charset": "utf8mb4",
         "init_command": "SET SESSION TRANSACTION READ ONLY",
+        "read_timeout": _MYSQL_SILENT_AFTER_S,
     }
     if statement_timeout_s is not None:
         arguments["read_timeout"] = max(1, round(statement_timeout_s + _READ_MARGIN_S))

@@ -59,6 +59,16 @@ def test_server_that_vanishes_is_not_waited_for_long(server_url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.mariadb
+def test_server_that_is_there_and_silent_is_given_up(mariadb_url: str) -> None:
+    """Also where no limit is told for a statement, as by indexers; for PostgreSQL see test_hung_databases."""
+    engine = open_nova_database(mariadb_url)
+    with engine.connect() as connection:
+        opened: Any = connection.connection.driver_connection
+        assert 0 < opened._sock.gettimeout() <= 120
+    engine.dispose()
+
+
 @pytest.mark.postgresql
 def test_plan_is_made_for_the_limit_that_is_asked_for_however_often_the_statement_was_asked(
     postgresql_url: str,
