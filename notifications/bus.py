@@ -65,7 +65,8 @@ class Publisher:
     def publish(self, messages: Sequence[Message]) -> None:
         """Publish in order; return when the broker has confirmed all.
 
-        Raises BusUnavailableError: then none, some or all of them have arrived, and the next call connects anew.
+        Raises BusUnavailableError: then none, some or all of them have arrived, and the next call connects anew. If the
+        broker never takes one of them that is a MessageRefusedError, which does not say which.
         """
         if not messages:
             return

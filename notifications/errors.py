@@ -7,6 +7,7 @@ NotificationError
 ├── UnsupportedVersionError    a major version of a payload that is not read here
 └── BusError                   the bus cannot be used as asked: bad address, unknown kind of transport
     └── BusUnavailableError    the broker is away or did not confirm in time: trying again later may succeed
+        └── MessageRefusedError  it does not take one of the messages, most likely for its size; it takes others
 """
 
 from collections.abc import Sequence
@@ -101,3 +102,7 @@ class BusUnavailableError(BusError):
         super().__init__(f"bus {address} is unavailable: {reason}")
         self.address = address
         self.reason = reason
+
+
+class MessageRefusedError(BusUnavailableError):
+    """The broker has closed the channel over a message that it never takes: as with a lowered `max_message_size`."""

@@ -22,7 +22,7 @@ from kombu.exceptions import KombuError
 from notifications import topology
 from notifications.amqp_transport import AmqpTransport
 from notifications.binding import Binding, split_address
-from notifications.errors import BusError, BusUnavailableError
+from notifications.errors import BusError, BusUnavailableError, MessageRefusedError
 from notifications.memory_transport import MemoryTransport
 from notifications.settings import BusSettings
 
@@ -31,6 +31,8 @@ CONFIRM_WINDOW = 500
 # The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
 MEMORY_QUEUE_LIMIT = 20_000
 _NOT_FOUND = "404"
+# Class and method of AMQP: what a broker names when it closes a channel over what was published on it.
+_BASIC_PUBLISH = (60, 40)
 _ALARM = (
     ": the broker lets nobody publish, as while it lacks memory or disk "
     "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
@@ -191,7 +193,9 @@ class Link:
             channel.close()
 
     def _unavailable(self, error: Exception) -> BusUnavailableError:
-        return BusUnavailableError(self.address, str(error) or type(error).__name__)
+        is_refusal = isinstance(error, PreconditionFailed) and tuple(error.method_sig) == _BASIC_PUBLISH
+        kind = MessageRefusedError if is_refusal else BusUnavailableError
+        return kind(self.address, str(error) or type(error).__name__)
 
     def _send(self, exchange: str, body: bytes, routing_key: str, headers: dict[str, int | str]) -> None:
         message = self.channel.prepare_message(

@@ -30,7 +30,7 @@ from cells.settings import RelaySettings
 from cells.tables import cell_state, changes
 from notifications.bus import Message
 from notifications.envelope import size_problem
-from notifications.errors import BusError
+from notifications.errors import BusError, MessageRefusedError
 
 _log = structlog.get_logger(__name__)
 
@@ -163,7 +163,7 @@ class Relay:
             rows = self._unpublished()
         self._may_have_unpublished = True
         self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
-        self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in rows if self._is_sent(row)])
+        self._publish(rows)
         with writing(self._engine) as connection:
             connection.execute(
                 update(changes)
@@ -176,15 +176,32 @@ class Relay:
             self._metrics.nothing_waits(self._cell.uuid)
         return len(rows)
 
-    def _is_sent(self, row: Row[Any]) -> bool:
-        """Whether the bus may have a change. One that is too large, which would stop all others, is left out there.
+    def _publish(self, rows: Sequence[Row[Any]]) -> None:
+        """Publish what the bus takes. A change too large for it, which would stop all others, is left out there.
 
         The indexer misses its number, and finds it in the changelog.
         """
+        sent = [row for row in rows if self._is_sent(row)]
+        try:
+            self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in sent])
+        except MessageRefusedError:
+            # The broker does not say over which of them.
+            for row in sent:
+                try:
+                    self._publisher.publish([to_message(self._cell, row, self._incarnation)])
+                except MessageRefusedError as error:
+                    self._leave_out(row, error.reason)
+                self._beat()
+
+    def _is_sent(self, row: Row[Any]) -> bool:
         problem = size_problem(row.message)
         if problem:
-            _log.error("relay.message_too_large", cell=self._cell.name, sequence=row.sequence, detail=problem)
+            self._leave_out(row, problem)
         return problem is None
+
+    def _leave_out(self, row: Row[Any], problem: str) -> None:
+        _log.error("relay.message_too_large", cell=self._cell.name, sequence=row.sequence, detail=problem)
+        self._metrics.left_out(self._cell.uuid)
 
     def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:
         statement = (

@@ -41,6 +41,13 @@ class RelayMetrics:
             registry=registry,
         )
 
+        self._left_out = Counter(
+            "fleetlight_relay_left_out_changes",
+            "Changes that are too large for the bus; indexers read them from the cell",
+            ["cell"],
+            registry=registry,
+        )
+
     def active(self, cell_uuid: str, *, is_active: bool) -> None:
         self._is_active.labels(cell_uuid).set(is_active)
         self._lag.labels(cell_uuid).set_function(lambda: self._lag_s(cell_uuid))
@@ -59,6 +66,9 @@ class RelayMetrics:
 
     def published(self, cell_uuid: str, count: int) -> None:
         self._published.labels(cell_uuid).inc(count)
+
+    def left_out(self, cell_uuid: str) -> None:
+        self._left_out.labels(cell_uuid).inc()
 
     def failed(self, cell_uuid: str, kind: str) -> None:
         """kind: the name of the error's class."""

@@ -21,6 +21,7 @@ from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from notifications.bus import Headers, Message
 from notifications.envelope import size_problem
+from notifications.errors import MessageRefusedError
 from notifications.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
 
 _log = structlog.get_logger(__name__)
@@ -113,7 +114,11 @@ class DeadLetters:
             _log.warning("indexer.dead_letters_on_the_bus", cell=self._cell_uuid, reason=error.reason)
             for letter in letters:
                 message = replace(letter.message, headers=_plain(letter.message.headers))
-                self._bus.bury(message, letter.reason.value, letter.detail)
+                try:
+                    self._bus.bury(message, letter.reason.value, letter.detail)
+                except MessageRefusedError:
+                    # The broker has let it in once, and has a lower limit now.
+                    self._bus.bury(_without_body(message), letter.reason.value, letter.detail)
         return [failure.summary.instance_uuid for failure in found if failure.summary.instance_uuid is not None]
 
     def take_from_bus(self) -> None:
@@ -217,9 +222,11 @@ def _from_queue(message: Message) -> DeadLetter:
 
 
 def _without_large_body(message: Message) -> Message:
+    return message if size_problem(message.body) is None else _without_body(message)
+
+
+def _without_body(message: Message) -> Message:
     """The message; in the place of a body that nobody reads, secrets and all, stands which one it was."""
-    if size_problem(message.body) is None:
-        return message
     digest = sha256(message.body).hexdigest()
     return replace(message, body=f"<{len(message.body)} bytes that are not kept, SHA-256 {digest}>".encode())
 

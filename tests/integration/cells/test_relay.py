@@ -25,7 +25,7 @@ from cells.settings import RelaySettings
 from cells.tables import changes
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
-from notifications.errors import BusError, BusUnavailableError, EnvelopeError
+from notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
 from query.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
@@ -44,8 +44,13 @@ class Bus:
     arriving_before_failure: int = 0
     failure: BusError = field(default_factory=lambda: BusUnavailableError("amqp://bus", "connection reset"))
     failures: int = 0
+    largest: int | None = None
 
     def publish(self, messages: Sequence[Message]) -> None:
+        if self.largest is not None and any(len(message.body) > self.largest for message in messages):
+            # What a broker confirms before it comes to the one that it refuses has arrived.
+            self.messages.extend(messages[:1] if len(messages) > 1 else [])
+            raise MessageRefusedError("amqp://bus", "message size is larger than configured max size")
         if self.is_away:
             self.messages.extend(messages[: self.arriving_before_failure])
             self.failures += 1
@@ -140,6 +145,21 @@ def test_change_that_no_bus_takes_is_left_to_the_changelog_and_the_others_go_on(
             True,
             False,
         ]
+
+
+def test_change_that_the_broker_refuses_is_left_to_the_changelog_and_the_others_go_on(
+    engine: Engine, operations: InstanceOperations, bus: Bus, cell: Cell
+) -> None:
+    registry = CollectorRegistry()
+    for name in ("first", "x" * 10_000, "third"):
+        operations.create({"display_name": name})
+    bus.largest = 9_000
+    with closing(Relay(engine, cell, bus, SETTINGS, metrics=RelayMetrics(registry))) as relay:
+        drain(relay)
+        assert sorted(set(bus.sequences)) == [1, 3]
+        assert bus.heartbeats[-1].sequence == 3
+        left_out = registry.get_sample_value("fleetlight_relay_left_out_changes_total", {"cell": cell.uuid})
+        assert left_out == 1
 
 
 def test_backlog_is_published_batch_by_batch(operations: InstanceOperations, relay: Relay, bus: Bus) -> None:

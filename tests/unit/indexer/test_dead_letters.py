@@ -13,6 +13,7 @@ from indexer.metrics import IndexerMetrics
 from indexer.writing.dead_letters import DeadLetter, DeadLetters, instance_of, to_failure, without_secrets
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES
+from notifications.errors import MessageRefusedError
 from notifications.topology import RESOURCE_HEADER
 from tests.support.memory_bus import MemoryBus, MemoryReceiver
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
@@ -114,6 +115,24 @@ def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() 
     stage.letters.take_from_bus()
     assert stage.bus.buried == []
     assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
+
+
+def test_dead_letter_that_the_broker_does_not_take_back_takes_refuge_without_its_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its limit may have been lowered since it let the message in."""
+    bury = MemoryReceiver.bury
+
+    def bury_small(receiver: MemoryReceiver, message: Message, reason: str, detail: str) -> None:
+        if len(message.body) > 1000:
+            raise MessageRefusedError("memory://", "message size is larger than configured max size")
+        bury(receiver, message, reason, detail)
+
+    monkeypatch.setattr(MemoryReceiver, "bury", bury_small)
+    stage = Stage()
+    stage.failures.is_away = True
+    assert stage.keep(b"{" * 1001, b"[") == []
+    assert [message.body[:12] for message, _, _ in stage.bus.buried] == [b"<1001 bytes ", b"["]
 
 
 def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
