@@ -12,11 +12,13 @@ import structlog
 
 from cells.clock import Clock, system_clock
 from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.lineage import Lineage
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, IndexUnavailableError
 from indexer.followers.consumer import Consumer, Receives
 from indexer.followers.liveness import Pulse
+from indexer.followers.saved_progress import Reached
 from indexer.followers.sharing import Turn
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
@@ -87,7 +89,6 @@ class Follower(ABC):
 
     horizon: of the cell (indexer.upkeep.retention), as last read; any thread may set it. pulse: whether its work gets
         done. turn: whether this indexer gets the messages of the cell.
-    has_started_over: whether what was promised once is not true any more, so that a lower progress is the right one.
     """
 
     def __init__(self, cell: Cell, saved: CellProgress, shared: Shared) -> None:
@@ -102,12 +103,12 @@ class Follower(ABC):
         self._saving = shared.saving
         self._lists_grace_s = shared.lists_grace_s
         self._tracker = ProgressTracker(saved, shared.clock)
-        self._progress = saved
+        self._started_over = 0
+        self._reached = Reached(saved)
         self._highest_known = saved.watermark
         self.horizon = 0
         self.pulse = Pulse()
         self.turn = Turn()
-        self.has_started_over = False
         self._activity = Activity.STARTING
         self._problem: str | None = None
         self._failures = 0
@@ -116,7 +117,12 @@ class Follower(ABC):
     @property
     def progress(self) -> CellProgress:
         """What has been written; a promise only once the index has been made searchable after reading this."""
-        return self._progress
+        return self._reached.progress
+
+    @property
+    def reached(self) -> Reached:
+        """The same, with what has to be known to save it."""
+        return self._reached
 
     @property
     def highest_known(self) -> int:
@@ -211,7 +217,17 @@ class Follower(ABC):
 
     def _publish_progress(self) -> None:
         self._highest_known = self._tracker.highest_known
-        self._progress = self._tracker.snapshot()
+        self._reached = Reached(self._tracker.snapshot(), self._started_over, self._lineage())
+
+    def _start_over(self) -> None:
+        """What was promised is not true any more, so that a lower progress is the right one."""
+        self._tracker.start_over()
+        self._started_over += 1
+        self._publish_progress()
+
+    def _lineage(self) -> Lineage | None:
+        """The incarnations of the cell that are known; None where there are none."""
+        return None
 
     def _wait_s(self) -> float:
         exponent = min(self._failures - 1, _LONGEST_EXPONENT)

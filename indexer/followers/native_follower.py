@@ -7,7 +7,7 @@ from threading import Event
 
 import structlog
 
-from cells.lineage import Position
+from cells.lineage import Lineage, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import CellRestoredError
@@ -40,12 +40,17 @@ class CellFollower(Follower):
         self._open_adapter = open_adapter
         self._followed_as: str | None = None
         self._seen: Position | None = None
+        self._history: History | None = None
+
+    def _lineage(self) -> Lineage | None:
+        return None if self._history is None else self._history.lineage
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
             writer = self._open_writer(stop)
             history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
+            self._history = history
             read_rows = partial(rows_of, adapter)
             try:
                 with self._consuming(
@@ -173,7 +178,7 @@ class CellFollower(Follower):
         """All rows of the cell are in the index afterwards, as of some moment since this began."""
         tracker = self._tracker
         with self._leases.bulk(self.cell) as confirm:
-            if not self.has_started_over and self._learn_from_others(adapter, history):
+            if not self._started_over and self._learn_from_others(adapter, history):
                 # Whoever had the lease before has synced it; what it saved must not be taken back.
                 tracker.mark_synced()
                 return
@@ -184,9 +189,7 @@ class CellFollower(Follower):
 
             self._activity = Activity.SYNCING
             _log.info("indexer.sync_started", cell=self.cell.name)
-            tracker.start_over()
-            self.has_started_over = True
-            self._publish_progress()
+            self._start_over()
             result = sync_cell(
                 adapter,
                 keeping_extras(writer, writer, self._writer),
@@ -220,9 +223,7 @@ class CellFollower(Follower):
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
             history.begin_mending()
             forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
-            self._tracker.start_over()
-            self.has_started_over = True
-            self._publish_progress()
+            self._start_over()
             # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
             with self._saving:
                 self._writer.save_progress([self.progress])
@@ -233,6 +234,9 @@ class CellFollower(Follower):
                 adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
             )
             confirm()
+            # Again: somebody who had looked whether it may save an old watermark just before has saved it by now.
+            with self._saving:
+                self._writer.save_progress([self.progress])
             history.end_mending()
             _log.info(
                 "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten

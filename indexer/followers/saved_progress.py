@@ -1,10 +1,24 @@
 """What the index says of how far cells are followed, kept by one indexer among several."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cells.clock import Clock
-from indexer.backends.base import CellProgress, IndexWriter
+from cells.lineage import Lineage
+from indexer.backends.base import INCARNATIONS, CellProgress, IndexWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a follower is, as of one moment.
+
+    started_over: how often what it had promised was not true any more, until then.
+    lineage: the incarnations of the cell that it knows; None for a cell that has none.
+    """
+
+    progress: CellProgress
+    started_over: int = 0
+    lineage: Lineage | None = None
 
 
 class SavedProgress:
@@ -14,6 +28,8 @@ class SavedProgress:
         self._writer = writer
         self._clock = clock
         self._saved: dict[str, CellProgress] = {}
+        # By cell: how often its follower had started over when a whole cell was promised again.
+        self._promised_again: dict[str, int] = {}
 
     def learn(self, cell_uuids: Collection[str]) -> None:
         """Read what the index says of these cells; of some it may say nothing."""
@@ -25,38 +41,64 @@ class SavedProgress:
 
     def forget(self, cell_uuid: str) -> None:
         self._saved.pop(cell_uuid, None)
+        self._promised_again.pop(cell_uuid, None)
 
     def of(self, cell_uuid: str) -> CellProgress:
         """What a follower of the cell begins with."""
         return self._saved.get(cell_uuid, _beginning_of(cell_uuid))
 
-    def save(self, progress: Sequence[CellProgress], started_over: Collection[str]) -> None:
-        """Save what has changed; a promise, so everything up to there has to be searchable.
-
-        started_over: cells, by uuid, of which what was promised once is not true any more.
-        """
-        changed = [cell for cell in progress if self._last_of(cell.cell_uuid, started_over) != cell]
+    def save(self, followed: Sequence[Reached]) -> None:
+        """Save what has changed; a promise, so everything up to there has to be searchable."""
+        changed = [reached for reached in followed if self._last_of(reached) != reached.progress]
+        refused: set[str] = set()
         if changed:
-            self._writer.save_progress(self._not_behind_others(changed, started_over))
-        self._saved |= {cell.cell_uuid: cell for cell in progress}
+            incarnations = self._writer.load_state(INCARNATIONS)
+            refused = {
+                reached.progress.cell_uuid
+                for reached in changed
+                if not self._may_promise(reached, incarnations.get(reached.progress.cell_uuid))
+            }
+            believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
+            self._writer.save_progress(self._not_behind_others(believed))
+        for reached in followed:
+            cell = reached.progress
+            if cell.cell_uuid not in refused:
+                self._saved[cell.cell_uuid] = cell
+                if cell.is_complete:
+                    self._promised_again[cell.cell_uuid] = reached.started_over
 
-    def _last_of(self, cell_uuid: str, started_over: Collection[str]) -> CellProgress | None:
+    def _last_of(self, reached: Reached) -> CellProgress | None:
         """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
-        if cell_uuid in self._saved or cell_uuid in started_over:
+        cell_uuid = reached.progress.cell_uuid
+        if cell_uuid in self._saved or self._takes_back(reached):
             return self._saved.get(cell_uuid)
         return _beginning_of(cell_uuid)
 
-    def _not_behind_others(self, progress: Sequence[CellProgress], started_over: Collection[str]) -> list[CellProgress]:
+    def _may_promise(self, reached: Reached, incarnation: object) -> bool:
+        """Not while the index is called by an incarnation of which the follower does not know: the cell may have been
+        restored, and its watermark be that of another history. incarnation: None while nobody has kept one.
+        """
+        if incarnation is None or reached.lineage is None:
+            return True
+        takes_back_only = self._takes_back(reached) and not reached.progress.is_complete
+        return takes_back_only or reached.lineage.knows(str(incarnation))
+
+    def _takes_back(self, reached: Reached) -> bool:
+        """Whether what was promised is not true any more, and was not replaced by another promise yet."""
+        return reached.started_over > self._promised_again.get(reached.progress.cell_uuid, 0)
+
+    def _not_behind_others(self, followed: Sequence[Reached]) -> list[CellProgress]:
         """Never less than what somebody else, who follows the same cell, has promised.
 
-        Whoever stands by knows less than the one who is active; only a follower that has started over knows that the
-        higher progress is not true any more.
+        Whoever stands by knows less than the one who is active; only a follower that takes back what was promised knows
+        that the higher progress is not true any more.
         """
         saved = self._writer.load_progress()
         not_behind = []
-        for cell in progress:
+        for reached in followed:
+            cell = reached.progress
             other = saved.get(cell.cell_uuid, cell)
-            if cell.cell_uuid in started_over:
+            if self._takes_back(reached):
                 not_behind.append(cell)
             elif other.watermark <= cell.watermark:
                 # A moment that has not come yet is that of a clock which was put right since.

@@ -343,22 +343,21 @@ class IndexerService:
 
     def _refresh(self) -> None:
         """Make what was written searchable, then save the progress that was true before that."""
-        progress = [running.follower.progress for running in self._running.values()]
+        followed = [running.follower.reached for running in self._running.values()]
         highest_known = {uuid: running.follower.highest_known for uuid, running in self._running.items()}
         try:
             self._writer.make_searchable()
             with self._shared.saving:
-                started_over = {uuid for uuid, running in self._running.items() if running.follower.has_started_over}
                 # A follower that has gone back meanwhile has said so itself: what it had promised is not true any more.
-                self._saved.save([cell for cell in progress if not self._has_gone_back(cell)], started_over)
+                self._saved.save([reached for reached in followed if not self._has_gone_back(reached.progress)])
         except IndexReplacedError:
             raise
         except IndexerError as error:
             self._index_failed(error)
             return
         self._index_problem = None
-        for cell in progress:
-            self._metrics.searchable(cell, highest_known[cell.cell_uuid])
+        for reached in followed:
+            self._metrics.searchable(reached.progress, highest_known[reached.progress.cell_uuid])
 
     def _has_gone_back(self, progress: CellProgress) -> bool:
         return self._running[progress.cell_uuid].follower.progress.watermark < progress.watermark

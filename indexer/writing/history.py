@@ -47,6 +47,11 @@ class History:
         # In the order in which they came.
         self._strangers: dict[str, None] = {}
 
+    @property
+    def lineage(self) -> Lineage:
+        """The incarnations of the cell, as of the last look."""
+        return self._lineage
+
     def was_restored(self) -> bool:
         """Whether the index has followed the cell into a future that it does not have any more.
 

@@ -1,5 +1,6 @@
 """A cell's database goes back to a backup: the index forgets the future that the cell does not have any more."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -353,3 +354,49 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
         wait_until(is_restored.is_set, timeout_s=60)
         wait_until_index_equals_cell(world)
         assert story.lost_future_in_the_index() == []
+
+
+def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_the_mending(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list took the index for complete until the sync that follows the mending had ended."""
+    refreshes: Counter[IndexerService] = Counter()
+    seen: list[CellProgress | None] = []
+    refresh = IndexerService._refresh
+
+    def counted(service: IndexerService) -> None:
+        refresh(service)
+        refreshes[service] += 1
+
+    def see_what_is_promised(*args: Any, **options: Any) -> SyncResult:
+        for service in (one, other):
+            if service._running[world.cell.uuid].follower.progress.is_complete:
+                service._saved._saved.clear()  # as if something was new
+        refreshes.clear()
+        wait_until(lambda: all(refreshes[service] >= 2 for service in (one, other)), timeout_s=60)
+        seen.append(world.progress())
+        return sync_cell(*args, **options)
+
+    story = Story(world, tmp_path)
+    with world.indexing() as one, world.indexing() as other, world.relaying():
+        wait_until_index_equals_cell(world)
+        story.back_up()
+        story.go_on()
+        wait_until_index_equals_cell(world)
+        # The one that stands by has heard of all that too.
+        for service in (one, other):
+            follower = service._running[world.cell.uuid].follower
+            follower._tracker.advance_to(world.published_sequence())
+            follower._tracker.mark_synced()
+            follower._publish_progress()
+        monkeypatch.setattr(IndexerService, "_refresh", counted)
+        monkeypatch.setattr("indexer.followers.native_follower.sync_cell", see_what_is_promised)
+        story.restore()
+        with writing(world.engine) as connection:
+            connection.execute(delete(changes))
+        story.go_on_differently(1)
+        wait_until(lambda: seen, timeout_s=60)
+        wait_until_index_equals_cell(world)
+    assert seen[0] is not None
+    assert not seen[0].is_complete
+    assert story.lost_future_in_the_index() == []

@@ -881,3 +881,36 @@ def test_indexer_that_takes_over_goes_on_from_what_the_other_one_has_saved(stage
         sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)  # as the other one
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end, 60)
+
+
+def test_indexer_that_has_synced_does_not_save_less_than_the_one_that_is_active_now(stage: Stage) -> None:
+    for _ in range(5):
+        stage.cell.create()
+    stage.cell.prune(5)
+    refreshed = Event()
+    searchable = stage.index.make_searchable
+
+    def note() -> None:
+        refreshed.set()
+        searchable()
+
+    with stage.running() as service:
+        wait_until(stage.is_followed_to_the_end)
+        coming = [stage.cell.create() for _ in range(5)]
+        stage.index.save_progress([CellProgress(CELL_UUID, 10, LONG_AGO, is_complete=True)])  # as the active one
+        stage.index.make_searchable = note  # type: ignore[method-assign]
+        seen: set[int] = set()
+        save_progress = stage.index.save_progress
+
+        def see(progress: Sequence[CellProgress]) -> None:
+            save_progress(progress)
+            seen.add(stage.index.saved[CELL_UUID].watermark)
+
+        stage.index.save_progress = see  # type: ignore[method-assign]
+        stage.bus.waiting.append(coming[0])
+        follower = service._running[CELL_UUID].follower
+        wait_until(lambda: follower.progress.watermark == 6)
+        for _ in range(3):
+            refreshed.clear()
+            wait_until(refreshed.is_set)
+        assert seen <= {10}

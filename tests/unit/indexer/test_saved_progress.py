@@ -1,0 +1,77 @@
+"""What of the progress of followers is saved, where several indexers follow the same cell."""
+
+import pytest
+
+from cells.lineage import Lineage
+from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
+from indexer.followers.saved_progress import Reached, SavedProgress
+from tests.support.memory_cell import CELL_UUID, NOW
+from tests.support.memory_index import MemoryIndex
+
+KNOWN = Lineage([("first", 0), ("second", 7)])
+
+
+def reached(
+    watermark: int, *, is_complete: bool = True, started_over: int = 0, lineage: Lineage | None = None
+) -> Reached:
+    return Reached(CellProgress(CELL_UUID, watermark, watermark, is_complete=is_complete), started_over, lineage)
+
+
+@pytest.fixture
+def index() -> MemoryIndex:
+    return MemoryIndex()
+
+
+def indexer(index: MemoryIndex) -> SavedProgress:
+    saved = SavedProgress(index, lambda: NOW)
+    saved.learn({CELL_UUID})
+    return saved
+
+
+def test_indexer_that_has_started_over_saves_no_lower_progress_when_it_has_promised_again(index: MemoryIndex) -> None:
+    one, other = indexer(index), indexer(index)
+    other.save([reached(10)])
+    one.save([reached(0, is_complete=False, started_over=1)])
+    assert index.saved[CELL_UUID].watermark == 0, "what was promised is not true any more"
+    one.save([reached(5, started_over=1)])
+    other.save([reached(12)])
+    one.save([reached(6, started_over=1)])
+    assert index.saved[CELL_UUID].watermark == 12
+    one.save([reached(0, is_complete=False, started_over=2)])
+    assert index.saved[CELL_UUID].watermark == 0
+
+
+def test_progress_from_before_a_start_does_not_count_as_the_promise_after_it(index: MemoryIndex) -> None:
+    one, other = indexer(index), indexer(index)
+    one.save([reached(4, started_over=0)])
+    other.save([reached(12)])
+    one.save([reached(0, is_complete=False, started_over=1)])
+    one.save([reached(1, is_complete=False, started_over=1)])
+    assert index.saved[CELL_UUID].watermark == 1
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "is_saved"),
+    [("first", True), ("second", True), (None, True), ("third", False), (BEING_MENDED, False)],
+)
+def test_indexer_that_does_not_know_the_incarnation_of_the_index_saves_nothing(
+    index: MemoryIndex, incarnation: str | None, is_saved: bool
+) -> None:
+    """The cell may have been restored, and its watermark be that of a lost future."""
+    one = indexer(index)
+    index.save_state(INCARNATIONS, {CELL_UUID: incarnation})
+    one.save([reached(10, lineage=KNOWN)])
+    assert (CELL_UUID in index.saved) is is_saved
+    if not is_saved:
+        one.save([reached(10, lineage=Lineage([*KNOWN.incarnations, ("third", 10)]))])
+        assert (CELL_UUID in index.saved) is (incarnation == "third"), "it was not forgotten"
+
+
+def test_indexer_that_mends_takes_back_what_was_promised_also_of_the_index_that_is_being_mended(
+    index: MemoryIndex,
+) -> None:
+    other, one = indexer(index), indexer(index)
+    other.save([reached(10)])
+    index.save_state(INCARNATIONS, {CELL_UUID: BEING_MENDED})
+    one.save([reached(0, is_complete=False, started_over=1, lineage=KNOWN)])
+    assert not index.saved[CELL_UUID].is_complete
