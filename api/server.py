@@ -10,6 +10,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.compute.protocol.faults import fault
+
 _SHUTDOWN_TIMEOUT_S = 5
 
 
@@ -48,13 +50,17 @@ class _OriginForm:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(("http://", "https://")):
-            scope = _in_origin_form(scope)
+        if scope["type"] == "http" and scope["path"].lower().startswith(("http://", "https://")):
+            try:
+                scope = _in_origin_form(scope)
+            except ValueError as error:
+                await fault(400, f"The address of the request is no URL: {error}")(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
 
 def _in_origin_form(scope: Scope) -> Scope:
-    """The host of the URL counts, and not that of the header."""
+    """The host of the URL counts, and not that of the header. Raises ValueError for what is no URL."""
     raw_path: bytes = scope["raw_path"]
     url = urlsplit(raw_path)
     headers = [(name, value) for name, value in scope["headers"] if name != b"host"]

@@ -33,7 +33,7 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from api.errors import BadRequestError, BodyFieldError, BodyTooLargeError
 
@@ -186,14 +186,17 @@ async def read_json(http: Request) -> object:
 
 
 async def read_bytes(http: Request) -> bytes:
-    """The body of a request as it is; raises BodyTooLargeError."""
+    """The body of a request as it is. Raises BodyTooLargeError, and BadRequestError when its sender has gone."""
     chunks: list[bytes] = []
     size = 0
-    async for chunk in http.stream():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise BodyTooLargeError(MAX_BODY_BYTES)
-        chunks.append(chunk)
+    try:
+        async for chunk in http.stream():
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise BodyTooLargeError(MAX_BODY_BYTES)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise BadRequestError("The body ended before all of it had come.") from None
     return b"".join(chunks)
 
 

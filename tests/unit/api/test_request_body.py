@@ -124,6 +124,19 @@ def test_largest_body_is_read_and_no_larger_one() -> None:
         _read(b'"' + b"x" * (MAX_BODY_BYTES - 1) + b'"')
 
 
+def test_body_whose_sender_goes_away_is_a_bad_request() -> None:
+    messages: list[dict[str, object]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, object]:
+        return messages.pop(0)
+
+    with pytest.raises(BadRequestError, match="ended"):
+        asyncio.run(read_json(Request({"type": "http", "method": "POST", "headers": []}, receive)))
+
+
 @pytest.mark.parametrize(
     "raw",
     [b"", b"{", b"{'a': 1}", b"\xff", b'"\xff"', b'"\\ud800"', b"NaN", b"1e999", b"[" * 100_000, b'{"a": ["\\u0000"]}'],

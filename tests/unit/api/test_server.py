@@ -63,11 +63,18 @@ def test_request_for_a_whole_url_is_one_for_its_path() -> None:
         return PlainTextResponse(f"{request.headers['host']} {request.path_params['name']} {request.url.query}")
 
     app.add_route("/a/{name}", echo)
-    listener = listen("127.0.0.1", 0)
-    with running(app, listener), socket.create_connection(listener.getsockname()) as connection:
-        connection.sendall(b"GET http://api.org/a/b%23c?d=e HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
-        answer = b"".join(iter(lambda: connection.recv(4096), b""))
-    assert answer.endswith(b"api.org b#c d=e")
+    with running(app, listener := listen("127.0.0.1", 0)):
+        for scheme in (b"http", b"HTTP", b"Https"):
+            assert answer_to(listener, scheme + b"://api.org/a/b%23c?d=e").endswith(b"api.org b#c d=e")
+        for wrong in (b"http://[::1/a/b", b"http://[x]/a/b", b"http://a\xe2\x84\x80b/a/b"):
+            assert answer_to(listener, wrong).startswith(b"HTTP/1.1 400 ")
+
+
+def answer_to(listener: socket.socket, target: bytes) -> bytes:
+    """All that a server says to a GET of `target`, whatever that is."""
+    with socket.create_connection(listener.getsockname()) as connection:
+        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 def test_address_that_is_taken_raises() -> None:
