@@ -204,6 +204,11 @@ def test_an_application_credential_is_not_made_for_who_is_removed_meanwhile(
     [
         ({}, 400),
         ({"name": ""}, 400),
+        ({"name": " \t"}, 400),
+        ({"name": "x" * 256}, 400),
+        ({"name": "x\0"}, 400),
+        ({"name": "\x1b[31mx"}, 400),
+        ({"name": "x", "secret": ""}, 400),
         ({"name": "x", "roles": [{"name": "admin"}]}, 400),
         ({"name": "x", "roles": [{"name": "unknown"}]}, 400),
         ({"name": "x", "unrestricted": True}, 400),

@@ -154,6 +154,10 @@ def test_every_refused_login_gets_the_same_answer(site: Site, body: object) -> N
         b'{"auth": {"identity": {"methods": ["password"], "password": {"user": {"id": "id-bob"}}}}}',
         b'{"auth": {"identity": {"methods": ["password"], "password": {"user": {"id": 7, "password": "secret"}}}}}',
         b'{"auth": {"identity": {"methods": ["token"], "token": {"id": "x"}}, "scope": "everything"}}',
+        b'{"auth": {"identity": {"methods": ["token"], "token": {"id": "x"}},'
+        b' "scope": {"project": {"id": "x"}, "domain": {"id": "default"}}}}',
+        b'{"auth": {"identity": {"methods": ["token"], "token": {"id": "x"}},'
+        b' "scope": {"project": {"id": "x"}, "system": {"all": true}}}}',
         b"[" * 100_000,
     ],
 )

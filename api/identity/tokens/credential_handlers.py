@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import unicodedata
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from cells.clock import Clock, system_clock
 from query.fields import to_microseconds
 
 _SECRET_BYTES = 64
+_MAX_NAME = 255
 
 
 class RoleReference(msgspec.Struct, frozen=True):
@@ -131,8 +133,13 @@ def _asked(body: bytes) -> NewCredential:
         asked = msgspec.json.decode(body, type=NewCredentialRequest).application_credential
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Invalid application credential: {error}.") from None
-    if not asked.name or asked.secret == "":
-        raise BadRequestError("Invalid application credential: name and secret must not be empty.")
+    if asked.secret == "":
+        raise BadRequestError("Invalid application credential: the secret must not be empty.")
+    if not asked.name.strip() or len(asked.name) > _MAX_NAME:
+        raise BadRequestError(f"Invalid application credential: it needs a name of 1 to {_MAX_NAME} characters.")
+    if any(unicodedata.category(character) == "Cc" for character in asked.name):
+        # Operators see it in their terminals.
+        raise BadRequestError("Invalid application credential: the name must not contain control characters.")
     if asked.access_rules or asked.unrestricted:
         raise BadRequestError("There are neither access rules nor unrestricted application credentials here.")
     return asked

@@ -59,6 +59,10 @@ class Scope(msgspec.Struct, frozen=True):
     domain: DomainReference | None = None
     system: dict[str, bool] | None = None
 
+    @property
+    def is_ambiguous(self) -> bool:
+        return sum(each is not None for each in (self.project, self.domain, self.system)) > 1
+
 
 class Authentication(msgspec.Struct, frozen=True):
     """scope: a project, the word `unscoped`, or nothing: the user's default project if there is one."""
@@ -81,6 +85,8 @@ def authentication_of(body: bytes) -> Authentication:
         raise BadRequestError(f"Expecting to find a valid request for authentication: {error}.") from None
     if isinstance(authentication.scope, str) and authentication.scope != "unscoped":
         raise BadRequestError("The scope must be an object, or the word unscoped.")
+    if isinstance(authentication.scope, Scope) and authentication.scope.is_ambiguous:
+        raise BadRequestError("The scope must be one of project, domain and system.")
     if len(authentication.identity.methods) != 1:
         raise BadRequestError("Expecting to find exactly one method in auth.identity.methods.")
     return authentication
