@@ -1,5 +1,6 @@
 """What `fleetlight index verify` does for each cell, and how it shows what came of it."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -109,7 +110,12 @@ def _verification(
     if cell.kind is CellKind.NATIVE:
         with closing(open_changelog_adapter(cell)) as adapter:
             return verify_cell(
-                adapter, writer, repair=repair, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, on_progress=on_progress
+                adapter,
+                writer,
+                repair=repair,
+                catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+                on_progress=on_progress,
+                pause=time.sleep,
             )
     fleet.clock.look()
     with closing(open_adapter(cell, clock=fleet.clock)) as foreign:

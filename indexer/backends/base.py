@@ -120,12 +120,13 @@ class CellProgress:
     def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
         """As searchers tell it; facts: state by its kind and the uuid of the cell.
 
-        While a cell is mended its rows are not whole, whatever an indexer says that has not noticed the restore.
+        While a cell is mended its rows are not whole, whatever an indexer says that has not noticed the restore; nor
+        are they while rows make place for others.
         """
         incarnation = facts.get((INCARNATIONS, self.cell_uuid))
         return replace(
             self,
-            is_complete=self.is_complete and incarnation != BEING_MENDED,
+            is_complete=self.is_complete and incarnation != BEING_MENDED and (REPAIRS, self.cell_uuid) not in facts,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
             incarnation=incarnation,
         )
@@ -161,6 +162,9 @@ INCARNATIONS = "incarnations"
 
 BEING_MENDED = "being mended"
 """Stands for an incarnation, and is none: that mending the index of a restored cell has begun, and not ended."""
+
+REPAIRS = "repairs"
+"""The kind of state that tells, by its uuid, of which cell rows are taken away to make place for others just now."""
 
 
 def ignore_removed(_rows: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cells.errors import CellInUseError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, IndexWriter
+from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, IndexWriter
 from indexer.errors import LeaseHeldError
 from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import forget_checkpoints
@@ -68,7 +68,7 @@ def remove_cell(
             confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
-        for kind in (INCARNATIONS, JOURNALS):
+        for kind in (INCARNATIONS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
         # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.

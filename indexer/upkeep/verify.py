@@ -6,8 +6,9 @@ with everything that the cell had announced by then, and only what still differs
 Mending follows one rule: the cell is right. Rows are read again and written. A document of a row that the cell does not
 have is removed, since an index that is not asked would not show it either; marking it deleted would invent a deletion
 that nobody did. A document newer than its row comes from a database that went back to an older copy, or from a foreign
-notification about an instance that the cell knows better: it makes place for the row. Documents that only foreign
-notifications speak of are no rows of the cell; they are counted apart and never touched.
+notification about an instance that the cell knows better: it makes place for the row. No index can do that in one step,
+so nobody calls the cell complete meanwhile. Documents that only foreign notifications speak of are no rows of the cell;
+they are counted apart and never touched.
 """
 
 import time
@@ -18,9 +19,9 @@ from enum import StrEnum
 from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, Document, IndexWriter
+from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, Document, IndexWriter
 from indexer.upkeep.comparison import Comparison, differing
-from indexer.upkeep.retention import load_horizons
+from indexer.upkeep.retention import LISTS_GRACE_S, load_horizons
 from indexer.writing.kept_extras import KeepsExtras, ReadsDocuments
 from indexer.writing.rereading import render_rows
 from query.evaluate import matcher
@@ -101,15 +102,18 @@ def verify_cell(
     catch_up_timeout_s: float,
     on_progress: Callable[[int, int], None] = ignore_progress,
     extras: ReadsDocuments | None = None,
+    pause: Callable[[float], object] | None = None,
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` mend what differs.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
     on_progress: called often, with the number of ranges compared and of differences found so far.
     extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
-    Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm.
+    pause: for lists that rely on a row which is to make place for an older one; None where no list relies on the cell.
+    Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm. If rows
+    were taken away by then, lists do without the index of the cell until it is mended another time.
     """
-    return _Verifier(adapter, writer, extras or writer, catch_up_timeout_s, on_progress).run(repair)
+    return _Verifier(adapter, writer, extras or writer, catch_up_timeout_s, on_progress, pause=pause).run(repair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ class _Verifier:
         extras: ReadsDocuments,
         catch_up_timeout_s: float,
         on_progress: Callable[[int, int], None],
+        *,
+        pause: Callable[[float], object] | None,
     ) -> None:
         self._adapter = adapter
         self._writer = writer
@@ -156,6 +162,8 @@ class _Verifier:
         self._cell_uuid = adapter.cell.uuid
         self._catch_up_timeout_s = catch_up_timeout_s
         self._on_progress = on_progress
+        self._pause = pause
+        self._has_told_lists = False
         self._seen = Comparison()
         self._differences: list[Difference] = []
         self._rows_read = 0
@@ -173,6 +181,8 @@ class _Verifier:
                 found = self._confirmed(batch)
                 self._differences += self._mended(found) if repair and found else found
                 self._report()
+        if repair and self._pause is not None and self._cell_uuid in self._writer.load_state(REPAIRS):
+            self._writer.save_state(REPAIRS, {self._cell_uuid: None})
         return Verification(
             rows=self._seen.rows,
             documents=self._seen.other_rows,
@@ -257,6 +267,8 @@ class _Verifier:
             for difference in found
             if difference.kind in (DifferenceKind.NEWER, DifferenceKind.ONLY_IN_INDEX) and difference.version
         }
+        if any(difference.kind is DifferenceKind.NEWER for difference in found):
+            self._let_lists_know()
         if in_the_way:
             self._writer.remove(in_the_way)
         uuids = {difference.uuid for difference in found}
@@ -272,6 +284,19 @@ class _Verifier:
             else replace(difference, is_repaired=True)
             for difference in found
         ]
+
+    def _let_lists_know(self) -> None:
+        """A list that has begun, or remembers what the index said before, must not find rows gone and miss none."""
+        if self._pause is None or self._has_told_lists:
+            return
+        self._writer.save_state(REPAIRS, {self._cell_uuid: True})
+        try:
+            self._pause(LISTS_GRACE_S)
+        except BaseException:
+            # Nothing was taken away yet.
+            self._writer.save_state(REPAIRS, {self._cell_uuid: None})
+            raise
+        self._has_told_lists = True
 
     def _rows(self, uuids: set[str]) -> dict[str, InstanceRow]:
         if not uuids:

@@ -20,6 +20,7 @@ from indexer.backends.base import (
     HORIZONS,
     INCARNATIONS,
     OLDEST_TIME_VERSION,
+    REPAIRS,
     CellProgress,
     Document,
     FoundPage,
@@ -353,6 +354,14 @@ def test_cell_that_is_being_mended_is_not_complete_whatever_somebody_saves_meanw
     index.writer.save_progress([CellProgress("c0", 7, 3, is_complete=True)])
     assert {uuid: cell.is_complete for uuid, cell in index.progress().items()} == {"c0": False, "c1": True}
     index.writer.save_state(INCARNATIONS, {"c0": "second"})
+    assert index.progress()["c0"].is_complete
+
+
+def test_cell_of_which_rows_make_place_for_others_is_not_complete(index: Index) -> None:
+    index.writer.save_progress([CellProgress(uuid, 7, 2, is_complete=True) for uuid in ("c0", "c1")])
+    index.writer.save_state(REPAIRS, {"c0": True})
+    assert {uuid: cell.is_complete for uuid, cell in index.progress().items()} == {"c0": False, "c1": True}
+    index.writer.save_state(REPAIRS, {"c0": None})
     assert index.progress()["c0"].is_complete
 
 

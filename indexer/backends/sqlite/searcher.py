@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from indexer.backends.base import HORIZONS, INCARNATIONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     read_progress,
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _SEARCH_THREADS = 4
 CACHE_KIB = 16 * 1024
-_READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?)"
+_READ_FACTS = "SELECT kind, name, value FROM state WHERE kind IN (?, ?, ?)"
 
 
 class SqliteSearcher:
@@ -105,6 +105,6 @@ class SqliteSearcher:
 
 def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
     # First, since a watermark that was read before may be of an earlier incarnation.
-    found = connection.execute(_READ_FACTS, (HORIZONS, INCARNATIONS))
+    found = connection.execute(_READ_FACTS, (HORIZONS, INCARNATIONS, REPAIRS))
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
     return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}

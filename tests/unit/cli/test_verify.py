@@ -13,6 +13,8 @@ from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.backends.opening import open_writer
+from indexer.transform.documents import to_document
+from indexer.upkeep.retention import LISTS_GRACE_S
 from indexer.upkeep.verify import Difference, DifferenceKind, Verification
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
@@ -122,6 +124,20 @@ def test_differences_are_repaired_and_then_they_agree(run: Run, cell_uuids: list
         "foreign": 1,
         "rows_read": 0,
     }
+
+
+def test_lists_are_waited_for_before_rows_make_place_for_older_ones(
+    run: Run, cell_uuids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr("time.sleep", paused.append)
+    uuid = instance_of(cell_uuids[0])
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.prepare()
+        writer.write([to_document(cell_uuids[0], 7, writer.read([uuid])[uuid].record)])
+        writer.make_searchable()
+    assert run("index", "verify", "--repair", "--cell", "cell1").exit_code == 0
+    assert LISTS_GRACE_S in paused
 
 
 def test_cell_that_is_away_is_unknown_and_the_others_are_verified(

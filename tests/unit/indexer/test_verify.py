@@ -1,13 +1,14 @@
 """What verify makes of a cell and an index that change while it looks."""
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
-from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, WriteResult
+from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, CellProgress, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.transform.documents import to_document
 from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
@@ -153,6 +154,78 @@ def test_database_that_went_back_to_an_older_copy_makes_the_index_newer_and_repa
     assert (difference.kind, difference.revision, difference.version) == (DifferenceKind.NEWER, 1, 2)
     assert difference.is_repaired
     assert world.index.documents[make_uuid(1)].record == older.record
+
+
+class Newer:
+    """A world in which two rows of the index are newer than those of the cell; what happened to it, in order."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        self.happened: list[tuple[str, bool]] = []
+        for number in (1, 2):
+            older = world.cell.rows[make_uuid(number)]
+            world.cell.update(make_uuid(number), display_name="lost with the database")
+            world.follow()
+            world.cell.rows[make_uuid(number)] = older
+        for name in ("remove", "write"):
+            monkeypatch.setattr(world.index, name, self._noted(name, getattr(world.index, name)))
+
+    def verify(self, pause: Callable[[float], object]) -> Verification:
+        world = self.world
+        return verify_cell(world.cell, world.index, repair=True, catch_up_timeout_s=10, pause=pause)
+
+    def pause(self, _seconds: float) -> None:
+        self.happened.append(("pause", self.is_told))
+
+    @property
+    def is_told(self) -> bool:
+        return bool(self.world.index.state.get(REPAIRS))
+
+    def _noted(self, name: str, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted(what: Any) -> Any:
+            self.happened.append((name, self.is_told))
+            return call(what)
+
+        return noted
+
+
+def test_lists_are_told_before_rows_make_place_for_older_ones(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = Newer(world, monkeypatch)
+    assert newer.verify(newer.pause).remaining == ()
+    assert newer.happened == [("pause", True), ("remove", True), ("write", True)]
+    assert not newer.is_told
+
+
+def test_repair_that_is_ended_before_anything_was_taken_away_leaves_the_cell_complete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    newer = Newer(world, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        newer.verify(interrupt)
+    assert newer.happened == []
+    assert not newer.is_told
+
+
+def test_cell_whose_rows_were_taken_away_is_not_complete_until_it_is_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = Newer(world, monkeypatch)
+    with monkeypatch.context() as broken:
+        broken.setattr(world.index, "write", _fail)
+        with pytest.raises(IndexUnavailableError):
+            newer.verify(newer.pause)
+    assert newer.is_told
+    world.index.make_searchable()
+    assert newer.verify(newer.pause).remaining == ()
+    assert not newer.is_told
+    assert len(newer.happened) == 3, "what is missing makes nobody wait"
+
+
+def _fail(_documents: object) -> WriteResult:
+    raise IndexUnavailableError("it is away")
 
 
 def test_foreign_document_of_no_row_is_kept_and_one_in_the_place_of_a_row_gives_way(world: World) -> None:
