@@ -14,8 +14,7 @@ _UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
 _LOOK = "see fleet.database_url"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
 # What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
-# keeps its text and not its code; in another language than English that passes for a database that is away, and the log
-# has the words.
+# keeps its text and not its code; where that is none of these, it is looked for (cells.refusals).
 _REMEDIES = {
     "no such table": _UPGRADE,
     "no such column": _UPGRADE,
@@ -72,5 +71,16 @@ def _remedy(error: FleetUnreachableError) -> str | None:
     for sign, remedy in _REMEDIES.items():
         if sign in error.reason:
             return remedy
-    # psycopg: an option in the address that there is not.
-    return _LOOK if isinstance(cause, ProgrammingError) else None
+    if isinstance(cause, ProgrammingError):
+        # psycopg: an option in the address that there is not.
+        return _LOOK
+    connection = getattr(cause.orig, "pgconn", None)
+    if connection is None or type(cause.orig).__name__ == "ConnectionTimeout":
+        return None
+    if connection.needs_password:
+        return _LOOK
+    # The driver takes long to load, and SQLite needs it not.
+    from cells.refusals import code_of_refusal  # noqa: PLC0415
+
+    code = code_of_refusal(connection.info)
+    return None if code is None else _CODES.get(code)

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 
+import psycopg
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
@@ -38,6 +39,31 @@ def test_database_that_cannot_be_used_says_what_would_be_right(postgresql_databa
         assert isinstance(found, FleetUnusableError)
         assert str(found).startswith("the fleet database cannot be used: ")
         assert str(found).endswith(problem)
+
+
+def test_refusal_is_known_by_its_code_in_whatever_language_the_server_speaks(
+    postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.fleet.database._REMEDIES", {})
+    monkeypatch.setattr("cells.refusals._looked_at_s", float("-inf"))
+    nowhere = make_url(postgresql_database).set(database="no-such")
+    assert isinstance(problem_of(nowhere), FleetUnusableError)
+    assert type(problem_of(nowhere)) is FleetUnreachableError, "it is not looked each time, since that costs memory"
+
+
+def test_server_that_refuses_for_a_while_is_waited_for(
+    postgresql_url: str, postgresql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.refusals._looked_at_s", float("-inf"))
+    name = make_url(postgresql_database).database
+    with psycopg.connect(
+        make_url(postgresql_url).set(drivername="postgresql").render_as_string(hide_password=False),
+        autocommit=True,
+    ) as connection:
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        found = problem_of(make_url(postgresql_database))
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    assert type(found) is FleetUnreachableError
 
 
 def test_database_that_is_away_may_come_back(postgresql_database: str) -> None:
