@@ -5,6 +5,7 @@ What was accepted is carried out by a worker (cells.actions.worker).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +25,17 @@ from cells.errors import (
     InstanceNotFoundError,
     InstanceNotReadyError,
     InvalidTransitionError,
+    NotResizedError,
     SupersededError,
 )
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import NO_REQUEST, NO_STATE, Cell, InstanceRow, Request
 from cells.native import outbox
 from cells.native.instance_actions import begin_actions, begin_event, finish_event
-from cells.native.instance_migrations import begin_migration, finished_migration, update_migration
+from cells.native.instance_migrations import begin_migration, finished_migration, give_up_migration, update_migration
 from cells.native.locked_instance import LockedInstance
 from cells.native.new_instance import check_values, completed_flavor, new_record
-from cells.native.placement import give_back_claims
+from cells.native.placement import give_back_claims, release_except
 from cells.tables import instances
 from notifications.event_types import INSTANCE_UPDATE
 from query.fields import Record
@@ -224,6 +226,7 @@ class Acceptance:
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             self._give_up_jobs(instance, None, self._clock())
+            self._give_up_resize(instance, self._clock())
             values = {"vm_state": vm_state, "task_state": None}
             return self._change_at_once(instance, INSTANCE_UPDATE, values, request, record="resetState")
 
@@ -255,10 +258,16 @@ class Acceptance:
                 now,
                 SupersededError("resetState" if action is None else action.word),
             )
-            if job.migration_id is not None and ACTIONS[job.action].migration is not None:
-                update_migration(connection, job.migration_id, now, status="error")
+            if job.migration_id is not None:
+                give_up_migration(connection, job.migration_id, now)
             remove_job(connection, job)
         give_back_claims(connection, instance.record)
+
+    def _give_up_resize(self, instance: LockedInstance, now: int) -> None:
+        """Nobody can confirm or revert a resize of an instance that is not resized any more: it stays where it is."""
+        with suppress(NotResizedError):
+            give_up_migration(instance.connection, finished_migration(instance.connection, instance.uuid).id, now)
+        release_except(instance.connection, instance.uuid, instance.record["node"])
 
     def _migration_of(self, action: Action, instance: LockedInstance, order: Order, now: int) -> int | None:
         connection = instance.connection

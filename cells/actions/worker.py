@@ -28,7 +28,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.native import outbox
 from cells.native.instance_actions import begin_event, finish_event
-from cells.native.instance_migrations import update_migration
+from cells.native.instance_migrations import give_up_migration
 from cells.native.locked_instance import LockedInstance
 from cells.native.placement import give_back_claims
 from notifications.event_types import INSTANCE_UPDATE
@@ -208,8 +208,8 @@ class Worker:
                 request=job.request,
             )
         give_back_claims(connection, task.record)
-        if action.migration is not None and job.migration_id is not None:
-            update_migration(connection, job.migration_id, task.now, status="error")
+        if job.migration_id is not None:
+            give_up_migration(connection, job.migration_id, task.now)
 
     def _before_retry(self, state: RetryCallState) -> None:
         self._beat()

@@ -15,6 +15,8 @@ from query.fields import Record
 
 FINISHED = "finished"
 LIVE = "live-migration"
+_FAILED = "error"
+_ENDED = ("confirmed", "reverted", "completed", "done", _FAILED)
 IN_PROGRESS = ("queued", "preparing", "running", "post-migrating")
 """The statuses of a live migration that is under way."""
 _KEPT_OF_THE_INSTANCE = (
@@ -134,6 +136,12 @@ def begin_migration(
 
 def update_migration(connection: Connection, migration_id: int, now: int, **values: Any) -> None:
     connection.execute(update(migrations).where(migrations.c.id == migration_id).values(**values, updated_at=now))
+
+
+def give_up_migration(connection: Connection, migration_id: int, now: int) -> None:
+    """Say that a migration has failed, unless it had ended before that."""
+    statement = update(migrations).where(migrations.c.id == migration_id, migrations.c.status.not_in(_ENDED))
+    connection.execute(statement.values(status=_FAILED, updated_at=now))
 
 
 def read_migration(connection: Connection, migration_id: int) -> Migration:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.tables import instance_action_events
+from cells.tables import instance_action_events, migrations
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 
 BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "vcpus": 4}
@@ -389,6 +389,53 @@ def test_claim_of_an_action_that_is_given_up_is_given_back(acting: ActingCell) -
     acting.work()
     assert acting.used() == {}
     assert acting.state(uuid)[:2] == ("error", None)
+
+
+@pytest.mark.parametrize("under_way", [None, "confirmResize", "revertResize", "delete"])
+@pytest.mark.parametrize("vm_state", ["active", "error"])
+def test_resize_of_an_instance_that_is_reset_is_over(acting: ActingCell, under_way: str | None, vm_state: str) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "migrate")
+    assert acting.used() == {"host1": 1, "host2": 1}
+    if under_way is not None:
+        acting.accept(uuid, under_way)
+        acting.worker.run_once()
+    acting.acceptance.reset_state(uuid, vm_state, request=REQUEST)
+    acting.work()
+    assert acting.state(uuid)[:2] == (vm_state, None)
+    assert acting.used() == {"host2": 1}
+    assert migration_statuses(acting) == ["error"]
+
+
+@pytest.mark.parametrize("under_way", ["confirmResize", "revertResize"])
+def test_end_of_a_resize_that_a_deletion_takes_the_place_of_is_given_up(acting: ActingCell, under_way: str) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "migrate")
+    acting.accept(uuid, under_way)
+    acting.do(uuid, "delete")
+    assert acting.used() == {}
+    assert migration_statuses(acting) == ["error"]
+
+
+def test_migration_that_has_ended_is_not_given_up_with_what_is_left_to_do(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "migrate")
+    acting.accept(uuid, "delete")
+    wait_for_status(acting, "confirmed")
+    acting.acceptance.reset_state(uuid, "active", request=REQUEST)
+    acting.work()
+    assert migration_statuses(acting) == ["confirmed"]
+
+
+def wait_for_status(acting: ActingCell, status: str) -> None:
+    """Let the worker go on until a migration has this status."""
+    while status not in migration_statuses(acting):
+        assert acting.worker.run_once()
+
+
+def migration_statuses(acting: ActingCell) -> list[str]:
+    with acting.engine.connect() as connection:
+        return list(connection.execute(select(migrations.c.status).order_by(migrations.c.id)).scalars())
 
 
 def test_job_of_an_instance_that_somebody_else_deleted_does_nothing(acting: ActingCell) -> None:
