@@ -23,7 +23,7 @@ from cells.actions.server_actions import ACTIONS
 from cells.actions.steps import Job, Source, Step, Task, host_of, publisher_id
 from cells.clock import Clock, system_clock
 from cells.database import cell_failures, writing
-from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.native import outbox
@@ -121,7 +121,9 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it was, it ends this job and no other
             attempt.rollback()
-            _log.warning("job.failed", cell=self._cell.name, action=job.action, reason=str(error), exc_info=error)
+            # That no host is free is no mistake of this program, and callers could fill logs with it.
+            trace = None if isinstance(error, NoValidHostError) else error
+            _log.warning("job.failed", cell=self._cell.name, action=job.action, reason=str(error), exc_info=trace)
             self._end_failed(connection, row, error)
 
     def _end_failed(self, connection: Connection, row: Row[Any], error: Exception) -> None:

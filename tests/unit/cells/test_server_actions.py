@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
+from structlog.testing import capture_logs
 
 from cells.errors import InstanceLockedError, InstanceNotReadyError, InvalidTransitionError, StateConflictError
 from cells.fleet.fleet import Fleet
@@ -436,6 +437,13 @@ def wait_for_status(acting: ActingCell, status: str) -> None:
 def migration_statuses(acting: ActingCell) -> list[str]:
     with acting.engine.connect() as connection:
         return list(connection.execute(select(migrations.c.status).order_by(migrations.c.id)).scalars())
+
+
+def test_host_that_nobody_has_is_told_to_the_log_without_a_trace(acting: ActingCell) -> None:
+    with capture_logs() as logs:
+        acting.do(acting.instance(), "migrate", host="no-such")
+    (failed,) = (entry for entry in logs if entry["event"] == "job.failed")
+    assert ("No valid host" in failed["reason"], failed["exc_info"]) == (True, None)
 
 
 def test_job_of_an_instance_that_somebody_else_deleted_does_nothing(acting: ActingCell) -> None:
