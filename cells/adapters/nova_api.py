@@ -171,7 +171,12 @@ class _Page:
             # meanwhile would be in neither of two lists.
             for each in lists:
                 waiting += _parted(self._servers.rows([*each, *self._sorted()], _SMALLEST_PAGE))[0]
-        streams = [sorted(waiting, key=self._position), *(self._in_order(self._listed(each)) for each in lists)]
+        # Its cell may have one already, with another time; Nova prefers the request in a list that has both.
+        requested = {row.uuid for row in waiting}
+        streams = [
+            sorted(waiting, key=self._position),
+            *((row for row in self._in_order(self._listed(each)) if row.uuid not in requested) for each in lists),
+        ]
         return self._wanted(_once(merge(*streams, key=self._position)))
 
     def _sorted(self) -> Query:

@@ -49,6 +49,10 @@ def cell1(nova_deployment: NovaWorld, tmp_path_factory: pytest.TempPathFactory) 
     with closing(sqlite3.connect(folder / "api.db")) as api, api:
         copy = f"sqlite:///{folder / 'cell1.db'}"
         api.execute("UPDATE cell_mappings SET database_connection = ? WHERE name = 'cell1'", (copy,))
+        # Of a server that its cell has too, the request has another time, and comes last here.
+        api.execute("UPDATE build_requests SET created_at = '2026-11-20 12:00:00'")
+        is_arrived = (identifier("arrived"),)
+        api.execute("UPDATE build_requests SET created_at = '2026-11-20 12:00:01' WHERE instance_uuid = ?", is_arrived)
     return folder / "cell1.db"
 
 
