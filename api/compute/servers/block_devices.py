@@ -9,6 +9,7 @@ from cells.fleet.flavors import Flavor
 _MAX_LOCAL = 3
 _NEW_DISK = ("blank", "local")
 _SWAP = "swap"
+_TYPES = ("cdrom", "disk", "floppy", "fs", "lun")
 _BUSES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 
 
@@ -45,6 +46,8 @@ def _check(device: BlockDevice, image_ref: str) -> None:
         raise _invalid("this device cannot have a volume_type")
     if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
         raise _invalid("a new volume needs a volume_size")
+    if device.device_type is not None and device.device_type not in _TYPES:
+        raise _invalid(f"the device type {device.device_type} is not one of {', '.join(_TYPES)}")
     if device.disk_bus and device.disk_bus not in _BUSES:
         raise _invalid(f"the disk bus {device.disk_bus} is not one of {', '.join(_BUSES)}")
 

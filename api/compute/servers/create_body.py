@@ -113,7 +113,7 @@ class BlockDevice(RequestModel):
     device_name: _DeviceName = ""
     delete_on_termination: BodyBool = False
     guest_format: _Column = ""
-    device_type: IfGiven[Literal["cdrom", "disk", "floppy", "fs", "lun"]] = None
+    device_type: IfGiven[_Column] = None
     disk_bus: _Column = ""
     no_device: Any = None
     image_id: UuidText = ""
