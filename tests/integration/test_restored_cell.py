@@ -369,6 +369,8 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         refreshes[service] += 1
 
     def see_what_is_promised(*args: Any, **options: Any) -> SyncResult:
+        if seen:
+            return sync_cell(*args, **options)
         for service in (one, other):
             if service._running[world.cell.uuid].follower.progress.is_complete:
                 service._saved._saved.clear()  # as if something was new
