@@ -17,7 +17,7 @@ from cli.index.verification import print_problems, print_verified, print_verifie
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import in_brackets, print_error, print_json, print_notice, print_table
 from cli.settings import load_settings
-from indexer.backends.base import CellProgress
+from indexer.backends.base import REPAIRS, CellProgress
 from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from indexer.settings import IndexSettings
@@ -72,6 +72,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
             print_error(each.problem)
     _report_stale([each for each in statuses if each.health is IndexHealth.STALE], following)
     if problem is None:
+        _report_incomplete([each for each in statuses if each.health is IndexHealth.INCOMPLETE], settings.index)
         _report_misfits(settings.index)
         _report_rebuilds(settings.index)
     if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
@@ -128,6 +129,24 @@ def _report_stale(stale: Sequence[CellStatus], following: str) -> None:
         f"stale: nothing says any more that the index has every change of {names}; {commands} run? One that "
         "does says in its log what it waits for"
     )
+
+
+def _report_incomplete(incomplete: Sequence[CellStatus], settings: IndexSettings) -> None:
+    """Why the index is not whole an indexer says in its log, but for what no indexer does."""
+    if not incomplete:
+        return
+    try:
+        with closing(open_writer(settings)) as writer:
+            repaired = writer.load_state(REPAIRS)
+    except IndexerError as error:
+        print_notice(f"which cells are being repaired is not known: {error}")
+        return
+    for each in incomplete:
+        if each.cell.uuid in repaired:
+            print_notice(
+                f"{each.cell.name}: `fleetlight index verify --repair` runs, or was cut off and has to be run again; "
+                "until it has ended, lists ask the cell"
+            )
 
 
 def _report_rebuilds(settings: IndexSettings) -> None:

@@ -21,6 +21,7 @@ from cells.tables import cell_state, changes
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
+from indexer.backends.base import REPAIRS
 from indexer.backends.opening import open_writer
 from indexer.writing.leases import CellLeases
 from tests.unit.cli.conftest import Run
@@ -400,6 +401,18 @@ def test_stale_cell_of_which_all_is_indexed_that_was_published_may_lack_a_relay(
     Path("strict.toml").write_text("[search]\nstaleness_limit_s = 1e-9\n", encoding="utf-8")
     result = run("index", "status", "--config", "strict.toml")
     assert f"has every change of {cells[1].name}; {question}" in result.stderr
+
+
+def test_status_tells_of_a_repair_that_was_cut_off(run: Run, cells: Sequence[Cell]) -> None:
+    assert run("index", "sync", "--type", "OS::Nova::Server").exit_code == 0
+    with closing(open_writer(load_settings(None, None).index)) as writer:
+        writer.save_state(REPAIRS, {cells[0].uuid: True})
+    result = run("index", "status")
+    assert result.exit_code == 1
+    assert f"{cells[0].name}: `fleetlight index verify --repair` runs, or was cut off" in result.stderr
+    assert f"{cells[1].name}: `fleetlight" not in result.stderr
+    run("index", "verify", "--repair")
+    assert "was cut off" not in run("index", "status").stderr
 
 
 def lease_holder(purpose: str) -> CellLeases:
