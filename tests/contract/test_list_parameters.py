@@ -153,12 +153,11 @@ def test_limit_must_be_digits(api: Api) -> None:
 def test_strict_truths(api: Api, name: str) -> None:
     for good in ("1", "t", "TRUE", "on", "Y", "yes", "0", "F", "false", "off", "n", "NO", " true ", "\ttrue\n"):
         assert status(api, f"{name}={quote(good)}", LAST, {}) == 200, good
-    for bad in ("2", "maybe", "tru", "truefalse", "None", "-1", "é"):
+    for bad in ("2", "maybe", "tru", "truefalse", "None", "-1", "é", " "):
         assert status(api, f"{name}={quote(bad)}", LAST, {}) == 400, bad
     assert status(api, f"{name}=maybe&{name}=1", LAST, {}) == 200, "the last one counts, and is read"
     assert status(api, f"{name}=1&{name}=maybe", LAST, {}) == 400
-    for empty in ("", "%20"):
-        assert status(api, f"{name}={empty}", LAST, {}) == (200 if name == "all_tenants" else 400)
+    assert status(api, f"{name}=", LAST, {}) == (200 if name == "all_tenants" else 400)
 
 
 @pytest.mark.parametrize("headers", [{}, MEMBER], ids=["admin", "member"])
