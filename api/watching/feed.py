@@ -66,10 +66,6 @@ class ChangeFeed:
         """Whether all cells of the fleet are followed at the moment."""
         return not self._not_followed
 
-    @property
-    def watchers(self) -> int:
-        return len(self._watchers)
-
     async def join(self, watcher: Watcher) -> Mapping[str, Position]:
         """Tell `watcher` of each change from now on; returns what comes before. Raises FleetUnreachableError."""
         async with self._starting:
