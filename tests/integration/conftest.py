@@ -1,11 +1,13 @@
-"""One native cell with everything from its database to the index, over each kind of bus and index."""
+"""One native cell from its database to the index, over each kind of bus and index; a PostgreSQL that can be cut off."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from sqlalchemy.engine import make_url
 
+from bench.faults.proxy import TcpProxy, tcp_proxy
 from indexer.backends.settings import IndexSettings
 from tests.support.indexer_worlds import World, new_world
 
@@ -26,3 +28,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, index: IndexSettings) 
         url, cell_uuid = request.getfixturevalue("amqp_url"), request.getfixturevalue("amqp_cell")
     with new_world(tmp_path, url, cell_uuid, index) as world:
         yield world
+
+
+@pytest.fixture
+def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
+    """In front of PostgreSQL; lets everything through again at the end, so that nobody waits for what it holds."""
+    server = make_url(postgresql_url)
+    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
+        yield proxy
+        proxy.restore()

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
-from bench.faults.proxy import TcpProxy, tcp_proxy
+from bench.faults.proxy import TcpProxy
 from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellAdapter
@@ -31,13 +31,6 @@ FAULTS: dict[str, Callable[[TcpProxy], None]] = {
 def fleet(tmp_path: Path, new_postgresql_database: Callable[[], str]) -> Iterator[ComputeFleet]:
     with compute_fleet(tmp_path, new_database=new_postgresql_database) as fleet:
         yield fleet
-
-
-@pytest.fixture
-def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
-    server = make_url(postgresql_url)
-    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from bench.faults.proxy import TcpProxy, tcp_proxy
+from bench.faults.proxy import TcpProxy
 from cells import answering
 from cells.adapters.opening import open_changelog_adapter
 from cells.database import create_database_engine
@@ -30,14 +30,6 @@ from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
-    server = make_url(postgresql_url)
-    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
-        yield proxy
-        proxy.restore()
 
 
 @pytest.fixture

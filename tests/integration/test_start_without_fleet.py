@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
-from bench.faults.proxy import TcpProxy, tcp_proxy
+from bench.faults.proxy import TcpProxy
 from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
@@ -71,13 +71,6 @@ def started(command: str, folder: Path, fleet_url: str) -> Iterator[Started]:
     finally:
         process.kill()
         process.wait(timeout=60)
-
-
-@pytest.fixture
-def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
-    server = make_url(postgresql_url)
-    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
-        yield proxy
 
 
 def through(proxy: TcpProxy, url: str) -> str:

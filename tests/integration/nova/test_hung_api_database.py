@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from bench.faults.proxy import TcpProxy, tcp_proxy
+from bench.faults.proxy import TcpProxy
 from cells.adapters.nova_db import NovaDbAdapter
 from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError
@@ -23,14 +23,6 @@ pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(300)]
 
 LIST = "/v2.1/servers?all_tenants=1"
 PATIENCE_S = 2
-
-
-@pytest.fixture
-def proxy(postgresql_url: str) -> Iterator[TcpProxy]:
-    server = make_url(postgresql_url)
-    with tcp_proxy(server.host or "127.0.0.1", server.port or 5432) as proxy:
-        yield proxy
-        proxy.restore()
 
 
 @pytest.fixture
