@@ -113,7 +113,7 @@ class Elasticsearch:
 
 
 class BriefElasticsearch(Elasticsearch):
-    """Runs beside the other one, for a few tests: with a small heap, and its code compiled once, quickly.
+    """Runs beside the other one, for a few tests and faults: with a small heap, and its code compiled once, quickly.
 
     Measured: 29 s of a processor's time until it answers, 46 s otherwise.
     """
