@@ -13,8 +13,8 @@ from api.settings import SearchSettings
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.adapters.native import NativeAdapter
 from cells.fan_out.cell_pool import CellPool
+from cells.items.view import ItemTemplate
 from cells.model import Cell, InstanceRow
-from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 
 _DEADLINE_S = 2.0

@@ -29,6 +29,7 @@ from cells.clock import system_clock
 from cells.database import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
+from cells.items.view import ItemTemplate
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
 from cells.tables import instances
@@ -38,7 +39,6 @@ from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import piece_column
 from indexer.backends.sqlite.searcher import CACHE_KIB
-from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from query.filters import Eq
 from query.instances import INSTANCE_FIELDS

@@ -22,8 +22,8 @@ from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
 from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
+from cells.items.view import ItemTemplate
 from cells.model import Cell, CellKind
-from indexer.items.view import ItemTemplate
 from query.filters import Eq, IsNull, Ne, all_of, any_of
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

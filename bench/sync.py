@@ -2,9 +2,9 @@
 
 The bare loop, by hand, has every document in memory, as the dict that it is in the index. It encodes them with msgspec
 and keeps as many bulk requests of 500 in flight as ours has: two for each cell. So does `parallel_bulk` of the official
-client with its fastest JSON, which is only reported (docs/decisions/0093). Ours, a sync and a rebuild, reads the rows
-from the cells, renders what answers are made of, and writes the same documents. Each round is into an empty index, and
-ends when all of it can be found.
+client with its fastest JSON, which is only reported (docs/decisions/0093). Ours, a sync and a rebuild, reads from the
+cells what they keep ready of each row (docs/decisions/0096), as operations have written it, and writes the same
+documents. Each round is into an empty index, and ends when all of it can be found.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from uuid import uuid4
 import msgspec
 from elasticsearch import Elasticsearch, OrjsonSerializer
 from elasticsearch.helpers import parallel_bulk
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
@@ -30,8 +30,8 @@ from cells.adapters.opening import open_changelog_adapter
 from cells.database import create_database_engine, writing
 from cells.fleet.leases import open_leases
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
-from cells.tables import instances
+from cells.model import Cell, CellKind, InstanceRow
+from cells.native.instance_rows import add_rows
 from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_generations, open_writer
@@ -200,15 +200,15 @@ def _parallel_bulk(url: str, prefix: str, documents: Sequence[tuple[str, dict[st
 
 
 def _filled_cell(directory: Path, number: int, count: int) -> Cell:
-    url = f"sqlite:///{directory}/cell{number}.db"
+    url, uuid = f"sqlite:///{directory}/cell{number}.db", made_up.cell_uuids(_CELLS)[number]
     engine = create_database_engine(url)
     upgrade_cell(engine)
     records = made_up.records(count, seed=number + 2)
     while batch := list(itertools.islice(records, 1000)):
         with writing(engine) as connection:
-            connection.execute(insert(instances), [{**record, "revision": 1} for record in batch])
+            add_rows(connection, [InstanceRow(uuid, 1, record) for record in batch])
     engine.dispose()
-    return Cell(made_up.cell_uuids(_CELLS)[number], f"cell{number}", CellKind.NATIVE, url, "memory://")
+    return Cell(uuid, f"cell{number}", CellKind.NATIVE, url, "memory://")
 
 
 def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:

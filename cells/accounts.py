@@ -12,7 +12,7 @@ from psycopg import sql
 from sqlalchemy import Engine, Table
 
 from cells import tables
-from cells.database import translated_failures, writing
+from cells.database import reason_of, translated_failures, writing
 from cells.fleet import tables as fleet_tables
 
 _SEQUENCES = """
@@ -54,6 +54,7 @@ _UNREAD = (*_MESSAGES, tables.journal_entries)
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
+    May(tables.kept_texts, ("INSERT", "UPDATE")),
     _ANNOUNCE,
     May(tables.allocations),
     May(tables.jobs),
@@ -132,7 +133,7 @@ def grant(
             for statement in _grants(connection, role, rights):
                 connection.execute(statement)
         except psycopg.Error as error:
-            raise unreachable(str(error).strip().splitlines()[0]) from error
+            raise unreachable(reason_of(error)) from error
 
 
 def _make(connection: psycopg.Connection, role: str, password: str) -> None:

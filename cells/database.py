@@ -20,10 +20,18 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from cells.digests import register_digest
-from cells.errors import CellUnreachableError, DatabaseUrlError
+from cells.errors import CellUnreachableError, DatabaseUrlError, NewerTablesError
 from query.sqlite_functions import register_functions
 
-_INSUFFICIENT_PRIVILEGE = "42501"  # SQLSTATE of PostgreSQL
+# SQLSTATEs of PostgreSQL.
+_INSUFFICIENT_PRIVILEGE = "42501"
+_NO_SUCH_THING = ("42P01", "42703")  # table, column
+_NO_SUCH_THING_OF_SQLITE = ("no such table", "no such column", "has no column named")
+_WHO_MAY = (
+    "what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what changes cells, "
+    "accounts or tables is run by the owner itself"
+)
+UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
 _BUSY_TIMEOUT_S = 30
 _WRITES = "fleetlight_writes"
 VANISHED_AFTER_MS = 30_000
@@ -81,33 +89,49 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
-def translated_failures(unreachable: Callable[[str], Exception]) -> Iterator[None]:
+def translated_failures(unreachable: Callable[[str], Exception], *, when_older: str = "") -> Iterator[None]:
     """Turn what the database says into `unreachable(reason)`; the reason shows no statement, value or password.
 
-    A violated constraint stays what it is: the database did answer.
+    A violated constraint stays what it is: the database did answer. when_older: what the reason ends with when the
+    database has not the tables or columns that this program knows.
     """
     try:
         yield
     except IntegrityError:
         raise
     except DBAPIError as error:
-        lines = str(error.orig).strip().splitlines()
-        reason = lines[0] if lines else type(error.orig).__name__
-        if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
-            reason += (
-                "; what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what "
-                "changes cells, accounts or tables is run by the owner itself"
-            )
-        raise unreachable(reason) from error
+        remedy = when_older if _lacks_something(error) else None
+        raise unreachable("; ".join(filter(None, (reason_of(error.orig), remedy)))) from error
     except PoolTimeoutError as error:
         raise unreachable("every connection to its database is in use") from error
+    except NewerTablesError as error:
+        raise unreachable(str(error)) from error
     except OSError as error:  # of the lock beside a SQLite file
         raise unreachable(str(error)) from error
 
 
+def reason_of(error: BaseException | None) -> str:
+    """What a driver says, in one line, and who may do what nobody else may."""
+    lines = str(error).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
+    is_refusal = getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+    return f"{reason}; {_WHO_MAY}" if is_refusal else reason
+
+
 def cell_failures(cell: str) -> AbstractContextManager[None]:
-    """Turn what the database of a cell (its name) says into CellUnreachableError."""
+    """Turn what the database of a native cell (its name) says into CellUnreachableError."""
+    return translated_failures(partial(CellUnreachableError, cell), when_older=UPGRADE)
+
+
+def foreign_cell_failures(cell: str) -> AbstractContextManager[None]:
+    """The same for a cell whose tables are those of other software."""
     return translated_failures(partial(CellUnreachableError, cell))
+
+
+def _lacks_something(error: DBAPIError) -> bool:
+    """Whether the database said that there is no such table or column."""
+    code = getattr(error.orig, "sqlstate", None)
+    return code in _NO_SUCH_THING if code else any(words in str(error.orig) for words in _NO_SUCH_THING_OF_SQLITE)
 
 
 def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:

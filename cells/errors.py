@@ -6,6 +6,7 @@ CellError
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
 │   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be mended, not waited for
+├── NewerTablesError         a newer version of this program has upgraded the database
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
 ├── CellConflictError        a cell with that name exists, and is another one
@@ -69,6 +70,17 @@ class FleetUnusableError(FleetUnreachableError):
     def __init__(self, reason: str) -> None:
         CellError.__init__(self, f"the fleet database cannot be used: {reason}")
         self.reason = reason
+
+
+class NewerTablesError(CellError):
+    """The tables of a database have the `revision` of a newer version, which this one does not know."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"a newer version of Fleetlight has upgraded its tables (to {revision}), and there is no way back: use "
+            "that version, or restore a backup from before"
+        )
+        self.revision = revision
 
 
 class DatabaseUrlError(CellError):

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from cells.digests import RangeDigest
+from cells.items.kept import KeptInstance
 from cells.lineage import Lineage, Position
 from query.fields import Record
 from query.page import PageRequest
@@ -153,8 +154,11 @@ class HostReportingAdapter(Protocol):
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
 
-    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
-        """What `read_page` returns, for who goes through many rows: each is made anew when it is asked for."""
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
+        """What `read_page` returns, for who goes through many rows: each is made anew when it is asked for.
+
+        What the cell keeps ready of a row takes its place, where that is so.
+        """
         ...
 
     def position(self) -> Position:

@@ -74,6 +74,9 @@ INSTANCE_FIELDS = FieldSet(
     ),
 )
 
+DEFAULT_ZONE = "nova"
+"""The availability zone of hosts that nobody has put into another one."""
+
 # No change of an instance changes these.
 _KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
 

@@ -12,8 +12,8 @@ from api.listing.unmapped import find_unmapped
 from api.settings import SearchSettings
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
+from cells.items.view import ItemTemplate
 from indexer.errors import IndexerError
-from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.filters import Eq, all_of
 from query.instances import INSTANCE_FIELDS

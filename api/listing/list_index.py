@@ -12,10 +12,10 @@ from api.listing.safe_connect import SafeConnect
 from api.listing.sources import index_source
 from api.settings import SearchSettings
 from cells.clock import Clock, system_clock
+from cells.items.view import ItemTemplate
 from cells.model import NOBODY
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from indexer.errors import IndexerError
-from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.page import PageRequest

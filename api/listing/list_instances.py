@@ -16,10 +16,10 @@ from api.listing.list_index import ListIndex, ProgressByCell
 from api.listing.merge_sort import Row, Source, merge_sorted
 from api.listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
 from api.settings import SearchSettings
+from cells.items.view import ItemTemplate
 from cells.model import Cell
 from indexer.backends.base import CellProgress, FoundPage
 from indexer.errors import IndexerError
-from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.page import PageRequest
 from query.retention import may_match_forgotten

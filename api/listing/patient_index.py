@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import structlog
 
+from cells.items.view import ItemTemplate
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from indexer.errors import IndexerError, IndexUnavailableError
-from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 

@@ -14,9 +14,9 @@ import structlog
 
 from api.listing.merge_sort import Row, Source
 from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.items.view import ItemTemplate
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
-from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from query.instances import keeps_places
 from query.page import PageRequest

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
 
 from cells.actions.building import Action
@@ -33,10 +33,10 @@ from cells.model import NO_REQUEST, NO_STATE, Cell, InstanceRow, Request
 from cells.native import outbox
 from cells.native.instance_actions import begin_actions, begin_event, finish_event
 from cells.native.instance_migrations import begin_migration, finished_migration, give_up_migration, update_migration
+from cells.native.instance_rows import add_rows
 from cells.native.locked_instance import LockedInstance
 from cells.native.new_instance import check_values, completed_flavor, new_record
 from cells.native.placement import give_back_claims, release_except
-from cells.tables import instances
 from notifications.event_types import INSTANCE_UPDATE
 from query.fields import Record
 
@@ -108,7 +108,7 @@ class Acceptance:
         may_be_there = False
         try:
             with cell_failures(self._cell.name), writing(self._engine) as connection:
-                connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
+                add_rows(connection, rows)
                 outbox.append(connection, announced)
                 action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
                 queued = [

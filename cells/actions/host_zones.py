@@ -13,7 +13,8 @@ from cells.errors import CellUnreachableError, HostInUseError, HostNotFoundError
 from cells.fleet.aggregates import ZONE_KEY, Aggregate
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.native.nodes import DEFAULT_ZONE, ComputeNode
+from cells.native.nodes import ComputeNode
+from query.instances import DEFAULT_ZONE
 
 _TURN = "aggregates"
 

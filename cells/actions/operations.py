@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 
 from cells.actions.server_actions import ACTIONS
@@ -29,6 +29,7 @@ from cells.errors import (
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import NO_REQUEST, Cell, InstanceRow
 from cells.native import outbox
+from cells.native.instance_rows import add_rows
 from cells.native.locked_instance import LockedInstance
 from cells.native.new_instance import check_values, new_record
 from cells.native.placement import allocate_on_their_nodes, release_except
@@ -86,7 +87,7 @@ class InstanceOperations:
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
         try:
             with cell_failures(self._cell.name), writing(self._engine) as connection:
-                connection.execute(insert(instances), [{**row.record, "revision": row.revision} for row in rows])
+                add_rows(connection, rows)
                 allocate_on_their_nodes(connection, [row.record for row in rows])
                 outbox.append(connection, announced)
         except IntegrityError as error:

@@ -3,22 +3,20 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial, reduce
-from typing import Any, Literal, get_args, overload
+from typing import Any, get_args, overload
 
-import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, and_, cast, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
-from cells.database import create_database_engine, translated_failures
+from cells.database import cell_failures, create_database_engine
 from cells.digests import RangeDigest, select_digests, to_digests, within
-from cells.errors import CellUnreachableError
+from cells.items.kept import KeptInstance
 from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.native.incarnations import read_lineage
+from cells.native.instance_rows import FIELDS_TEXT, KEPT_TEXT, Dialect, dialect_of, read_fields
 from cells.tables import cell_state, changes, incarnations, instances
 from cells.turns import TURN
 from query.evaluate import matcher
-from query.fields import Kind
 from query.filters import EVERYTHING, split_expressible
 from query.instances import INSTANCE_FIELDS, keeps_places
 from query.page import PageRequest
@@ -26,38 +24,12 @@ from query.retention import remembered
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
-_JSON_NAMES = [name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.OTHER]
-_PLAIN_NAMES = [name for name in INSTANCE_FIELDS if name not in _JSON_NAMES]
-_Dialect = Literal["sqlite", "postgresql"]
-_JSON_ARRAY = {"sqlite": func.json_array, "postgresql": func.json_build_array}
-_COMMA = literal_column("','", Text)
-_NULL = literal_column("'null'", Text)
-
-
-def _selected(dialect: _Dialect) -> tuple[ColumnElement[Any], ...]:
-    """The revision, and all fields as two texts: an array of the plain ones, and what to put behind them.
-
-    The driver, and Python, then have two texts to make instead of a value for each field.
-    """
-    plain = _JSON_ARRAY[dialect](*(_COLUMNS[name] for name in _PLAIN_NAMES))
-    others = [func.coalesce(cast(_COLUMNS[name], Text), _NULL) for name in _JSON_NAMES]
-    return (
-        instances.c.revision,
-        cast(plain, Text),
-        reduce(lambda text, other: text.concat(_COMMA).concat(other), others),
-    )
-
-
-_SELECTED = {dialect: _selected(dialect) for dialect in get_args(_Dialect)}
-# SQLite's booleans are numbers.
-_Fields = msgspec.defstruct(
-    "_Fields",
-    [(name, bool | None if INSTANCE_FIELDS[name].kind is Kind.BOOL else Any) for name in (*_PLAIN_NAMES, *_JSON_NAMES)],
-    array_like=True,
-    gc=False,
-)
-_decode = msgspec.json.Decoder(_Fields, strict=False).decode
-_to_record = msgspec.structs.asdict
+_SELECTED = {dialect: select(instances.c.revision, FIELDS_TEXT[dialect]) for dialect in get_args(Dialect)}
+# Where a row has a kept text, which is no array, that comes instead of its fields.
+_SCANNED = {
+    dialect: select(instances.c.revision, func.coalesce(KEPT_TEXT, FIELDS_TEXT[dialect]), instances.c.uuid)
+    for dialect in get_args(Dialect)
+}
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
 
@@ -73,7 +45,8 @@ class NativeAdapter:
         self._engine = create_database_engine(
             cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
         )
-        self._dialect: _Dialect = "sqlite" if self._engine.dialect.name == "sqlite" else "postgresql"
+        self._dialect = dialect_of(self._engine)
+        self._rows = _SELECTED[self._dialect]
 
     @property
     def cell(self) -> Cell:
@@ -97,23 +70,23 @@ class NativeAdapter:
                     return found[: request.limit]
                 batch = replace(batch, after=request.order.values(rows[-1].record))
 
-    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
         if not can_express(request.filter, self._dialect):
             return self.read_page(request)
         turn = TURN if self._dialect == "sqlite" else nullcontext()
         with self._reading() as connection, turn:
-            return _ScannedRows(self._select(connection, request), self._row)
+            return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
-        compiled = self._statement(replace(request, filter=expressible)).compile(
+        compiled = self._statement(replace(request, filter=expressible), self._rows).compile(
             self._engine, compile_kwargs={"render_postcompile": True}
         )
         return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
 
     def find(self, uuid: str) -> InstanceRow | None:
         with self._reading() as connection:
-            row = connection.execute(select(*_SELECTED[self._dialect]).where(instances.c.uuid == uuid)).one_or_none()
+            row = connection.execute(self._rows.where(instances.c.uuid == uuid)).one_or_none()
         return None if row is None else self._row(row)
 
     def position(self) -> Position:
@@ -185,67 +158,71 @@ class NativeAdapter:
         return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
     def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
-        return [self._row(row) for row in self._select(connection, request)]
+        return [self._row(row) for row in self._select(connection, request, self._rows)]
 
-    def _select(self, connection: Connection, request: PageRequest) -> Sequence[Row[Any]]:
+    def _select(self, connection: Connection, request: PageRequest, rows: Select[Any]) -> Sequence[Row[Any]]:
         # All at once: asking the driver for one row after the other takes a fifth longer.
         if request.after is not None:
             coming = next_after(request.order, request.after, _COLUMNS, self._dialect)
             if coming is not None:
-                rows = connection.execute(self._matching(request).where(coming)).all()
-                if len(rows) == request.limit:
-                    return rows
+                found = connection.execute(self._matching(request, rows).where(coming)).all()
+                if len(found) == request.limit:
+                    return found
         # What is missing is not asked for by itself: a row could have moved there, or from there, in between.
-        return connection.execute(self._statement(request)).all()
+        return connection.execute(self._statement(request, rows)).all()
 
-    def _statement(self, request: PageRequest) -> Select[Any]:
-        statement = self._matching(request)
+    def _statement(self, request: PageRequest, rows: Select[Any]) -> Select[Any]:
+        statement = self._matching(request, rows)
         if request.after is not None:
             statement = statement.where(after(request.order, request.after, _COLUMNS, self._dialect))
         return statement
 
-    def _matching(self, request: PageRequest) -> Select[Any]:
-        """The first rows of the order that the filter lets pass, wherever the page starts."""
+    def _matching(self, request: PageRequest, rows: Select[Any]) -> Select[Any]:
+        """The first of `rows` in the order that the filter lets pass, wherever the page starts."""
         return (
-            select(*_SELECTED[self._dialect])
-            .where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
+            rows.where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
             .order_by(*order_by(request.order, _COLUMNS, self._dialect))
             .limit(request.limit)
         )
 
     def _row(self, row: Sequence[Any]) -> InstanceRow:
-        # Without the bracket behind the plain fields.
-        return InstanceRow(self._cell.uuid, row[0], _to_record(_decode(f"{row[1][:-1]},{row[2]}]")))
+        return InstanceRow(self._cell.uuid, row[0], read_fields(row[1]))
+
+    def _scanned_row(self, row: Sequence[Any]) -> InstanceRow | KeptInstance:
+        revision, text, uuid = row
+        if text.startswith("["):
+            return self._row(row)
+        return KeptInstance(self._cell.uuid, revision, uuid, text)
 
     @contextmanager
     def _reading(self, *, at_one_moment: bool = False) -> Iterator[Connection]:
         """at_one_moment: what is read is as it was at the first statement; on SQLite it always is."""
-        with translated_failures(partial(CellUnreachableError, self._cell.name)), self._engine.connect() as connection:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
             if at_one_moment and self._dialect == "postgresql":
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
 
-class _ScannedRows(Sequence[InstanceRow]):
+class _ScannedRows(Sequence[InstanceRow | KeptInstance]):
     """Rows as the database gave them; a page of records would be larger than what a processor keeps near."""
 
-    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow]) -> None:
+    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow | KeptInstance]) -> None:
         self._rows = rows
         self._to_instance = to_instance
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[InstanceRow]:
+    def __iter__(self) -> Iterator[InstanceRow | KeptInstance]:
         return map(self._to_instance, self._rows)
 
     @overload
-    def __getitem__(self, index: int) -> InstanceRow: ...
+    def __getitem__(self, index: int) -> InstanceRow | KeptInstance: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[InstanceRow]: ...
+    def __getitem__(self, index: slice) -> Sequence[InstanceRow | KeptInstance]: ...
 
-    def __getitem__(self, index: int | slice) -> InstanceRow | Sequence[InstanceRow]:
+    def __getitem__(self, index: int | slice) -> InstanceRow | KeptInstance | Sequence[InstanceRow | KeptInstance]:
         if isinstance(index, slice):
             return _ScannedRows(self._rows[index], self._to_instance)
         return self._to_instance(self._rows[index])

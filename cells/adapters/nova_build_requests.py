@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, exists, select
 
 from cells.clock import Clock, system_clock
-from cells.database import cell_failures
+from cells.database import foreign_cell_failures
 from cells.model import Cell, InstanceRow
 from cells.nova.databases import dialect_of, open_nova_database
 from cells.nova.details import ApiDetails, Details
@@ -72,7 +72,7 @@ class NovaBuildRequests:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with cell_failures(self._cell.name), self._engine.connect() as connection:
+        with foreign_cell_failures(self._cell.name), self._engine.connect() as connection:
             yield connection
 
 

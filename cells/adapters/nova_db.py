@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from cells.batched import batched
 from cells.clock import Clock, system_clock
-from cells.database import cell_failures
+from cells.database import foreign_cell_failures
 from cells.errors import CellUnreachableError
 from cells.model import NOBODY, Cell, InstanceRow
 from cells.nova.api_database import API_DATABASES
@@ -70,7 +70,7 @@ class NovaDbAdapter:
         # All batches of one moment: a row that moves between two of them would be in neither.
         at_one_moment = residual != EVERYTHING and not keeps_places(request.order)
         question = partial(self._read_page, batch, request.limit, residual)
-        with cell_failures(self._cell.name):
+        with foreign_cell_failures(self._cell.name):
             return read(self._engine, question, at_one_moment=at_one_moment)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
@@ -87,11 +87,11 @@ class NovaDbAdapter:
         """A page needs the API database too, and one row would be enough to wait for it."""
         self.find(NOBODY)
         if self._api is not None:
-            with cell_failures(self._cell.name):
+            with foreign_cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())
 
     def host_statuses(self) -> Mapping[str, str]:
-        with cell_failures(self._cell.name):
+        with foreign_cell_failures(self._cell.name):
             return read(self._engine, partial(host_statuses, now=self._clock()))
 
     def close(self) -> None:

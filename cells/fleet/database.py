@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from cells.database import translated_failures, writing
-from cells.errors import FleetUnreachableError, FleetUnusableError
+from cells.database import UPGRADE, translated_failures, writing
+from cells.errors import FleetUnreachableError, FleetUnusableError, NewerTablesError
 
-_UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
 _LOOK = "see fleet.database_url"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
 # What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
 # keeps its text and not its code; where that is none of these, it is looked for (cells.refusals).
 _REMEDIES = {
-    "no such table": _UPGRADE,
-    "no such column": _UPGRADE,
+    "no such table": UPGRADE,
+    "no such column": UPGRADE,
     "unable to open database file": "`fleetlight database upgrade` makes a new one",
     "file is not a database": _LOOK,
     "does not exist": _NEW,
@@ -26,7 +25,7 @@ _REMEDIES = {
 }
 # SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already; a wrong
 # password, a user whom nobody lets in, and no such database.
-_CODES = {"42P01": _UPGRADE, "42703": _UPGRADE, "42501": "", "28P01": _LOOK, "28000": _LOOK, "3D000": _NEW}
+_CODES = {"42P01": UPGRADE, "42703": UPGRADE, "42501": "", "28P01": _LOOK, "28000": _LOOK, "3D000": _NEW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ def translated_fleet_failures() -> Iterator[None]:
 def _remedy(error: FleetUnreachableError) -> str | None:
     """What has to be done, empty where the reason says so already; None where waiting may help."""
     cause = error.__cause__
+    if isinstance(cause, NewerTablesError):
+        return ""
     if not isinstance(cause, DBAPIError):
         return None
     code = getattr(cause.orig, "sqlstate", None)

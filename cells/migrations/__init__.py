@@ -10,17 +10,18 @@ from pathlib import Path
 from sqlalchemy import Engine, text
 
 from cells.database import writing
+from cells.errors import NewerTablesError
 
 _HERE = Path(__file__).parent
 
 
 def upgrade_fleet(engine: Engine) -> None:
-    """Bring the fleet database to the newest schema; idempotent."""
+    """Bring the fleet database to the newest schema; idempotent. Raises NewerTablesError."""
     _upgrade(engine, "fleet")
 
 
 def upgrade_cell(engine: Engine) -> None:
-    """Bring a cell database to the newest schema; idempotent."""
+    """Bring a cell database to the newest schema; idempotent. Raises NewerTablesError."""
     _upgrade(engine, "cell")
 
 
@@ -28,6 +29,8 @@ def _upgrade(engine: Engine, schema: str) -> None:
     # Only here: most commands migrate nothing, and would start a tenth later.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
+    from alembic.script.revision import ResolutionError  # noqa: PLC0415
+    from alembic.util import CommandError  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(_HERE / schema).replace("%", "%%"))
@@ -37,4 +40,10 @@ def _upgrade(engine: Engine, schema: str) -> None:
             key = int.from_bytes(hashlib.sha256(f"fleetlight migrations {schema}".encode()).digest()[:8], signed=True)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            # Of the database: the revisions that our own scripts name are all there.
+            if isinstance(error.__cause__, ResolutionError):
+                raise NewerTablesError(str(error.__cause__.argument)) from error
+            raise

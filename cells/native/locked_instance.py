@@ -3,19 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select
 
 from cells.errors import InstanceNotFoundError
 from cells.model import NO_REQUEST, Cell, InstanceRow, Request
 from cells.native import outbox
+from cells.native.instance_rows import change_row
 from cells.tables import instances
 from query.fields import Record
 
 # Made once: to make a statement costs as much as to carry it out.
 _WANTED = "wanted"
-_IS_WANTED = instances.c.uuid == bindparam(_WANTED)
-_LOCK = select(instances).where(_IS_WANTED).with_for_update()
-_CHANGE = update(instances).where(_IS_WANTED)
+_LOCK = select(instances).where(instances.c.uuid == bindparam(_WANTED)).with_for_update()
 
 
 class LockedInstance:
@@ -56,7 +55,7 @@ class LockedInstance:
         changed = {"updated_at": now, **values}
         self.revision += 1
         self.record = {**self.record, **changed}
-        self.connection.execute(_CHANGE, {**changed, "revision": self.revision, _WANTED: self.uuid})
         row = InstanceRow(self.cell.uuid, self.revision, self.record)
+        change_row(self.connection, row, changed)
         announced = outbox.announcements(self.cell, event_type, [row], now, publisher_id=publisher_id, request=request)
         outbox.append(self.connection, announced)

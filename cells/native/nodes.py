@@ -34,11 +34,11 @@ from cells.native.outbox import append_event
 from cells.tables import allocations, compute_nodes, instances, services
 from notifications.payloads.resources import ServiceStatusPayload
 from query.fields import from_microseconds
+from query.instances import DEFAULT_ZONE
 from query.uuids import beginning_of
 
 COMPUTE = "nova-compute"
 """The binary of a compute service, as clients know it."""
-DEFAULT_ZONE = "nova"
 _HYPERVISOR_TYPE = "simulated"
 _HYPERVISOR_VERSION = 1_000_000
 _SERVICE_VERSION = 1

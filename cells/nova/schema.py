@@ -6,7 +6,7 @@ from functools import partial
 from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import NoSuchTableError
 
-from cells.database import cell_failures
+from cells.database import foreign_cell_failures
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.model import Cell
 from cells.nova.databases import open_nova_database, read
@@ -34,7 +34,7 @@ def _lacking(cell: Cell, url: str, tables: Sequence[Table]) -> list[str]:
     except DatabaseUrlError as error:
         raise CellUnreachableError(cell.name, error.reason) from error
     try:
-        with cell_failures(cell.name):
+        with foreign_cell_failures(cell.name):
             return read(engine, partial(_lacking_in, tables=tables))
     finally:
         engine.dispose()

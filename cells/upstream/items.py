@@ -1,4 +1,4 @@
-"""From a server as a compute API shows it to what that says of a record: the way back from indexer.items.members; pure.
+"""From a server as a compute API shows it to what that says of a record: the way back from cells.items.members; pure.
 
 Shapes: contracts/nova-servers, section 7, with the rights of an administrator. What an older microversion does not show
 is not carried, so that it stays as it is known.

@@ -9,12 +9,13 @@ import typer
 from cells.actions.native_cells import NativeCells
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
-from cells.native.nodes import DEFAULT_ZONE, Capacity, CellNodes, NewHost
+from cells.native.nodes import Capacity, CellNodes, NewHost
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
+from query.instances import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -13,11 +13,11 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cli.errors import INTERRUPTED, ConfigurationError
 from cli.fleet import open_fleet
-from cli.index.work_progress import Show, shown_progress
 from cli.options import CELLS_AT_ONCE, ConfigOption, DataDirOption, ParallelOption, RateOption, examples
 from cli.output import in_brackets, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
+from cli.work_progress import Show, shown_progress
 from indexer.backends.opening import open_generations, open_writer
 from indexer.errors import IndexerError, IndexVersionError
 from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index

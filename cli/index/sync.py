@@ -19,7 +19,6 @@ from cells.upstream.client import ComputeApi
 from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
-from cli.index.work_progress import Show, shown_progress
 from cli.options import (
     CELLS_AT_ONCE,
     CellOption,
@@ -32,6 +31,7 @@ from cli.options import (
 from cli.output import counted, print_error, print_notice, print_result
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
+from cli.work_progress import Show, shown_progress
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError

@@ -12,18 +12,17 @@ from typing import Any, Protocol
 import msgspec
 
 from cells.digests import RangeDigest
+from cells.items.kept import KEPT_FIELDS
+from cells.items.view import ItemTemplate, View
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
-from indexer.items.view import ItemTemplate, View
-from query.fields import Kind, Record
+from query.fields import Record
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
 
-KEPT_FIELDS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is not Kind.OTHER or field.is_list)
-"""What is kept of the record of an instance with a revision (Document.kept_record)."""
 _NOT_KEPT: Record = {name: None for name in INSTANCE_FIELDS if name not in KEPT_FIELDS}
 
 
@@ -37,7 +36,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present.
-    view: the ready pieces of the answers that show this instance (indexer.items.view).
+    view: the ready pieces of the answers that show this instance (cells.items.view).
     extra: what a newer producer says of it (indexer.extra_fields).
     """
 

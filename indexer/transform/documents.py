@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from cells.items.kept import KeptInstance
+from cells.items.view import render_view
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
 from indexer.extra_fields import Extra, merged
-from indexer.items.view import render_view
 from notifications.event_types import INSTANCE_DELETE_END
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS
@@ -55,6 +56,11 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
     record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
     """
     return Document(cell_uuid, revision, record, render_view(record), extra)
+
+
+def kept_document(instance: KeptInstance) -> Document:
+    """The document of one row of a cell, as the cell keeps it ready: nothing is rendered again. Raises ValueError."""
+    return Document(instance.cell_uuid, instance.revision, *instance.read())
 
 
 def remade(cell_uuid: str, bare: BareDocument) -> Document:

@@ -43,4 +43,4 @@ def replace_rewritten(
         on_batch()
         if len(rows) < batch_size:
             return replaced
-        request = PageRequest(EVERYTHING, _BY_UUID, batch_size, _BY_UUID.values(rows[-1].record))
+        request = PageRequest(EVERYTHING, _BY_UUID, batch_size, (rows[-1].uuid,))

@@ -9,10 +9,11 @@ import structlog
 
 from cells.batched import batched
 from cells.errors import CellUnreachableError
+from cells.items.kept import KeptInstance
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.transform.batches import ReadsRows
-from indexer.transform.documents import to_document
+from indexer.transform.documents import kept_document, to_document
 from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.progress import ProgressTracker
 from query.filters import In
@@ -45,22 +46,26 @@ class RenderedRows:
     rejected: by uuid, the rows that this program failed on so far; the others go on.
     """
 
-    def __init__(self, rows: Iterable[InstanceRow]) -> None:
+    def __init__(self, rows: Iterable[InstanceRow | KeptInstance]) -> None:
         self._rows = rows
         self.rejected: dict[str, Rejection] = {}
 
     def __iter__(self) -> Iterator[Document]:
         for row in self._rows:
             try:
-                document = to_document(row.cell_uuid, row.revision, row.record)
+                document = (
+                    kept_document(row)
+                    if isinstance(row, KeptInstance)
+                    else to_document(row.cell_uuid, row.revision, row.record)
+                )
             except Exception as error:  # noqa: BLE001  # it is about this row
-                without_view = Document(row.cell_uuid, row.revision, row.record, ())
-                self.rejected[row.uuid] = Rejection(without_view, f"{type(error).__name__}: {error}")
+                unreadable = Document(row.cell_uuid, row.revision, {"uuid": row.uuid}, ())
+                self.rejected[row.uuid] = Rejection(unreadable, f"{type(error).__name__}: {error}")
             else:
                 yield document
 
 
-def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
+def render_rows(rows: Iterable[InstanceRow | KeptInstance]) -> tuple[list[Document], list[Rejection]]:
     """The documents of all these rows, and the rows that this program failed on."""
     rendered = RenderedRows(rows)
     return list(rendered), list(rendered.rejected.values())

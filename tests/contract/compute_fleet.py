@@ -33,6 +33,7 @@ from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
+from cells.items.view import ItemTemplate
 from cells.lineage import Position
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
@@ -45,7 +46,6 @@ from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import Probes
-from indexer.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from notifications.bus import Message
 from query.fields import Record
@@ -53,6 +53,7 @@ from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
 
 T = TypeVar("T")
 
@@ -385,6 +386,10 @@ def compute_fleet(
     fleet = ComputeFleet(folder, index, new_database)
     try:
         yield fleet
+        # Whatever the tests did.
+        for name, cell in fleet.cells.items():
+            if cell.kind is CellKind.NATIVE:
+                assert_kept_texts_are_those_of_the_rows(fleet.engine(name))
     finally:
         fleet.close()
 

@@ -15,6 +15,7 @@ from elasticsearch import Elasticsearch
 from msgspec.structs import replace
 
 from cells.digests import digests_of
+from cells.items.view import ItemTemplate
 from indexer.backends.base import (
     BEING_MENDED,
     HORIZONS,
@@ -34,7 +35,6 @@ from indexer.backends.opening import open_generations, open_searcher, open_write
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
-from indexer.items.view import ItemTemplate
 from indexer.upkeep.retention import has_forgotten
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page

@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from cells.fleet.fleet import InstanceMapping
+from cells.items.view import ItemTemplate
 from cells.model import CellKind, InstanceRow
 from indexer.backends.base import FoundPage
 from indexer.errors import IndexUnavailableError
 from indexer.followers.liveness import ALIVE, Probe
-from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 from tests.contract.compute_fleet import (

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
+from cells.items.view import ItemTemplate
 from indexer.backends.base import FoundPage
-from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 

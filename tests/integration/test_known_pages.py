@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cells.items.view import HostStatuses, ItemTemplate
 from indexer.backends.base import Document, FoundPage, IndexWriter
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.items.view import HostStatuses, ItemTemplate
 from query.filters import Eq
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest

@@ -21,6 +21,7 @@ from cells.adapters.opening import open_adapter
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
+from cells.items.view import ItemTemplate
 from cells.model import Cell, CellAdapter, CellKind
 from cells.upstream.address import UpstreamAddress
 from cells.upstream.client import ComputeApi, Query, ServerPage
@@ -30,7 +31,6 @@ from cli.app import app
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.items.view import ItemTemplate
 from indexer.upkeep.foreign_comparison import compare_cell
 from indexer.writing.rereading import rows_of
 from query.evaluate import sorted_page

@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
+from cells.items.view import ItemTemplate, render_view
 from indexer.backends.base import Document
-from indexer.items.view import ItemTemplate, render_view
 from query.instances import INSTANCE_FIELDS
 
 CREATED_AT = 1_700_000_000_000_000

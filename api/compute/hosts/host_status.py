@@ -15,9 +15,9 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.listing.sources import CellReader
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.items.view import HostStatuses
 from cells.model import Cell, CellAdapter, CellKind, HostReportingAdapter
 from cells.native.nodes import COMPUTE, ComputeService
-from indexer.items.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
 _SINCE = 16
@@ -28,7 +28,7 @@ _NOTHING_KNOWN: HostStatuses = {}
 
 
 class HostStatusCache:
-    """The statuses of all hosts, as `indexer.items.view.ItemTemplate` takes them.
+    """The statuses of all hosts, as `cells.items.view.ItemTemplate` takes them.
 
     pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
     """

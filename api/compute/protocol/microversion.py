@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 
 from api.errors import MicroversionSyntaxError, UnsupportedMicroversionError
-from indexer.items.view import NEWEST_MICROVERSION
+from cells.items.view import NEWEST_MICROVERSION
 
 OLDEST = (2, 1)
 NEWEST = NEWEST_MICROVERSION

@@ -34,8 +34,8 @@ from api.listing.sources import CellFailure, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
+from cells.items.view import ItemTemplate
 from cells.model import Cell
-from indexer.items.view import ItemTemplate
 from query.page import PageRequest
 from query.uuids import is_uuid
 

@@ -18,8 +18,8 @@ from api.listing.sources import CellReader, ask_fleet
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
+from cells.items.view import HostStatuses, ItemTemplate
 from cells.model import Cell, CellKind, InstanceRow
-from indexer.items.view import HostStatuses, ItemTemplate
 from indexer.transform.documents import to_document
 from query.uuids import is_uuid
 

@@ -22,7 +22,7 @@ from api.compute.protocol.shapes import (
     or_null,
     page,
 )
-from indexer.items.view import ItemTemplate
+from cells.items.view import ItemTemplate
 from indexer.transform.documents import to_document
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS

@@ -10,7 +10,7 @@ Ignoring such a value instead would keep the document but lose it from filters a
 
 from typing import Any
 
-from indexer.items.view import PIECE_NAMES
+from cells.items.view import PIECE_NAMES
 from query.fields import Field, Kind
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from cells.items.view import PIECE_NAMES, ItemTemplate
 from indexer.backends.base import FoundPage, FoundRow
 from indexer.errors import IndexRequestError
-from indexer.items.view import PIECE_NAMES, ItemTemplate
 from query.to_dsl import uuid_of
 
 _PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()

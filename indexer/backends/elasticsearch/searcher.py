@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from elasticsearch import Elasticsearch
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.items.view import ItemTemplate
 from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import TooComplexError, open_client, read, send
 from indexer.backends.elasticsearch.documents import (
@@ -21,7 +22,6 @@ from indexer.backends.elasticsearch.names import Names
 from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
-from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.instances import INSTANCE_FIELDS

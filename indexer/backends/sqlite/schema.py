@@ -9,9 +9,9 @@ from sqlalchemy.dialects.sqlite import REAL, dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
+from cells.items.view import PIECE_NAMES
 from indexer.backends.base import Document
 from indexer.extra_fields import Extra
-from indexer.items.view import PIECE_NAMES
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
 

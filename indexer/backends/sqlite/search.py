@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
+from cells.items.view import ItemTemplate
 from indexer.backends.base import FoundPage, FoundRow
 from indexer.backends.sqlite.schema import DOCUMENTS, piece_column
-from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Kind
 from query.filters import leaves

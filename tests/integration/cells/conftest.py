@@ -12,6 +12,7 @@ from cells.database import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
+from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
@@ -43,6 +44,8 @@ def engine(cell: Cell) -> Iterator[Engine]:
     engine = create_database_engine(cell.database_url)
     upgrade_cell(engine)
     yield engine
+    # Whatever the test did.
+    assert_kept_texts_are_those_of_the_rows(engine)
     engine.dispose()
 
 

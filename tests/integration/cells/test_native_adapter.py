@@ -1,11 +1,11 @@
 """Reading a native cell gives what the plain-Python oracle gives, in SQL, on both databases."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, delete, event, insert, select, text, update
 
 from cells.actions.operations import InstanceOperations
 from cells.adapters.native import NativeAdapter
@@ -13,11 +13,12 @@ from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.database import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
+from cells.items.kept import FORM, KeptInstance
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind, InstanceRow
 from cells.native.new_instance import new_record
 from cells.simulation.simulated_instances import new_instance
-from cells.tables import changes, instances
+from cells.tables import changes, instances, kept_texts
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.sqlite.schema import row_of
 from indexer.transform.documents import to_document
@@ -169,7 +170,8 @@ def test_rows_that_have_no_value_to_sort_by_follow_a_page_that_ends_among_those_
         position = order.values(expected[place - 1])
         page = [row.record for row in adapter.read_page(PageRequest(EVERYTHING, order, 3, after=position))]
         assert page == expected[place : place + 3]
-        assert [row.record for row in adapter.scan(PageRequest(EVERYTHING, order, 3, after=position))] == page
+        scanned = adapter.scan(PageRequest(EVERYTHING, order, 3, after=position))
+        assert [row.uuid for row in scanned] == [record["uuid"] for record in page]
 
 
 @pytest.mark.postgresql
@@ -192,9 +194,42 @@ def test_scan_gives_the_rows_of_a_page_again_and_again(adapter: NativeAdapter, r
     for wanted in (EVERYTHING, Eq("project_id", "demo"), Matches("display_name", "^[wW]")):
         request = PageRequest(wanted, order, limit=40)
         scanned, page = adapter.scan(request), adapter.read_page(request)
-        assert list(scanned) == list(scanned) == page
-        assert len(scanned) == len(page)
-        assert (scanned[-1], list(scanned[2:5])) == (page[-1], page[2:5])
+        expected = documents_of(page)
+        assert documents_of(scanned) == documents_of(scanned) == expected
+        assert (len(scanned), scanned[-1].uuid) == (len(page), page[-1].uuid)
+        assert documents_of(scanned[2:5]) == expected[2:5]
+
+
+def documents_of(rows: Iterable[InstanceRow | KeptInstance]) -> list[tuple[Any, ...]]:
+    """What the index keeps of rows, as values."""
+    return [row_of(document) for document in RenderedRows(rows)]
+
+
+def test_row_is_scanned_as_it_is_whatever_program_has_written_it(
+    adapter: NativeAdapter, operations: InstanceOperations, engine: Engine
+) -> None:
+    names = ("as it is now", "without a text", "changed by an older program", "with a text of another form")
+    uuids = dict(zip(names, (operations.create({"display_name": name}).uuid for name in names), strict=True))
+    changed = instances.c.uuid == uuids["changed by an older program"]
+    with writing(engine) as connection:
+        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == uuids["without a text"]))
+        connection.execute(update(instances).where(changed).values(revision=2, host="elsewhere"))
+        of_another_form = kept_texts.c.instance_uuid == uuids["with a text of another form"]
+        connection.execute(update(kept_texts).where(of_another_form).values(form=FORM + 1, text="{}"))
+    request = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10)
+    scanned = checked_scan(adapter, request)
+    assert [row.uuid for row in scanned if isinstance(row, KeptInstance)] == [uuids["as it is now"]]
+    # Whoever changes a row next makes its text anew.
+    for uuid in uuids.values():
+        operations.update(uuid, {"display_name": "changed"})
+    assert all(isinstance(row, KeptInstance) for row in checked_scan(adapter, request))
+
+
+def checked_scan(adapter: NativeAdapter, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
+    """A scan whose rows say what those of the page say."""
+    scanned = adapter.scan(request)
+    assert documents_of(scanned) == documents_of(adapter.read_page(request))
+    return scanned
 
 
 def test_scanned_rows_become_the_documents_that_their_notifications_become(

@@ -12,10 +12,10 @@ from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from cells.clock import system_clock
 from cells.errors import CellUnreachableError
+from cells.items.view import ItemTemplate
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
-from indexer.items.view import ItemTemplate
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.filters import EVERYTHING

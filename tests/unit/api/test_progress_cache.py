@@ -8,9 +8,9 @@ import pytest
 
 from api.listing import progress
 from api.listing.progress import ProgressCache
+from cells.items.view import ItemTemplate
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexAbsentError, IndexUnavailableError
-from indexer.items.view import ItemTemplate
 from query.fields import Record
 from query.page import PageRequest
 

@@ -4,26 +4,30 @@ import contextlib
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Engine, insert, select, update
+from sqlalchemy.exc import OperationalError
 
-from cells.database import create_database_engine
+from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.tables import cell_state, changes
+from cells.native.instance_rows import count_rows, fill_texts
+from cells.tables import cell_state, changes, instances, kept_texts
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import REPAIRS
 from indexer.backends.opening import open_writer
 from indexer.writing.leases import CellLeases
+from tests.support.documents import make_record, make_uuid
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
@@ -184,6 +188,70 @@ def test_database_upgrade_can_be_repeated(run: Run, cells: Sequence[Cell]) -> No
         ]
 
 
+def add_rows_without_texts(cell: Cell) -> None:
+    engine = create_database_engine(cell.database_url)
+    with writing(engine) as connection:
+        connection.execute(insert(instances), [{**make_record(number), "revision": 1} for number in (1, 2)])
+    engine.dispose()
+
+
+def revisions_of_texts(cell: Cell) -> list[int]:
+    engine = create_database_engine(cell.database_url)
+    with engine.connect() as connection:
+        is_one = kept_texts.c.instance_uuid.in_([make_uuid(1), make_uuid(2)])
+        found = connection.scalars(select(kept_texts.c.revision).where(is_one)).all()
+    engine.dispose()
+    return list(found)
+
+
+def test_database_upgrade_makes_what_the_index_wants_of_rows_from_before(run: Run, cells: Sequence[Cell]) -> None:
+    add_rows_without_texts(cells[0])
+    result = run("database", "upgrade")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "cell cell1: 2 texts for the index made"
+    assert revisions_of_texts(cells[0]) == [1, 1]
+    assert "text" not in run("database", "upgrade").output
+
+
+def test_cell_that_goes_away_while_texts_are_made_does_not_keep_others_from_theirs(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count_rows_of_others(engine: Engine) -> int:
+        if "cell1" in str(engine.url):
+            raise OperationalError("SELECT", {}, sqlite3.OperationalError("gone"))
+        return count_rows(engine)
+
+    monkeypatch.setattr("cli.cells.database.count_rows", count_rows_of_others)
+    for cell in cells:
+        add_rows_without_texts(cell)
+    result = run("database", "upgrade")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "cell cell2: 2 texts for the index made"
+    assert "cell 'cell1' cannot be reached: gone; not all texts for the index are made" in result.stderr
+
+
+def test_database_upgrade_that_is_stopped_goes_on_when_it_is_repeated(
+    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_one(engine: Engine, on_batch: Callable[[int], None]) -> int:
+        def stop(filled: int) -> None:
+            on_batch(filled)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as fewer:
+            fewer.setattr("cells.native.instance_rows._FILLED_AT_ONCE", 1)
+            return fill_texts(engine, stop)
+
+    add_rows_without_texts(cells[0])
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("cli.cells.database.fill_texts", fill_one)
+        result = run("database", "upgrade")
+    assert result.exit_code == 130
+    assert "stopped; the same command goes on from here" in result.stderr
+    assert revisions_of_texts(cells[0]) == [1]
+    assert run("database", "upgrade").stdout.splitlines()[-1] == "cell cell1: 1 text for the index made"
+
+
 def test_new_fleet_database_is_made_ready_by_upgrade(run: Run, empty_place: Path) -> None:
     (empty_place / "fleetlight.toml").write_text('[fleet]\ndatabase_url = "sqlite:///production.db"\n')
     failed = run("cell", "list")
@@ -191,6 +259,29 @@ def test_new_fleet_database_is_made_ready_by_upgrade(run: Run, empty_place: Path
     assert "`fleetlight database upgrade`" in failed.stderr
     assert run("database", "upgrade").exit_code == 0
     assert json.loads(run("cell", "list", "--json").stdout) == []
+
+
+def execute(database: Path, statement: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.usefixtures("migrated_each_time")
+def test_database_that_a_newer_version_has_upgraded_is_refused_in_words(run: Run, cells: Sequence[Cell]) -> None:
+    folder = DataFolder(Path("fleetlight-data"))
+    execute(folder.cell_database("cell2"), "UPDATE fleetlight_cell_version SET version_num = 'cell_9999'")
+    upgraded = run("database", "upgrade")
+    assert upgraded.exit_code == 1
+    assert "cell cell1: up to date" in upgraded.stdout
+    assert "cell 'cell2' cannot be reached: a newer version of Fleetlight has upgraded its tables" in upgraded.stderr
+
+    execute(folder.fleet_database, "UPDATE fleetlight_fleet_version SET version_num = 'fleet_9999'")
+    for command in ("database", "upgrade"), ("up",):
+        refused = run(*command)
+        assert refused.exit_code == 1
+        assert "the fleet database cannot be used: a newer version of Fleetlight has upgraded" in refused.stderr
+        assert "(to fleet_9999)" in refused.stderr
+        assert "restore a backup from before" in refused.stderr
 
 
 def damage(database: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.index.work_progress import shown_progress
+from cli.work_progress import shown_progress
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from cli.index.work_progress import shown_progress
 def test_lines_tell_how_many_there_are_if_anybody_knows(
     expected: int | None, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cli.index.work_progress._LINE_INTERVAL_S", 0)
+    monkeypatch.setattr("cli.work_progress._LINE_INTERVAL_S", 0)
     with shown_progress("servers") as start:
         start("east", expected)(4)
     assert capsys.readouterr().err.splitlines() == [shown]

@@ -5,10 +5,10 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cells.items.view import View, render_view
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexUnavailableError
 from indexer.followers.consumer import Consumer
-from indexer.items.view import View, render_view
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.writing.dead_letters import DeadLetters

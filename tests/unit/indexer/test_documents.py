@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from cells.items.view import render_view
 from indexer.backends.base import Document
-from indexer.items.view import render_view
 from indexer.transform.documents import ForeignChange, merge, to_document
 from tests.support.documents import make_record, make_uuid
 

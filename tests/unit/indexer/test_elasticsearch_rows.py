@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cells.items.view import ItemTemplate
 from indexer.backends.base import Document
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.errors import IndexRequestError
-from indexer.items.view import ItemTemplate
 from tests.support.documents import TEMPLATE, make_document
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from cells.items.view import ItemTemplate, render_view
 from cells.upstream.items import read_item
-from indexer.items.view import ItemTemplate, render_view
 from tests.support.documents import CREATED_AT, make_record
 
 SECOND = 1_000_000

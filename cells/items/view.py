@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from indexer.items import members
-from indexer.items.members import Members
+from cells.items import members
+from cells.items.members import Members
 from query.fields import Record
 
 View = tuple[bytes, ...]
@@ -82,14 +82,13 @@ def render_view(record: Record) -> View:
     """
     public, ends = _joined(_PUBLIC_SEGMENTS, record)
     admin, admin_ends = _joined(_ADMIN_SEGMENTS, record)
-    fault = members.fault(record)
     return (
         public,
         admin,
         _encode(ends + admin_ends),
         _encode(members.image(record)),
         _encode(record["flavor_id"] or None),
-        _NULL if fault is None else _encode(fault),
+        _encode(members.fault(record)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from indexer.items.view import PIECE_NAMES, ItemTemplate, render_view
+from cells.items.view import PIECE_NAMES, ItemTemplate, render_view
 from query.fields import to_microseconds
 from query.instances import INSTANCE_FIELDS
 from tests.support.documents import make_record

@@ -1,7 +1,7 @@
 """The members of an instance's full item: what each shows, and in which form (contracts/nova-servers, section 7).
 
 Links are not among them: the addresses that they begin with are those of a request. Which members a request gets, and
-in which order they are kept, is in `indexer.items.view`.
+in which order they are kept, is in `cells.items.view`.
 
 Members are fields of structures: the encoder has their names ready, which takes half the time of a dict.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from cells.native.nodes import DEFAULT_ZONE
 from query.fields import Record, from_microseconds
+from query.instances import DEFAULT_ZONE
 from query.server_status import WITH_FAULT, WITH_PROGRESS, status_of
 
 _MICROSECONDS = 1_000_000
@@ -290,7 +290,7 @@ def fault(record: Record) -> Fault | None:
 
 
 def _status(record: Record) -> str:
-    return status_of(record["vm_state"], record["task_state"], deleted=bool(record["deleted"]))
+    return status_of(record["vm_state"], record["task_state"], deleted=record["deleted"])
 
 
 def _addresses(addresses: Sequence[dict[str, Any]]) -> dict[str, list[Address]]:

@@ -1,0 +1,199 @@
+"""The rows of instances: how they are read as text, and how they are written.
+
+Each has beside it the text that the index wants of it (cells.items.kept), written in the same transaction. A text
+names the revision that it is of, so one that a program from before, which knows nothing of texts, has left behind is
+not taken for what the row is now.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+from typing import Any, Literal, get_args
+
+import msgspec
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    ScalarSelect,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+
+from cells.database import writing
+from cells.items.kept import FORM, to_text
+from cells.model import InstanceRow
+from cells.tables import instances, kept_texts
+from query.fields import Kind, Record
+from query.instances import INSTANCE_FIELDS
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_JSON_NAMES = [name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.OTHER]
+_PLAIN_NAMES = [name for name in INSTANCE_FIELDS if name not in _JSON_NAMES]
+_JSON_ARRAY = {"sqlite": func.json_array, "postgresql": func.json_build_array}
+_COMMA, _BRACKET, _NULL = (literal_column(f"'{text}'", Text) for text in (",", "]", "null"))
+# SQLite's booleans are numbers.
+_Fields = msgspec.defstruct(
+    "_Fields",
+    [(name, bool | None if INSTANCE_FIELDS[name].kind is Kind.BOOL else Any) for name in (*_PLAIN_NAMES, *_JSON_NAMES)],
+    array_like=True,
+    gc=False,
+)
+_decode = msgspec.json.Decoder(_Fields, strict=False).decode
+_to_record = msgspec.structs.asdict
+
+
+def _fields_text(dialect: Dialect) -> ColumnElement[Any]:
+    """All fields of a row as an array of JSON: the driver, and Python, have one text to make for all of them."""
+    plain = cast(_JSON_ARRAY[dialect](*(instances.c[name] for name in _PLAIN_NAMES)), Text)
+    others = [func.coalesce(cast(instances.c[name], Text), _NULL) for name in _JSON_NAMES]
+    # The bracket that ends the plain ones: a text that ends with one has a quote behind it.
+    text: ColumnElement[Any] = func.rtrim(plain, _BRACKET)
+    return reduce(lambda text, other: text.concat(_COMMA).concat(other), others, text).concat(_BRACKET)
+
+
+FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
+"""What `read_fields` reads."""
+
+
+def _of_its_text(column: Column[Any]) -> ScalarSelect[Any]:
+    """What the text of a row of `instances` has in a column of `kept_texts`; null without a text of what the row is."""
+    # Not joined: each row looks up its own, however many there are.
+    return (
+        select(column)
+        .where(
+            kept_texts.c.instance_uuid == instances.c.uuid,
+            kept_texts.c.revision == instances.c.revision,
+            kept_texts.c.form == FORM,
+        )
+        .correlate(instances)
+        .scalar_subquery()
+    )
+
+
+KEPT_TEXT = _of_its_text(kept_texts.c.text)
+"""The text that `to_text` makes of a row, or null."""
+
+# Made once: to make a statement costs as much as to carry it out.
+_WANTED, _AFTER, _AT_ONCE = "wanted", "after", "at_once"
+_ADD_ROW, _ADD_TEXT = insert(instances), insert(kept_texts)
+_CHANGE_ROW = update(instances).where(instances.c.uuid == bindparam(_WANTED))
+_CHANGE_TEXT = update(kept_texts).where(kept_texts.c.instance_uuid == bindparam(_WANTED))
+_FILLED_AT_ONCE = 500
+# Writers of SQLite look for their turn, the longer they wait the more seldom, at last each 0.1 s.
+_TURN_FOR_OTHERS_S = {"sqlite": 0.15, "postgresql": 0.0}
+_HAS_NO_TEXT = _of_its_text(kept_texts.c.revision).is_(None)
+# All rows, and not those without a text: PostgreSQL thinks that hardly any is, and would read and sort the whole table.
+_PAGE = (
+    select(instances.c.uuid, _HAS_NO_TEXT.label("lacks"))
+    .where(instances.c.uuid > bindparam(_AFTER))
+    .order_by(instances.c.uuid)
+    .limit(bindparam(_AT_ONCE))
+)
+# Rows are locked, so that none changes before it has the text of what it was.
+_LOCKED: Mapping[Dialect, Select[Any]] = {
+    dialect: select(instances.c.uuid, instances.c.revision, FIELDS_TEXT[dialect].label("fields"))
+    .where(_HAS_NO_TEXT, instances.c.uuid.in_(bindparam(_WANTED, expanding=True)))
+    .order_by(instances.c.uuid)
+    .with_for_update(of=instances)
+    for dialect in get_args(Dialect)
+}
+
+
+def dialect_of(engine: Engine) -> Dialect:
+    return "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
+
+
+def read_fields(text: str) -> Record:
+    """The record of a row, from FIELDS_TEXT. Raises msgspec.DecodeError for what no column should have."""
+    record: Record = _to_record(_decode(text))
+    return record
+
+
+def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:
+    """Write the rows of new instances. Raises IntegrityError when there is one already."""
+    connection.execute(_ADD_ROW, [{**row.record, "revision": row.revision} for row in rows])
+    _add_texts(connection, rows)
+
+
+def change_row(connection: Connection, row: InstanceRow, changed: Mapping[str, Any]) -> None:
+    """Write what has `changed` of the row of an instance that the transaction has locked, so that it is `row` now."""
+    connection.execute(_CHANGE_ROW, {**changed, "revision": row.revision, _WANTED: row.uuid})
+    for text in _texts_of([row]):
+        if not connection.execute(_CHANGE_TEXT, {**text, _WANTED: row.uuid}).rowcount:
+            connection.execute(_ADD_TEXT, text)
+
+
+def ignore_filled(_texts: int) -> None:
+    """For callers who do not want to see how far it is."""
+
+
+def count_rows(engine: Engine) -> int:
+    """How many rows `fill_texts` goes through."""
+    with engine.connect() as connection:
+        return int(connection.execute(select(func.count()).select_from(instances)).scalar_one())
+
+
+def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) -> int:
+    """Make the texts that rows lack: those of rows that were last written by a program without texts of this form.
+
+    on_batch: called now and then with how many rows it has gone through. Returns how many texts it has made. Can be
+    repeated, and done while rows change.
+    """
+    passed, filled, after = 0, 0, ""
+    while True:
+        # Looked for without a lock: to go through all rows takes seconds when few lack a text, or none.
+        with engine.connect() as connection:
+            page = connection.execute(_PAGE, {_AFTER: after, _AT_ONCE: _FILLED_AT_ONCE}).all()
+        if not page:
+            return filled
+        if lacking := [row.uuid for row in page if row.lacks]:
+            filled += _fill(engine, lacking)
+            time.sleep(_TURN_FOR_OTHERS_S[dialect_of(engine)])
+        passed += len(page)
+        on_batch(passed)
+        after = page[-1].uuid
+
+
+def _fill(engine: Engine, uuids: Sequence[str]) -> int:
+    """Make the texts of those rows that still lack theirs."""
+    with writing(engine) as connection:
+        found = connection.execute(_LOCKED[dialect_of(engine)], {_WANTED: uuids}).all()
+        older = kept_texts.c.instance_uuid.in_([row.uuid for row in found])
+        connection.execute(delete(kept_texts).where(older))
+        return _add_texts(connection, _readable(found))
+
+
+def _readable(found: Iterable[Row[Any]]) -> Iterator[InstanceRow]:
+    for row in found:
+        # As below.
+        with suppress(msgspec.DecodeError):
+            yield InstanceRow("", row.revision, read_fields(row.fields))
+
+
+def _add_texts(connection: Connection, rows: Iterable[InstanceRow]) -> int:
+    texts = list(_texts_of(rows))
+    if texts:
+        connection.execute(_ADD_TEXT, texts)
+    return len(texts)
+
+
+def _texts_of(rows: Iterable[InstanceRow]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        try:
+            text = to_text(row.record)
+        except Exception:  # noqa: BLE001, S112  # who goes through the rows meets it again, and reports it
+            continue
+        yield {"instance_uuid": row.uuid, "revision": row.revision, "form": FORM, "text": text}

@@ -1,0 +1,56 @@
+"""What clients send to the compute API is in the text that its cell keeps for the index as it is in the row."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.compute_fleet import ComputeFleet, microversion
+from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
+
+STRANGE = '\u2028\u2029\x7f"]\\,["\ufeff😀\ue000'
+CALLER = {"X-Project-Id": "red", "X-User-Id": "ada", **microversion("2.100")}
+SERVER = {
+    "name": "web é😀",
+    "flavorRef": "1",
+    "imageRef": "70a599e0-31e7-49b7-b260-868f441e862b",
+    "networks": "auto",
+    "description": "é😀",
+    "metadata": {"a": STRANGE, "null": "", "b:c": "]"},
+    "user_data": "IyEv" * 16_383,
+    "tags": ["é😀", "]", '"'],
+}
+HINTS: dict[str, Any] = {
+    STRANGE: [None, {}, [], {"a": None, "": STRANGE}],
+    "numbers": [1e308, 5e-324, -0.0, 1e16, 1e22, 1e23, 1.0, 2**53 + 1, 2**63 - 1, -(2**63), 2**64, 10**30],
+}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, new_database: Callable[[], str]) -> ComputeFleet:
+    fleet = ComputeFleet(tmp_path, new_database=new_database)
+    fleet.add_hosts()
+    return fleet
+
+
+def test_what_clients_send_is_kept_as_it_is_read(fleet: ComputeFleet) -> None:
+    with closing(fleet):
+        api = fleet.api()
+
+        def send(method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            response = api.request(method, f"/v2.1/servers{path}", CALLER, json=body)
+            assert response.is_success, response.text
+            fleet.work()
+            assert sum(map(assert_kept_texts_are_those_of_the_rows, map(fleet.engine, fleet.cells))) == 1
+            return dict(response.json()) if response.content else {}
+
+        uuid = send("POST", "", {"server": SERVER, "os:scheduler_hints": HINTS})["server"]["id"]
+        assert api.get(f"/v2.1/servers/{uuid}", CALLER).json()["server"]["metadata"] == SERVER["metadata"]
+        send("POST", f"/{uuid}/metadata", {"metadata": {"d": STRANGE}})
+        send("PUT", f"/{uuid}", {"server": {"name": "é]", "description": None}})
+        send("POST", f"/{uuid}/action", {"lock": {"locked_reason": STRANGE}})
+        send("POST", f"/{uuid}/action", {"resize": {"flavorRef": "2"}})
+        send("POST", f"/{uuid}/action", {"confirmResize": None})
+        send("POST", f"/{uuid}/action", {"rebuild": {"imageRef": SERVER["imageRef"], "metadata": {"b": STRANGE}}})
