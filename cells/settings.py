@@ -1,10 +1,11 @@
 """The `fleet`, `relay` and `upstream` sections of the configuration."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from notifications.settings import CertificatesFile
 
 _MEBIBYTE = 1024 * 1024
 
@@ -77,7 +78,7 @@ class UpstreamSettings(BaseModel):
     token: SecretStr | None = None
     username: str | None = None
     password: SecretStr | None = None
-    ca_certs: Path | None = None
+    ca_certs: CertificatesFile | None = None
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     page_size: Annotated[int, Field(ge=1, le=10_000)] = 1000
 

@@ -57,7 +57,9 @@ def elasticsearch(
     )
     for account in index_accounts.ACCOUNTS:
         path = out / f"{account}.index-key"
-        _, is_new = kept_or_new(path, partial(index_accounts.create_key, as_administrator, account))
+        key, is_new = kept_or_new(path, partial(index_accounts.create_key, as_administrator, account))
+        if not is_new and not index_accounts.is_valid_key(settings, key):
+            raise CommandError(f"Elasticsearch does not accept the key in {path} (any more); remove it for a new one")
         _report(account, "index.api_key_file", path, is_new=is_new)
 
 
@@ -141,8 +143,11 @@ def _report(account: str, use: str, path: Path, *, is_new: bool) -> None:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
+        password = file.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         raise ConfigurationError(f"--password-file: cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"--password-file: {file} is not UTF-8 text") from error
+    if not password:
+        raise ConfigurationError(f"--password-file: {file} is empty")
+    return password

@@ -17,16 +17,21 @@ def new_password() -> str:
 def kept_or_new(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
     """What the file holds, or, when there is no such file, a new secret that it holds from now on; and if it is new.
 
-    Raises CommandError when the file cannot be read or made, and what `make` raises.
+    Raises CommandError when the file cannot be read or made, or holds none, and what `make` raises.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.exists():
-            return path.read_text(encoding="utf-8").rstrip("\n"), False
+            kept = path.read_text(encoding="utf-8").rstrip("\n")
+            if not kept:
+                raise CommandError(f"the file of a secret, {path}, is empty; remove it to get a new one")
+            return kept, False
         secret = make()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(f"{secret}\n")
     except OSError as error:
         raise CommandError(f"the file of a secret, {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"the file of a secret, {path}, is not text; remove it to get a new one") from error
     return secret, True

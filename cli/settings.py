@@ -282,6 +282,12 @@ def _with_value_files(name: str, section: Any) -> Any:
             values[key] = path.read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:
             raise ConfigurationError(f"{name}.{file_key}: cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            # Without what it has: the text of the error would show it.
+            raise ConfigurationError(f"{name}.{file_key}: {path} is not UTF-8 text") from error
+        if not values[key]:
+            # As what writes it leaves it when it is cut off. An empty password is refused as a wrong one, or worse.
+            raise ConfigurationError(f"{name}.{file_key}: {path} is empty")
     return values
 
 

@@ -3,9 +3,11 @@
 IndexerError
 ├── IndexUnavailableError   the index does not answer, or says it is overloaded: wait and try again
 │   ├── IndexAbsentError    there is no index (yet), or nothing of it answers
+│   ├── IndexLoginError     the index does not know this process: its key is wrong, or keys cannot be read yet
 │   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
 │   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
+│   ├── IndexForbiddenError the index does not let this process do that
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
 ├── LeaseHeldError          somebody else works on the same cell: wait until that has ended
@@ -40,6 +42,23 @@ class IndexAbsentError(IndexUnavailableError):
     """There is no index, or nothing of it is where it could answer: as before the first indexer has made it."""
 
 
+_WHO_WE_ARE = (
+    "who we are there says index.api_key, or index.username and index.password, and `fleetlight accounts "
+    "elasticsearch` makes keys with the rights that a process needs"
+)
+
+
+class IndexLoginError(IndexUnavailableError):
+    """The index backend does not know who asks; `reason` is what it says.
+
+    Elasticsearch says so also of a right key in the moments after its start, when it cannot read the keys that it has.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}; {_WHO_WE_ARE}")
+        self.reason = reason
+
+
 class IndexPausedError(IndexUnavailableError):
     """Writing to the index is blocked: by a rebuild, which soon ends that, or by a person."""
 
@@ -59,6 +78,14 @@ class IndexVersionError(IndexUnavailableError):
 
 class IndexRequestError(IndexerError):
     """The index backend refused the request, and would again."""
+
+
+class IndexForbiddenError(IndexRequestError):
+    """The index backend does not let who asks do that; `reason` is what it says."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}; {_WHO_WE_ARE}")
+        self.reason = reason
 
 
 class IndexReplacedError(IndexRequestError):

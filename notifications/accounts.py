@@ -56,7 +56,12 @@ def _put(management: Management, path: str, body: dict[str, str], settings: BusS
     try:
         connection.request("PUT", path, json.dumps(body), headers)
         status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
+    except http.client.HTTPException as error:
+        # Whose text is what the other side has sent: of TLS, or of AMQP, bytes that no terminal should get.
+        raise BusUnavailableError(
+            management.url, "it does not answer in HTTP; is it the port of the management API, and https: or http:?"
+        ) from error
+    except OSError as error:
         raise BusUnavailableError(management.url, str(error) or type(error).__name__) from error
     finally:
         connection.close()

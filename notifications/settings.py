@@ -1,8 +1,25 @@
 """The `bus` section of the configuration. The address of a bus belongs to its cell, not here."""
 
-from typing import Self
+import ssl
+from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FilePath, SecretStr, model_validator
+
+
+def _with_certificates(file: Path) -> Path:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=file)
+    except ssl.SSLError:
+        raise ValueError("must be a file with certificates in PEM form") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    return file
+
+
+CertificatesFile = Annotated[FilePath, AfterValidator(_with_certificates)]
+"""Authorities that a server's certificate is checked against. A file without any would look like a server that is
+away, which processes wait for."""
 
 
 class BusSettings(BaseModel):
@@ -20,7 +37,7 @@ class BusSettings(BaseModel):
 
     username: str | None = None
     password: SecretStr | None = None
-    ca_certs: FilePath | None = None
+    ca_certs: CertificatesFile | None = None
     connect_timeout_s: float = Field(default=5.0, gt=0)
     confirm_timeout_s: float = Field(default=30.0, gt=0)
     heartbeat_s: int = Field(default=30, ge=2)

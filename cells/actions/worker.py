@@ -69,6 +69,7 @@ class Worker:
         self._clock = clock
         self._reclaim = reclaim
         self._beat = beat
+        self._is_waiting = False
 
     def run(self, stop: Event) -> None:
         """Work until `stop` is set; waits, longer and longer, while a database is away."""
@@ -84,6 +85,9 @@ class Worker:
             if self._reclaim is not None:
                 retrying(self._reclaim)
             has_worked = retrying(self.run_once)
+            if self._is_waiting and not stop.is_set():
+                _log.info("worker.cell_worked_again", cell=self._cell.name)
+                self._is_waiting = False
             self._beat()
             if not has_worked:
                 stop.wait(_POLL_INTERVAL_S)
@@ -214,6 +218,7 @@ class Worker:
             give_up_migration(connection, job.migration_id, task.now)
 
     def _before_retry(self, state: RetryCallState) -> None:
+        self._is_waiting = True
         self._beat()
         error = state.outcome.exception() if state.outcome else None
         _log.warning("worker.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))

@@ -91,6 +91,7 @@ class Relay:
         self._clock = clock
         self._lock = exclusive_lock(engine, _lock_name(cell))
         self._is_active = False
+        self._is_waiting = False
         self._incarnation = ""
         self._last_sequence = 0
         self._may_have_unpublished = True
@@ -119,6 +120,9 @@ class Relay:
         try:
             while not stop.is_set():
                 published = retrying(self.run_once)
+                if self._is_waiting and not stop.is_set():
+                    _log.info("relay.cell_relayed_again", cell=self._cell.name)
+                    self._is_waiting = False
                 self._beat()
                 if published < self._settings.batch_size:
                     stop.wait(self._settings.poll_interval_s)
@@ -289,6 +293,7 @@ class Relay:
         return expired
 
     def _before_retry(self, state: RetryCallState) -> None:
+        self._is_waiting = True
         self._beat()
         error = state.outcome.exception() if state.outcome else None
         self._metrics.failed(self._cell.uuid, type(error).__name__)

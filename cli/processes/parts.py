@@ -1,14 +1,22 @@
 """The parts of a process: threads that run until told to stop, in an order that the process decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
 import structlog
 
+from cells.errors import CellError
+from cli.errors import CommandError
+from indexer.errors import IndexerError
+from notifications.errors import NotificationError
+
 _log = structlog.get_logger(__name__)
 
 Run = Callable[[Event], object]
+
+# Their texts say what has to be done; anything else is a mistake of this program, of which the place is to be known.
+_IN_WORDS = (CommandError, CellError, IndexerError, NotificationError)
 
 
 class Part:
@@ -27,7 +35,12 @@ class Part:
 
     @property
     def has_failed(self) -> bool:
-        return self._future.done() and self._future.exception() is not None
+        return self.failure is not None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the part ended with, if that was an error."""
+        return self._future.exception() if self._future.done() else None
 
     def ask_to_stop(self) -> None:
         """Ask, and do not wait."""
@@ -41,8 +54,21 @@ class Part:
     def _ended(self, future: Future[object]) -> None:
         error = future.exception()
         if error is not None:
-            _log.error("part.failed", part=self.name, exc_info=error)
+            if isinstance(error, _IN_WORDS):
+                _log.error("part.failed", part=self.name, reason=str(error))
+            else:
+                _log.error("part.failed", part=self.name, exc_info=error)
             self._on_failure()
+
+
+def raise_failure(parts: Iterable[Part]) -> None:
+    """Raises CommandError if one of the parts has failed, with its words if they are meant for people."""
+    failures = [part.failure for part in parts if part.failure is not None]
+    for failure in failures:
+        if isinstance(failure, _IN_WORDS):
+            raise CommandError(str(failure)) from failure
+    if failures:
+        raise CommandError("a part of the process failed; the log says why") from failures[0]
 
 
 def stop_all(parts: list[Part]) -> None:

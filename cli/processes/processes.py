@@ -14,14 +14,14 @@ from sqlalchemy import make_url
 from cells.fleet.fleet import Fleet
 from cells.model import Cell, CellKind
 from cells.native.relay_metrics import RelayMetrics
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import run_indexer
-from cli.processes.parts import Part, Run
+from cli.processes.parts import Part, Run, raise_failure
 from cli.processes.relaying import run_relays, run_workers
 from cli.processes.starting import ProbesOfStart, when_reachable
 from cli.settings import Settings, load_settings
@@ -160,6 +160,5 @@ def _run_until_signal(
             _log.info("started", parts=[name])
             stop.wait()
             part.stop()
-            if part.has_failed:
-                raise CommandError("a part of the process failed; the log says why")
+            raise_failure([part])
     _log.info("stopped")

@@ -11,10 +11,9 @@ from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.native.relay_metrics import RelayMetrics
-from cli.errors import CommandError
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import Beat, run_relay, run_worker
-from cli.processes.parts import Part, stop_all
+from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -83,8 +82,7 @@ def run_for_cells(
         stop.wait(settings.fleet.cells_refresh_interval_s)
     parts = list(running.values())
     stop_all(parts)
-    if any(part.has_failed for part in parts):
-        raise CommandError(f"a {name} failed; the log says why")
+    raise_failure(parts)
 
 
 def _run_usable(name: str, run: Callable[[Cell, Event], None], cell: Cell, stop: Event) -> None:

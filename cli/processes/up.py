@@ -21,7 +21,7 @@ from cells.native.relay_metrics import RelayMetrics
 from cells.simulation.simulated_instances import PROJECTS, hosts_for
 from cells.simulation.simulator import Simulator
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
-from cli.errors import CommandError, ConfigurationError
+from cli.errors import ConfigurationError
 from cli.logging import configure_logging
 from cli.options import (
     AuthOption,
@@ -37,7 +37,7 @@ from cli.output import counted, print_notice, print_result
 from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
 from cli.processes.first_users import ADMIN, set_up_users, write_clouds
 from cli.processes.following import keep_indexing, run_relay, worker_of
-from cli.processes.parts import Part, stop_all
+from cli.processes.parts import Part, raise_failure, stop_all
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends.opening import open_writer
@@ -130,8 +130,7 @@ def up(
             )
         banner = _banner(address_of(listener), folder, settings, passwords, _Commands(folder, config))
         process.run(listener, banner)
-    if process.has_failed:
-        raise CommandError("a part of the process failed; the log says why")
+    process.raise_failure()
     _log.info("stopped")
 
 
@@ -174,9 +173,9 @@ class _Process:
         self._relays: list[Part] = []
         self._indexing: list[Part] = []
 
-    @property
-    def has_failed(self) -> bool:
-        return any(part.has_failed for part in self._all_parts())
+    def raise_failure(self) -> None:
+        """Raises CommandError if a part has failed."""
+        raise_failure(self._all_parts())
 
     def _all_parts(self) -> Sequence[Part]:
         return *self._simulating, *self._workers, *self._relays, *self._indexing

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from notifications.settings import CertificatesFile
 
 _DURATION = re.compile(r"(?P<number>[0-9]{1,6})(?P<unit>[smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -71,7 +73,7 @@ class IndexSettings(BaseModel):
     api_key: SecretStr | None = None
     username: str | None = None
     password: SecretStr | None = None
-    ca_certs: FilePath | None = None
+    ca_certs: CertificatesFile | None = None
     write_timeout_s: PositiveSeconds = 30.0
     search_timeout_s: PositiveSeconds = 5.0
     shards: Annotated[int, Field(ge=1)] = 1
@@ -83,4 +85,13 @@ class IndexSettings(BaseModel):
             raise ValueError("username and password belong together: set both or neither")
         if self.api_key is not None and self.username is not None:
             raise ValueError("set either api_key or username and password, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_where_there_is_tls(self) -> Self:
+        plain = [url for url in self.urls if urlsplit(url).scheme == "http"]
+        if self.backend == "elasticsearch" and self.ca_certs is not None and plain:
+            # Whoever names an authority takes the connection for one with TLS. The client refuses it too, as a mistake.
+            parts = urlsplit(plain[0])
+            raise ValueError(f"ca_certs is for https:// URLs, and that of {parts.hostname}:{parts.port} is http://")
         return self

@@ -214,7 +214,7 @@ class IndexerService:
                 self._index_failed(error)
                 stop.wait(min(self._refresh_interval_s, self._settings.retry_wait_max_s))
             else:
-                self._index_problem = None
+                self._index_works()
                 self._is_prepared = True
                 return True
         return False
@@ -253,6 +253,8 @@ class IndexerService:
                 _log.warning("indexer.fleet_unreachable", reason=error.reason)
             self._fleet_problem = str(error)
         else:
+            if self._fleet_problem is not None:
+                _log.info("indexer.fleet_reachable_again")
             self._fleet_problem = None
         return not any(running.stop.is_set() for running in self._running.values())
 
@@ -355,7 +357,7 @@ class IndexerService:
         except IndexerError as error:
             self._index_failed(error)
             return
-        self._index_problem = None
+        self._index_works()
         for reached in followed:
             self._metrics.searchable(reached.progress, highest_known[reached.progress.cell_uuid])
 
@@ -385,6 +387,11 @@ class IndexerService:
         if self._index_problem is None:
             _log.warning("indexer.index_unavailable", reason=str(error))
         self._index_problem = str(error)
+
+    def _index_works(self) -> None:
+        if self._index_problem is not None:
+            _log.info("indexer.index_available_again")
+        self._index_problem = None
 
     def _raise_mistakes(self) -> None:
         for running in self._running.values():

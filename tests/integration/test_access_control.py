@@ -3,6 +3,7 @@
 The servers are started for these tests: nothing can be switched on in those that all tests share.
 """
 
+import base64
 import json
 import os
 import re
@@ -153,6 +154,12 @@ def _owner_url(postgresql: PrivateServer, database: str) -> str:
 def _fleetlight(*arguments: str | Path) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _refused(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 1, result.output
     return result.output
 
 
@@ -359,6 +366,7 @@ _RIGHTS = {
     },
     "cell": {
         "instances": ("SIU", "S", "S", "SIU"),
+        "kept_texts": ("SIU", "S", "S", "SIU"),
         # In single columns only: nobody but the relay says which number a change has.
         "changes": ("S", "S", "SUD", "S"),
         "cell_state": ("S", "S", "SU", "S"),
@@ -418,6 +426,47 @@ def test_making_the_accounts_again_changes_no_secret(fortress: Fortress, monkeyp
     assert {oct(file.stat().st_mode & 0o777) for file in fortress.accounts.iterdir()} == {"0o600"}
 
 
+def test_key_that_counts_no_more_is_not_called_kept(fortress: Fortress, tmp_path: Path) -> None:
+    password = tmp_path / "administrator"
+    password.write_text(ADMINISTRATORS_PASSWORD)
+    owner = ("--config", fortress.folder / "owner.toml")
+    options = ("--administrator", ADMINISTRATOR, "--password-file", password, *owner)
+    out = tmp_path / "accounts"
+    assert _fleetlight("accounts", "elasticsearch", *options, "--out", out).count("(new)") == 2
+    assert _fleetlight("accounts", "elasticsearch", *options, "--out", out).count("(kept)") == 2
+    key = (out / "api.index-key").read_text()
+    with Elasticsearch(fortress.elasticsearch.url, ca_certs=str(fortress.elasticsearch.folder / "ca.crt")) as admin:
+        # As docs/operations/access-control.md says how.
+        admin.security.invalidate_api_key(ids=[base64.b64decode(key).decode().partition(":")[0]])
+    output = _refused("accounts", "elasticsearch", *options, "--out", out)
+    assert f"does not accept the key in {out}/api.index-key" in output.replace("\n", "")
+    assert key.strip() not in output
+
+
+def test_process_that_the_index_refuses_ends_in_words(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGUSER", "fleetlight_indexer")
+    monkeypatch.setenv("PGPASSFILE", str(fortress.accounts / "indexer.pgpass"))
+    config = fortress.folder / "refused.toml"
+    fleet = f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n'
+    config.write_text(fleet + _bus_section(fortress, "indexer") + _index_section(fortress, "api"))
+    command = [sys.executable, "-m", "cli", "indexer", "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "status 403" in ended.stderr.splitlines()[-1]
+    assert "`fleetlight accounts elasticsearch` makes keys" in ended.stderr.splitlines()[-1]
+
+
+def test_who_may_not_make_accounts_is_told_who_may(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGUSER", "fleetlight_indexer")
+    monkeypatch.setenv("PGPASSFILE", str(fortress.accounts / "indexer.pgpass"))
+    config = fortress.folder / "not-the-owner.toml"
+    config.write_text(f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n')
+    output = _refused("accounts", "postgresql", "--out", fortress.accounts, "--config", config)
+    assert "permission denied" in output
+    assert "run by the owner" in output
+
+
 def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run(
     fortress: Fortress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,7 +504,7 @@ def test_wrong_key_and_wrong_authority_are_said_without_any_secret(fortress: For
         database_url=_owner_url(fortress.postgresql, "cell").replace(str(fortress.postgresql.folder), str(tmp_path)),
     )
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: open_writer(fortress.index("indexer", api_key=wrong_key)).prepare(), IndexRequestError, "401"),
+        (lambda: open_writer(fortress.index("indexer", api_key=wrong_key)).prepare(), IndexUnavailableError, "401"),
         (
             lambda: open_writer(fortress.index("indexer", ca_certs=stranger)).prepare(),
             IndexUnavailableError,

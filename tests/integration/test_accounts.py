@@ -1,5 +1,7 @@
 """`fleetlight accounts` where no account can be made: what it says, and that it leaves no secret behind."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,22 @@ def test_what_is_no_address_of_a_management_api_is_wrong_usage(out: Path, url: s
     assert "--management-url: " in result.output
     assert "secret" not in result.output
     assert list(out.glob("*")) == []
+
+
+def test_port_where_nobody_speaks_http_is_said_so_without_what_was_answered(out: Path) -> None:
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"AMQP\0\0\x09\x01\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                """Or the answer would be thrown away with the connection."""
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+        answered = threads.submit(answer, listener)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        result = accounts(out, "rabbitmq", "--management-url", url)
+        answered.result()
+    assert result.exit_code == 1
+    assert f"{url} is unavailable: it does not answer in HTTP" in result.output
+    assert result.output.strip().isprintable()

@@ -8,11 +8,12 @@ import msgspec
 
 from indexer.backends.elasticsearch.client import open_client, send
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexRequestError
+from indexer.errors import IndexForbiddenError, IndexLoginError, IndexRequestError
 
 ACCOUNTS = ("api", "indexer")
 
 _KEYS = "/_security/api_key"
+_WHO = "/_security/_authenticate"
 # In the words of the server.
 _WITHOUT_SECURITY = f"no handler found for uri [{_KEYS}]"
 
@@ -34,6 +35,8 @@ def create_key(settings: IndexSettings, account: str) -> str:
     with closing(open_client(settings, timeout_s=settings.write_timeout_s)) as client:
         try:
             answer = send(client, "POST", _KEYS, body)
+        except (IndexForbiddenError, IndexLoginError) as error:
+            raise IndexRequestError(f"no key can be made by {settings.username}: {error.reason}") from error
         except IndexRequestError as error:
             if _WITHOUT_SECURITY in str(error):
                 raise IndexRequestError(
@@ -44,6 +47,20 @@ def create_key(settings: IndexSettings, account: str) -> str:
         return _decode(answer).encoded
     except msgspec.MsgspecError as error:
         raise IndexRequestError("the server made a key and gives it in a form that is not understood") from error
+
+
+def is_valid_key(settings: IndexSettings, key: str) -> bool:
+    """Whether the cluster knows the key, and it was not invalidated; raises IndexUnavailableError, IndexRequestError.
+
+    settings: where the cluster is.
+    """
+    as_bearer = IndexSettings.model_validate(settings.model_dump(exclude={"username", "password"}) | {"api_key": key})
+    with closing(open_client(as_bearer, timeout_s=settings.write_timeout_s)) as client:
+        try:
+            send(client, "GET", _WHO)
+        except IndexLoginError:
+            return False
+    return True
 
 
 def _role(prefix: str, account: str) -> Mapping[str, Any]:

@@ -13,7 +13,15 @@ from elasticsearch import ApiError, Elasticsearch
 
 from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexAbsentError, IndexPausedError, IndexRequestError, IndexUnavailableError, shortened
+from indexer.errors import (
+    IndexAbsentError,
+    IndexForbiddenError,
+    IndexLoginError,
+    IndexPausedError,
+    IndexRequestError,
+    IndexUnavailableError,
+    shortened,
+)
 
 T = TypeVar("T")
 
@@ -28,6 +36,7 @@ _WRITE_BLOCK = "/8/"
 _INDEX_EXISTS = "resource_already_exists_exception"
 _TOO_COMPLEX = "too_complex_to_determinize_exception"
 _REASON_LENGTH = 400
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REQUEST_TIMEOUT = 408
 _TOO_LARGE = 413
 _TOO_MANY_REQUESTS = 429
@@ -194,6 +203,10 @@ def _translated(client: Elasticsearch, request: str) -> Iterator[None]:
         text = f"{request}: status {error.meta.status}, {cause}"
         if is_passing(error.meta.status) or is_missing_index(cause) or is_blocked(cause):
             raise unavailable(text, cause) from error
+        if error.meta.status == _UNAUTHORIZED:
+            raise IndexLoginError(text) from error
+        if error.meta.status == _FORBIDDEN:
+            raise IndexForbiddenError(text) from error
         if cause.type == _INDEX_EXISTS:
             raise ResourceExistsError(text) from error
         if error.meta.status == _TOO_LARGE:

@@ -10,6 +10,7 @@ from typing import Protocol
 import pytest
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select, update
+from structlog.testing import capture_logs
 
 from cells.actions.operations import InstanceOperations
 from cells.adapters.native import NativeAdapter
@@ -214,11 +215,15 @@ def test_relay_waits_until_a_bus_that_cannot_be_used_is_put_right(
     bus.failure = BusError("a queue exists with other arguments")
     bus.is_away = True
     stop = threading.Event()
-    thread = threading.Thread(target=new_relay().run, args=(stop,))
-    thread.start()
-    wait_until(lambda: bus.failures >= 2)
-    bus.is_away = False
-    wait_until(lambda: bus.sequences == [1])
+    with capture_logs() as logs:
+        thread = threading.Thread(target=new_relay().run, args=(stop,))
+        thread.start()
+        wait_until(lambda: bus.failures >= 2)
+        bus.is_away = False
+        wait_until(lambda: bus.sequences == [1])
+        # Who reads the log hears that it is over.
+        wait_until(lambda: logs[-1]["event"] == "relay.cell_relayed_again")
+    assert {entry["event"] for entry in logs[:-1]} == {"relay.waiting"}
     stop.set()
     thread.join(60)
     assert not thread.is_alive()

@@ -12,8 +12,10 @@ from threading import Event
 
 import pytest
 from sqlalchemy import Engine, func, select, text, update
+from structlog.testing import capture_logs
 
 from cells.actions.worker import Worker
+from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
@@ -130,13 +132,28 @@ def test_worker_that_has_nothing_to_do_or_waits_for_its_database_is_alive(
         wait_until(lambda: len(beats) > 4)
 
 
+def test_worker_that_had_to_wait_says_when_it_goes_on(acting: ActingCell, fleet: Fleet) -> None:
+    failures = iter([CellUnreachableError(acting.cell.name, "it is away")])
+
+    def reclaim() -> None:
+        for failure in failures:
+            raise failure
+
+    worker = Worker(acting.engine, fleet, acting.cell, reclaim=reclaim)
+    with capture_logs() as logs, in_thread(worker.run):
+        wait_until(lambda: len(logs) == 2)
+    assert [entry["event"] for entry in logs] == ["worker.waiting", "worker.cell_worked_again"]
+
+
 def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:
     broken, well = acting.instance(), acting.instance()
     acting.accept(broken, "os-stop")
     acting.accept(well, "os-stop")
     with acting.engine.begin() as connection:
         # No contract has such a value, so the next step cannot be announced.
-        connection.execute(update(instances).where(instances.c.uuid == broken).values(metadata={"size": 5}))
+        next_revision = instances.c.revision + 1
+        is_broken = instances.c.uuid == broken
+        connection.execute(update(instances).where(is_broken).values(metadata={"size": 5}, revision=next_revision))
     acting.work()
     assert acting.state(well) == ("stopped", None, 4)
     assert count_rows(acting, jobs) == 0

@@ -7,6 +7,7 @@ import pytest
 from cli.data_folder import DataFolder
 from cli.errors import ConfigurationError
 from cli.settings import load_embedded_settings, load_settings, with_api_options
+from scripts.servers.certificates import CA_FILE, make_certificates
 
 FLEET = '[fleet]\ndatabase_url = "postgresql://fleet:s3cret@db/fleet"\n'
 
@@ -51,6 +52,33 @@ def test_address_of_elasticsearch_that_is_none_is_refused_at_the_start(url: str)
     error = error_of(FLEET + f'[index]\nurls = ["{url}"]\n')
     assert "index.urls.0" in error
     assert "must be a URL with its port, as in http://127.0.0.1:9200" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"", "is empty"), (b"\n", "is empty"), (b"s3cret\xff\n", "is not UTF-8 text")]
+)
+def test_file_that_holds_no_value_is_named_and_not_shown(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    error = error_of(FLEET + f'[index]\napi_key_file = "{path}"\n')
+    assert error == f"index.api_key_file: {path} {problem}"
+
+
+@pytest.mark.parametrize("section", ["bus", "index", "upstream"])
+def test_file_without_certificates_is_refused_at_the_start(tmp_path: Path, section: str) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_text("-----BEGIN CERTIFICATE-----\nno such thing\n-----END CERTIFICATE-----\n")
+    error = error_of(FLEET + f'[{section}]\nca_certs = "{path}"\n')
+    assert f"{section}.ca_certs" in error
+    assert error.endswith("must be a file with certificates in PEM form")
+
+
+def test_authority_for_an_address_without_tls_is_refused_at_the_start(tmp_path: Path) -> None:
+    make_certificates("these tests", tmp_path)
+    index = f'[index]\nbackend = "elasticsearch"\nca_certs = "{tmp_path}/{CA_FILE}"\n'
+    error = error_of(FLEET + index + 'urls = ["https://one:9200", "http://two:9200"]\n')
+    assert error == "configuration: index: ca_certs is for https:// URLs, and that of two:9200 is http://"
+    assert load_settings(write_config(FLEET + index + 'urls = ["https://one:9200"]\n'), None).index.ca_certs
 
 
 def test_secret_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,14 @@ from indexer.backends.elasticsearch.documents import (
 from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.backends.elasticsearch.writer import ElasticsearchWriter
 from indexer.backends.settings import IndexSettings
-from indexer.errors import IndexAbsentError, IndexPausedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import (
+    IndexAbsentError,
+    IndexForbiddenError,
+    IndexLoginError,
+    IndexPausedError,
+    IndexRequestError,
+    IndexUnavailableError,
+)
 from indexer.extra_fields import Extra
 from tests.support.documents import TEMPLATE, make_document
 
@@ -72,6 +79,17 @@ def test_index_that_is_only_being_made_is_told_from_one_that_failed(status: int,
 def test_refusal_that_cannot_be_read_is_still_a_refusal() -> None:
     with pytest.raises(IndexRequestError, match="status 403"):
         sent(ApiError("no", meta(403), b'{"error":{"type":"\xff"}}'))
+
+
+def test_key_that_is_not_known_yet_is_waited_for_and_a_right_that_is_missing_is_not() -> None:
+    """An Elasticsearch that has just started cannot read its keys, and calls a right one wrong."""
+    body = b'{"error":{"type":"security_exception","reason":"unable to authenticate"}}'
+    with pytest.raises(IndexLoginError, match=r"status 401, .*index\.api_key") as unknown:
+        sent(ApiError("no", meta(401), body))
+    assert isinstance(unknown.value, IndexUnavailableError)
+    with pytest.raises(IndexForbiddenError, match=r"status 403, .*index\.api_key") as forbidden:
+        sent(ApiError("no", meta(403), body))
+    assert isinstance(forbidden.value, IndexRequestError)
 
 
 def decode_rows(answer: bytes) -> object:

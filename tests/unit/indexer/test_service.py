@@ -336,7 +336,7 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
         stage.index.failures = 1_000_000 if is_away and what == "index" else 0
 
     take_away(True)
-    with stage.running() as service:
+    with capture_logs() as logs, stage.running() as service:
         wait_until(lambda: service.problem or any(health.problem for health in service.health.values()))
         take_away(False)
         stage.bus.waiting.append(stage.cell.create())
@@ -351,6 +351,9 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
         take_away(False)
         wait_until(stage.is_followed_to_the_end)
     assert versions(stage.index) == stage.cell.versions()
+    # Whoever reads the log hears of both.
+    events = [entry["event"] for entry in logs if entry["event"].startswith("indexer.index_")]
+    assert events[:2] == (["indexer.index_unavailable", "indexer.index_available_again"] if what == "index" else [])
 
 
 @pytest.mark.parametrize("lasts", [False, True])
@@ -590,7 +593,7 @@ def test_sync_that_another_indexer_has_done_meanwhile_is_not_done_again(
 
 
 def test_fleet_that_is_away_stops_no_cell(stage: Stage) -> None:
-    with stage.running() as service:
+    with capture_logs() as logs, stage.running() as service:
         wait_until(stage.is_followed_to_the_end)
         stage.fleet_is_away = True
         wait_until(lambda: service.problem)
@@ -598,6 +601,8 @@ def test_fleet_that_is_away_stops_no_cell(stage: Stage) -> None:
         wait_until(stage.is_followed_to_the_end)
         stage.fleet_is_away = False
         wait_until(lambda: service.problem is None)
+    about_the_fleet = [entry["event"] for entry in logs if "fleet" in entry["event"]]
+    assert about_the_fleet == ["indexer.fleet_unreachable", "indexer.fleet_reachable_again"]
 
 
 def test_stopping_finishes_and_saves_what_was_received(stage: Stage) -> None:
