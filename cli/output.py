@@ -26,11 +26,13 @@ _GAP = 3
 # A last column of whole sentences can still be read with this width.
 _NARROWEST = 30
 _NOTHING = "-"
+# Names and messages come from anybody, and a terminal does what these say. Line breaks and tabs are ours too.
+_CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
 def print_result(text: str) -> None:
-    """One line of the result, as it is: never wrapped, never coloured."""
-    typer.echo(text)
+    """One line of the result, as it is: never wrapped, never coloured. What is no text is written as in JSON."""
+    typer.echo(_harmless(text))
 
 
 def counted(number: int, what: str) -> str:
@@ -45,7 +47,7 @@ def in_brackets(name: str | None) -> str:
 
 def print_json(value: object) -> None:
     """`value` as JSON for other programs."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    print_result(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_aligned: Sequence[str] = ()) -> None:
@@ -54,7 +56,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
     On a terminal it keeps to the width of that: a long last column is broken, and columns that find no room stand below
     their row, each behind its name. Anywhere else a row is one line, for programs that look for something in it.
     """
-    lines = [[" ".join(value.split("\n")) for value in row] for row in rows]
+    lines = [[_harmless(" ".join(value.split("\n"))) for value in row] for row in rows]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDER_THAN_ANY_TABLE
     ends = list(accumulate(max(map(cell_len, values)) + _GAP for values in zip(columns, *lines, strict=True)))
     beside = max(1, sum(end - _GAP <= width for end in ends))
@@ -86,12 +88,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right_ali
 def print_error(text: str) -> None:
     """One sentence about what went wrong, without passwords."""
     console = Console(stderr=True, soft_wrap=True)
-    console.print(Text.assemble(("error: ", "bold red"), mask_url_passwords(text)))
+    console.print(Text.assemble(("error: ", "bold red"), _harmless(mask_url_passwords(text))))
 
 
 def print_notice(text: str) -> None:
     """Something a person should know that is no part of the result."""
-    Console(stderr=True, soft_wrap=True).print(Text(mask_url_passwords(text)))
+    Console(stderr=True, soft_wrap=True).print(Text(_harmless(mask_url_passwords(text))))
 
 
 def is_terminal() -> bool:
@@ -110,3 +112,8 @@ def progress_bar() -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
+
+
+def _harmless(text: str) -> str:
+    """`text` without what a terminal would do and not show."""
+    return text.translate(_CONTROL_CHARACTERS)

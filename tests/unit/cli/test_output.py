@@ -1,12 +1,13 @@
 """Tables: whole on a narrow terminal, and one line for each row where programs read them."""
 
 import io
+import json
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 import pytest
 
-from cli.output import print_table
+from cli.output import print_error, print_json, print_notice, print_result, print_table
 
 _UUID = "8bc67c2b-11de-4f4b-86b0-d459f6752217"
 _DATABASE = "postgresql://fleetlight@database.example.org:5432/cell1?sslrootcert=/etc/fleetlight/ca.crt"
@@ -71,3 +72,24 @@ def test_row_that_is_no_person_s_is_one_line_however_long(capsys: pytest.Capture
 
 def test_table_of_no_rows_is_its_head() -> None:
     assert len(on_terminal(("ID", "CELL"), [])) == 2
+
+
+# Another title for the window, a red that does not end, a line that goes over the one before, and the same of 8 bits.
+_HOSTILE = "ada\x1b]0;owned\x07\x1b[31m\rroot\x9b2J\x7f"
+_SHOWN = r"ada\u001b]0;owned\u0007\u001b[31m\u000droot\u009b2J\u007f"
+
+
+def test_terminal_does_nothing_that_a_name_or_a_message_says(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("NAME", "ID"), [[_HOSTILE, "1"]])
+    assert capsys.readouterr().out.splitlines()[-1].split() == [_SHOWN, "1"]
+    for show in (print_result, print_notice, print_error):
+        show(f"{_HOSTILE}\n\tis there")
+        shown = "".join(capsys.readouterr()).removeprefix("error: ")
+        assert shown.splitlines()[0] == _SHOWN
+
+
+def test_json_is_for_terminals_too_and_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"name": _HOSTILE})
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert json.loads(shown) == {"name": _HOSTILE}
