@@ -74,7 +74,10 @@ def run_for_cells(
         except FleetUnreachableError as error:
             _log.warning(f"{name}.fleet_unreachable", reason=error.reason)
         else:
-            stop_all([running.pop(cell) for cell in running.keys() - set(chosen)])
+            unchosen = running.keys() - set(chosen)
+            stop_all([running.pop(cell) for cell in unchosen])
+            for cell in unchosen:
+                _log.info(f"{name}.cell_left", cell=cell.name)
             for cell in chosen:
                 if cell not in running:
                     running[cell] = Part(f"{name}-{cell.name}", partial(_run_usable, name, run, cell), stop.set)

@@ -232,6 +232,8 @@ class IndexerService:
             }
             followed = {uuid: self._running[uuid].follower.cell for uuid in unwanted.union(lost)}
             left = self._leave(followed.keys(), patience_s=_LEAVE_PATIENCE_S)
+            for uuid in left:
+                _log.info("indexer.cell_left", cell=followed[uuid].name)
             self._unreleased |= {
                 uuid: followed[uuid] for uuid in left - cells.keys() if _is_bound_elsewhere(followed[uuid])
             }

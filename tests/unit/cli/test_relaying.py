@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from cells.actions.operations import InstanceOperations
 from cells.clock import Clock, system_clock
@@ -109,7 +110,7 @@ def relays_running(world: World, clock: Clock = system_clock) -> Iterator[Part]:
 def test_cell_that_is_registered_later_is_relayed(world: World) -> None:
     first, second = world.new_cell("one"), world.new_cell("two")
     world.chosen = [first]
-    with relays_running(world):
+    with capture_logs() as logs, relays_running(world):
         assert changes_arrive(first, 1)
         world.chosen.append(second)
         assert changes_arrive(second, 1)
@@ -118,6 +119,7 @@ def test_cell_that_is_registered_later_is_relayed(world: World) -> None:
         wait_until(lambda: world.looks > looks + 2)
         world.change(second)
         assert changes_arrive(second, 1)
+    assert [entry["cell"] for entry in logs if entry["event"] == "relay.cell_left"] == ["one"]
 
 
 def test_heartbeats_tell_the_time_of_the_fleet_whatever_the_clock_of_the_machine_says(world: World) -> None:

@@ -395,7 +395,7 @@ def test_cell_that_is_away_holds_up_no_other(stage: Stage) -> None:
 
 def test_new_cell_is_discovered_and_a_removed_one_is_left_alone(stage: Stage) -> None:
     stage.cell.create()
-    with stage.running() as service:
+    with capture_logs() as logs, stage.running() as service:
         wait_until(stage.is_followed_to_the_end)
         # The change is in the changelog before anybody follows the cell: no message will tell of it later.
         stage.cells[OTHER_UUID].create()
@@ -403,6 +403,8 @@ def test_new_cell_is_discovered_and_a_removed_one_is_left_alone(stage: Stage) ->
         wait_until(lambda: stage.is_followed_to_the_end(OTHER_UUID))
         wait_until(lambda: list(service.health) == [OTHER_UUID])
     assert stage.is_followed_to_the_end(), "its progress stays"
+    left = [entry["cell"] for entry in logs if entry["event"] == "indexer.cell_left"]
+    assert left == [stage.cell.cell.name]
 
 
 def test_cell_that_is_being_removed_is_not_followed(stage: Stage) -> None:
