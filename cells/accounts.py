@@ -129,21 +129,27 @@ def grant(
         connection: Any = transaction.connection.driver_connection
         try:
             if password is not None:
-                _make(connection, role, password)
+                _make(connection, role, password, unreachable)
             for statement in _grants(connection, role, rights):
                 connection.execute(statement)
         except psycopg.Error as error:
             raise unreachable(reason_of(error)) from error
 
 
-def _make(connection: psycopg.Connection, role: str, password: str) -> None:
+def _make(connection: psycopg.Connection, role: str, password: str, unreachable: Callable[[str], Exception]) -> None:
     found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
     # Hashed here: the server may log its statements.
     verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
     verb = sql.SQL("ALTER" if found else "CREATE")
-    connection.execute(
-        sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(verb, sql.Identifier(role), sql.Literal(verifier))
-    )
+    statement = sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(verb, sql.Identifier(role), sql.Literal(verifier))
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege as error:
+        # Owning the databases is not enough, so this is not left to `reason_of`.
+        raise unreachable(
+            f"{error.diag.message_primary}; accounts are made by the owner of the databases, who needs CREATEROLE for "
+            f"that: {connection.info.user} is not one, or has it not (`ALTER ROLE {connection.info.user} CREATEROLE`)"
+        ) from error
 
 
 def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterator[sql.Composed]:

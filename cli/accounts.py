@@ -87,6 +87,7 @@ def rabbitmq(
     except BusError as error:
         raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
+    bus_accounts.check_vhost(management, vhost, settings)
     for account in bus_accounts.ACCOUNTS:
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)

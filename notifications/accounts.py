@@ -18,7 +18,7 @@ from notifications.settings import BusSettings
 ACCOUNTS = ("relay", "indexer")
 
 _OURS = r"^fleetlight\."
-_UNAUTHORIZED, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 400, 500
+_UNAUTHORIZED, _NOT_FOUND, _FIRST_REFUSAL, _FIRST_FAILURE = 401, 404, 400, 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,31 @@ class Management:
         return f"Management({self.url})"
 
 
+def check_vhost(management: Management, vhost: str, settings: BusSettings) -> None:
+    """Raise BusError if there is no such virtual host, or the administrator is none. Changes nothing.
+
+    A user belongs to a whole broker: one that got a password for a virtual host that is not there would have lost the
+    password that it has in the others. Raises BusUnavailableError too.
+    """
+    path = f"/api/vhosts/{quote(vhost, safe='')}"
+    if _status(management, "GET", path, None, settings) == _NOT_FOUND:
+        raise BusError(f"{management.url} has no virtual host '{vhost}'")
+
+
 def create_user(management: Management, vhost: str, username: str, password: str, settings: BusSettings) -> None:
-    """Make a user of `vhost`, or give the one that there is this password; can be repeated.
+    """Make a user of `vhost`, which is there, or give the one that there is this password; can be repeated.
 
     Raises BusError for an address or an administrator that the broker does not accept, and BusUnavailableError.
     """
     user = quote(username, safe="")
     everything_of_ours = {"configure": _OURS, "write": _OURS, "read": _OURS}
-    _put(management, f"/api/users/{user}", {"password": password, "tags": ""}, settings)
-    _put(management, f"/api/permissions/{quote(vhost, safe='')}/{user}", everything_of_ours, settings)
+    for path, body in (
+        (f"/api/users/{user}", {"password": password, "tags": ""}),
+        (f"/api/permissions/{quote(vhost, safe='')}/{user}", everything_of_ours),
+    ):
+        status = _status(management, "PUT", path, body, settings)
+        if status >= _FIRST_REFUSAL:
+            raise BusError(f"{management.url} refuses PUT {path} with status {status}")
 
 
 def check_management_url(url: str) -> None:
@@ -49,12 +65,13 @@ def check_management_url(url: str) -> None:
     _connection(url, BusSettings())
 
 
-def _put(management: Management, path: str, body: dict[str, str], settings: BusSettings) -> None:
+def _status(management: Management, method: str, path: str, body: dict[str, str] | None, settings: BusSettings) -> int:
+    """What the broker answers with. Raises BusError for an account that it does not accept, and BusUnavailableError."""
     account = b64encode(f"{management.username}:{management.password}".encode()).decode()
     headers = {"authorization": f"Basic {account}", "content-type": "application/json"}
     connection = _connection(management.url, settings)
     try:
-        connection.request("PUT", path, json.dumps(body), headers)
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         status = connection.getresponse().status
     except http.client.HTTPException as error:
         # Whose text is what the other side has sent: of TLS, or of AMQP, bytes that no terminal should get.
@@ -66,11 +83,10 @@ def _put(management: Management, path: str, body: dict[str, str], settings: BusS
     finally:
         connection.close()
     if status == _UNAUTHORIZED:
-        raise BusError(f"{management.url} does not accept the administrator {management.username} and the password")
+        raise BusError(f"{management.url} does not accept {management.username} and the password as an administrator")
     if status >= _FIRST_FAILURE:
-        raise BusUnavailableError(management.url, f"it answers PUT {path} with status {status}")
-    if status >= _FIRST_REFUSAL:
-        raise BusError(f"{management.url} refuses PUT {path} with status {status}; does the virtual host exist?")
+        raise BusUnavailableError(management.url, f"it answers {method} {path} with status {status}")
+    return status
 
 
 def _connection(url: str, settings: BusSettings) -> http.client.HTTPConnection:

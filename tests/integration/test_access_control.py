@@ -443,6 +443,22 @@ def test_key_that_counts_no_more_is_not_called_kept(fortress: Fortress, tmp_path
     assert key.strip() not in output
 
 
+def test_virtual_host_that_is_not_there_costs_no_account_of_the_bus_its_password(
+    fortress: Fortress, tmp_path: Path
+) -> None:
+    (password := tmp_path / "administrator").write_text(ADMINISTRATORS_PASSWORD)
+    output = _refused(
+        *("accounts", "rabbitmq", "--vhost", "mistyped", "--out", tmp_path / "elsewhere"),
+        *("--management-url", f"https://127.0.0.1:{management_port(fortress.rabbitmq.folder)}"),
+        *("--administrator", ADMINISTRATOR, "--password-file", password),
+        *("--config", fortress.folder / "owner.toml"),
+    )
+    assert "has no virtual host 'mistyped'" in output
+    assert list(tmp_path.glob("elsewhere/*")) == []
+    with closing(Receiver(fortress.cell.transport_url, fortress.cell.uuid, 10, fortress.bus("relay"))) as receiver:
+        receiver.receive(1, 1, 0.1)
+
+
 def test_process_that_the_index_refuses_ends_in_words(fortress: Fortress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGUSER", "fleetlight_indexer")
     monkeypatch.setenv("PGPASSFILE", str(fortress.accounts / "indexer.pgpass"))
@@ -464,7 +480,20 @@ def test_who_may_not_make_accounts_is_told_who_may(fortress: Fortress, monkeypat
     config.write_text(f'[fleet]\ndatabase_url = "{_url(fortress.postgresql, "fleet")}"\n')
     output = _refused("accounts", "postgresql", "--out", fortress.accounts, "--config", config)
     assert "permission denied" in output
-    assert "run by the owner" in output
+    assert "made by the owner" in output
+
+
+def test_owner_who_cannot_make_roles_is_told_what_is_lacking(fortress: Fortress, tmp_path: Path) -> None:
+    with psycopg.connect(_owner_url(fortress.postgresql, "postgres"), autocommit=True) as connection:
+        connection.execute("CREATE ROLE landlord LOGIN PASSWORD 'rent'")
+        connection.execute("CREATE DATABASE rented OWNER landlord")
+    url = _url(fortress.postgresql, "rented", "landlord:rent@")
+    config = tmp_path / "landlord.toml"
+    config.write_text(f'[fleet]\ndatabase_url = "{url}"\n')
+    _fleetlight("database", "upgrade", "--config", config)
+    output = _refused("accounts", "postgresql", "--out", tmp_path / "accounts", "--config", config)
+    assert "the owner of the databases, who needs CREATEROLE" in output
+    assert "`ALTER ROLE landlord CREATEROLE`" in output
 
 
 def test_rights_follow_upgrades_and_new_cells_and_who_lacks_one_says_what_to_run(

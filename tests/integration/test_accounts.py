@@ -63,3 +63,4 @@ def test_port_where_nobody_speaks_http_is_said_so_without_what_was_answered(out:
     assert result.exit_code == 1
     assert f"{url} is unavailable: it does not answer in HTTP" in result.output
     assert result.output.strip().isprintable()
+    assert list(out.glob("*")) == []
