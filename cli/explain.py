@@ -52,6 +52,8 @@ def explain(
     settings = load_settings(config, data_dir)
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}
     with open_fleet(settings.fleet) as fleet:
+        # The list would only say that it failed.
+        fleet.cells()
         found = asyncio.run(_explain(settings, fleet, request, headers))
     if json:
         print_json(found)

@@ -11,6 +11,8 @@ from cells.database import UPGRADE, translated_failures, writing
 from cells.errors import FleetUnreachableError, FleetUnusableError, NewerTablesError
 
 _LOOK = "see fleet.database_url"
+# An address need not name an account, and then libpq takes it from its own variables.
+_LOGIN = f"{_LOOK}, and PGUSER, PGPASSFILE and PGPASSWORD in the environment"
 _NEW = f"{_LOOK}; in a new database `fleetlight database upgrade` makes the tables"
 # What SQLite and PostgreSQL say where waiting does not help, and what does. When PostgreSQL lets somebody not in, libpq
 # keeps its text and not its code; where that is none of these, it is looked for (cells.refusals).
@@ -20,12 +22,12 @@ _REMEDIES = {
     "unable to open database file": "`fleetlight database upgrade` makes a new one",
     "file is not a database": _LOOK,
     "does not exist": _NEW,
-    "authentication failed": _LOOK,
-    "no pg_hba.conf entry": _LOOK,
+    "authentication failed": _LOGIN,
+    "no pg_hba.conf entry": _LOGIN,
 }
 # SQLSTATEs of PostgreSQL: no such table, no such column, and no right, of which the reason says more already; a wrong
 # password, a user whom nobody lets in, and no such database.
-_CODES = {"42P01": UPGRADE, "42703": UPGRADE, "42501": "", "28P01": _LOOK, "28000": _LOOK, "3D000": _NEW}
+_CODES = {"42P01": UPGRADE, "42703": UPGRADE, "42501": "", "28P01": _LOGIN, "28000": _LOGIN, "3D000": _NEW}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _remedy(error: FleetUnreachableError) -> str | None:
     if connection is None or type(cause.orig).__name__ == "ConnectionTimeout":
         return None
     if connection.needs_password:
-        return _LOOK
+        return _LOGIN
     # The driver takes long to load, and SQLite needs it not.
     from cells.refusals import code_of_refusal  # noqa: PLC0415
 

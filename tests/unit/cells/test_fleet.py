@@ -77,8 +77,8 @@ def test_fleet_database_that_cannot_be_used_says_what_would_be_right(tmp_path: P
 @pytest.mark.parametrize(
     ("refusal", "remedy"),
     [
-        (InvalidPassword("mot de passe incorrect"), "see fleet.database_url"),
-        (InvalidAuthorizationSpecification("aucune entrée"), "see fleet.database_url"),
+        (InvalidPassword("mot de passe incorrect"), "PGUSER, PGPASSFILE and PGPASSWORD in the environment"),
+        (InvalidAuthorizationSpecification("aucune entrée"), "PGUSER, PGPASSFILE and PGPASSWORD in the environment"),
         (InvalidCatalogName("n'existe pas"), "`fleetlight database upgrade` makes the tables"),
     ],
 )

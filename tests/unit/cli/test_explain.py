@@ -39,6 +39,14 @@ def test_request_that_cannot_be_explained_is_one_sentence(run: Run) -> None:
         assert refused.stderr.startswith("error: ")
 
 
+def test_fleet_database_that_cannot_be_used_is_what_is_told(empty_place: Path, run: Run) -> None:
+    file = empty_place / "elsewhere.toml"
+    file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/elsewhere.db"\n')
+    refused = run("explain", "GET /v2.1/servers", "--config", file)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: the fleet database cannot be used: unable to open database file; ")
+
+
 def test_fleet_that_has_no_cells_yet_has_no_servers(empty_place: Path, run: Run) -> None:
     file = empty_place / "empty.toml"
     file.write_text(f'[fleet]\ndatabase_url = "sqlite:///{empty_place}/empty.db"\n')
