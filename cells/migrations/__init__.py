@@ -7,7 +7,7 @@ frozen history: it names its columns itself and does not import `cells.tables`.
 import hashlib
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, String, column, select, table, text
 
 from cells.database import writing
 from cells.errors import NewerTablesError
@@ -23,6 +23,25 @@ def upgrade_fleet(engine: Engine) -> None:
 def upgrade_cell(engine: Engine) -> None:
     """Bring a cell database to the newest schema; idempotent. Raises NewerTablesError."""
     _upgrade(engine, "cell")
+
+
+def newer_revision_of_fleet(engine: Engine) -> str | None:
+    """The revision of the fleet database when a newer version than this one has upgraded it."""
+    return _newer_revision(engine, "fleet")
+
+
+def newer_revision_of_cell(engine: Engine) -> str | None:
+    """The revision of a cell database when a newer version than this one has upgraded it."""
+    return _newer_revision(engine, "cell")
+
+
+def _newer_revision(engine: Engine, schema: str) -> str | None:
+    # Without Alembic, which takes long to import: a script is called as its revision.
+    known = {script.stem for script in (_HERE / schema / "versions").glob("*.py")}
+    with engine.connect() as connection:
+        written = select(column("version_num", String)).select_from(table(f"fleetlight_{schema}_version"))
+        revision = connection.execute(written).scalar_one()
+    return None if revision in known else revision
 
 
 def _upgrade(engine: Engine, schema: str) -> None:

@@ -9,6 +9,7 @@ from api.listening import address_of
 from cli.fleet import open_fleet
 from cli.logging import configure_logging
 from cli.options import AuthOption, ConfigOption, DataDirOption, HostOption, InsecureOption, PortOption, examples
+from cli.processes.newer_tables import telling_of_newer_tables
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
 from cli.processes.starting import looking_for
 from cli.settings import load_settings, with_api_options
@@ -41,5 +42,6 @@ def api(
 
     with open_fleet(settings.fleet) as fleet, looking_for(fleet) as look_on:
         listener = listen_as_told(settings.api)
-        serve_until_stopped(settings, fleet, identity, listener, on_ready)
+        with telling_of_newer_tables(fleet):
+            serve_until_stopped(settings, fleet, identity, listener, on_ready)
     _log.info("stopped")

@@ -21,6 +21,7 @@ from cli.monitoring import monitored
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.processes.cell_pulses import CellPulses
 from cli.processes.following import run_indexer
+from cli.processes.newer_tables import telling_of_newer_tables
 from cli.processes.parts import Part, Run, raise_failure
 from cli.processes.relaying import run_relays, run_workers
 from cli.processes.starting import ProbesOfStart, when_reachable
@@ -158,7 +159,8 @@ def _run_until_signal(
             start.has_started = True
             part = Part(name, run, stop.set)
             _log.info("started", parts=[name])
-            stop.wait()
+            with telling_of_newer_tables(fleet):
+                stop.wait()
             part.stop()
             raise_failure([part])
     _log.info("stopped")

@@ -1,4 +1,4 @@
-"""Processes that are started while the fleet database is away, or is none that can be used."""
+"""Processes that are started while the fleet database is away, is none that can be used, or is of a newer version."""
 
 import os
 import signal
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import column, table, update
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.database import create_database_engine
+from cells.database import create_database_engine, writing
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
@@ -138,3 +139,26 @@ def test_process_runs_while_the_fleet_has_no_cells_yet(tmp_path: Path, command: 
         wait_until(lambda: process.probe("/readyz") == 200 or process.process.poll() is not None, timeout_s=60)
         assert process.process.poll() is None, process.log
         assert process.end() == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_process_says_that_it_was_started_on_tables_of_a_newer_version_and_goes_on(
+    tmp_path: Path, command: str
+) -> None:
+    """An upgrade goes through them one after the other, and one whose turn has not come may be started again."""
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    make_fleet(url, tmp_path)
+    for schema, database in (("fleet", url), ("cell", f"sqlite:///{tmp_path}/one.db")):
+        engine = create_database_engine(database)
+        with writing(engine) as connection:
+            versions = table(f"fleetlight_{schema}_version", column("version_num"))
+            connection.execute(update(versions).values(version_num="of-the-future"))
+        engine.dispose()
+    with started(command, tmp_path, url) as it:
+        wait_until(lambda: it.log.count("database.newer_tables") == 2)
+        for database in ("fleet", "cell one"):
+            assert f'"database": "{database}"' in it.log
+        assert "a newer version of Fleetlight has upgraded its tables (to of-the-future)" in it.log
+        wait_until(lambda: it.probe("/readyz") == 200)
+        assert it.end() == 0, it.log
+    assert "Traceback" not in it.log

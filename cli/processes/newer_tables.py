@@ -1,0 +1,77 @@
+"""A process that is started on tables of a newer version says so, and goes on.
+
+It is not refused. While a fleet is upgraded, APIs and indexers of the version before go on until they are replaced
+(docs/operations/production.md); one that was started again meanwhile, after a crash for instance, answers lists as well
+as one that was not. What it misses there it fails at by itself, and then the log has said why.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import structlog
+from sqlalchemy import Engine
+
+from cells.database import cell_failures, create_database_engine
+from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError, NewerTablesError
+from cells.fleet.database import translated_fleet_failures
+from cells.fleet.fleet import Fleet
+from cells.migrations import newer_revision_of_cell, newer_revision_of_fleet
+from cells.model import Cell, CellKind
+
+_log = structlog.get_logger(__name__)
+
+# Between two looks at databases that are away.
+_PAUSE_S = 10.0
+
+
+@contextmanager
+def telling_of_newer_tables(fleet: Fleet) -> Iterator[None]:
+    """Look, beside what the block does, at each database of the fleet once, as soon as it answers."""
+    stop = Event()
+    # Nobody waits for it, since a database may hang.
+    Thread(target=_look, args=(fleet, stop), name="newer-tables", daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _look(fleet: Fleet, stop: Event) -> None:
+    has_seen_fleet, seen = False, set[str]()
+    while True:
+        try:
+            if not has_seen_fleet:
+                with translated_fleet_failures():
+                    _tell("fleet", fleet.database.engine, newer_revision_of_fleet)
+                has_seen_fleet = True
+            unseen = [cell for cell in fleet.cells() if cell.kind is CellKind.NATIVE and cell.uuid not in seen]
+        except FleetUnreachableError:
+            pass  # whoever needs it says so
+        else:
+            seen.update(cell.uuid for cell in unseen if _has_seen(cell))
+            if all(cell.uuid in seen for cell in unseen):
+                return
+        if stop.wait(_PAUSE_S):
+            return
+
+
+def _has_seen(cell: Cell) -> bool:
+    try:
+        engine = create_database_engine(cell.database_url, must_exist=True, pool_size=1)
+    except DatabaseUrlError:
+        return True  # as whoever works on it says
+    try:
+        with cell_failures(cell.name):
+            _tell(f"cell {cell.name}", engine, newer_revision_of_cell)
+    except CellUnreachableError:
+        return False
+    finally:
+        engine.dispose()
+    return True
+
+
+def _tell(database: str, engine: Engine, newer_revision: Callable[[Engine], str | None]) -> None:
+    revision = newer_revision(engine)
+    if revision is not None:
+        _log.warning("database.newer_tables", database=database, reason=str(NewerTablesError(revision)))
