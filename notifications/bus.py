@@ -80,6 +80,11 @@ class Publisher:
             self._abandon()
             raise
 
+    def check(self) -> None:
+        """See whether the broker lets us in, and leave again. Raises BusError, BusUnavailableError."""
+        self._open_link()
+        self.close()
+
     def close(self) -> None:
         if self._link is not None:
             self._link.close()

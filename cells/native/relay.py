@@ -35,6 +35,8 @@ from notifications.errors import BusError, MessageRefusedError
 _log = structlog.get_logger(__name__)
 
 _PRUNE_INTERVAL_S = 60.0
+# Between two looks at the bus by a relay that stands by.
+_BUS_CHECK_INTERVAL_S = 60.0
 _PRUNE_BATCH_SIZE = 1000
 _MICROSECONDS_PER_HOUR = 3_600_000_000
 
@@ -69,6 +71,7 @@ class Relay:
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
+    check_bus: called now and then by a relay that stands by, which publishes nothing; raises BusError.
     """
 
     def __init__(
@@ -80,12 +83,16 @@ class Relay:
         clock: Clock = system_clock,
         *,
         beat: Callable[[], None] = lambda: None,
+        check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
     ) -> None:
         self._engine = engine
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
         self._beat = beat
+        self._check_bus = check_bus
+        self._bus_check_due = 0.0
+        self._is_bus_away = False
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
@@ -138,6 +145,7 @@ class Relay:
             was_active, self._is_active = self._is_active, self._lock.acquire()
             self._metrics.active(self._cell.uuid, is_active=self._is_active)
             if not self._is_active:
+                self._stand_by()
                 return 0
             if not was_active:
                 # Whoever was active before may have been cut off anywhere.
@@ -153,6 +161,22 @@ class Relay:
         self._lock.release()
         self._is_active = False
         self._metrics.active(self._cell.uuid, is_active=False)
+
+    def _stand_by(self) -> None:
+        """See now and then that it could take over: a wrong account or authority would show too late."""
+        if time.monotonic() < self._bus_check_due:
+            return
+        was_away, self._is_bus_away = self._is_bus_away, False
+        try:
+            self._check_bus()
+        except BusError as error:
+            self._is_bus_away = True
+            if not was_away:
+                _log.warning("relay.standby_without_bus", cell=self._cell.name, reason=str(error))
+        else:
+            if was_away:
+                _log.info("relay.standby_has_bus_again", cell=self._cell.name)
+        self._bus_check_due = time.monotonic() + _BUS_CHECK_INTERVAL_S
 
     def _publish_batch(self) -> int:
         rows = self._unpublished() if self._may_have_unpublished else []

@@ -59,7 +59,9 @@ def run_relay(
     engine = create_database_engine(cell.database_url)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
-        Relay(engine, cell, publisher, settings.relay, clock, beat=beat, metrics=metrics).run(stop)
+        Relay(
+            engine, cell, publisher, settings.relay, clock, beat=beat, check_bus=publisher.check, metrics=metrics
+        ).run(stop)
     finally:
         publisher.close()
         engine.dispose()

@@ -36,7 +36,7 @@ from cli.app import app
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from notifications.bus import Receiver
+from notifications.bus import Publisher, Receiver
 from notifications.errors import BusUnavailableError
 from notifications.settings import BusSettings
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
@@ -542,6 +542,15 @@ def test_wrong_key_and_wrong_authority_are_said_without_any_secret(fortress: For
         (lambda: _receive(fortress, fortress.bus("indexer", password="wrong-one")), BusUnavailableError, "refused"),
         (
             lambda: _receive(fortress, fortress.bus("indexer", ca_certs=fortress.elasticsearch.folder / "ca.crt")),
+            BusUnavailableError,
+            "certificate verify failed",
+        ),
+        (
+            lambda: Publisher(
+                fortress.cell.transport_url,
+                fortress.cell.uuid,
+                fortress.bus("relay", ca_certs=fortress.elasticsearch.folder / "ca.crt"),
+            ).check(),
             BusUnavailableError,
             "certificate verify failed",
         ),

@@ -248,6 +248,33 @@ def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
     assert relay.run_once() == 0
 
 
+def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
+    new_relay: NewRelay, engine: Engine, cell: Cell, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[None] = []
+    wrong: list[BusError] = [BusUnavailableError("amqps://bus", "certificate verify failed")]
+
+    def check() -> None:
+        checks.append(None)
+        for error in wrong:
+            raise error
+
+    new_relay().run_once()
+    with closing(Relay(engine, cell, bus, SETTINGS, check_bus=check)) as standby, capture_logs() as logs:
+        for _ in range(3):
+            assert standby.run_once() == 0
+        assert len(checks) == 1, "it looks now and then"
+        monkeypatch.setattr("cells.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
+        standby._bus_check_due = 0.0
+        standby.run_once()
+        wrong.clear()
+        standby.run_once()
+        standby.run_once()
+    assert len(checks) == 4
+    assert [entry["event"] for entry in logs] == ["relay.standby_without_bus", "relay.standby_has_bus_again"]
+    assert "certificate verify failed" in logs[0]["reason"]
+
+
 def test_heartbeat_promises_only_what_has_a_number(
     operations: InstanceOperations, new_relay: NewRelay, bus: Bus, engine: Engine, cell: Cell
 ) -> None:

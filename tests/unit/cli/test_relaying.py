@@ -43,14 +43,14 @@ class World:
     """Cells in files, and which of them are chosen."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.chosen: list[Cell] = []
         self.fleet_is_away = False
         self.looks = 0
         self.pulses = CellPulses()
 
     def new_cell(self, name: str) -> Cell:
-        cell = Cell(str(uuid4()), name, CellKind.NATIVE, f"sqlite:///{self._folder}/{name}.db", "memory://")
+        cell = Cell(str(uuid4()), name, CellKind.NATIVE, f"sqlite:///{self.folder}/{name}.db", "memory://")
         with self._operations(cell) as operations:
             operations.create({})
         return cell
@@ -69,7 +69,7 @@ class World:
     def _operations(self, cell: Cell) -> Iterator[InstanceOperations]:
         engine = create_database_engine(cell.database_url)
         upgrade_cell(engine)
-        fleet_engine = create_database_engine(f"sqlite:///{self._folder}/fleet.db")
+        fleet_engine = create_database_engine(f"sqlite:///{self.folder}/fleet.db")
         upgrade_fleet(fleet_engine)
         fleet = Fleet(fleet_engine)
         added = fleet.add_cell(cell.name, cell.kind, cell.database_url, cell.transport_url, uuid=cell.uuid)
@@ -147,6 +147,18 @@ def test_cell_with_an_address_that_cannot_be_used_waits_for_a_better_one(world: 
         world.chosen = [second, first]
         assert changes_arrive(second, 1)
     assert not relays.has_failed
+
+
+def test_relay_that_stands_by_says_that_it_does_not_reach_the_bus(world: World) -> None:
+    cell = world.new_cell("one")
+    world.chosen = [cell]
+    stranded = World(world.folder)
+    stranded.chosen = [replace(cell, transport_url="amqp://127.0.0.1:9//")]
+    with relays_running(world):
+        assert changes_arrive(cell, 1)
+        with capture_logs() as logs, relays_running(stranded):
+            wait_until(lambda: any(entry["event"] == "relay.standby_without_bus" for entry in logs))
+        assert [entry["cell"] for entry in logs if entry["event"] == "relay.standby_without_bus"] == ["one"]
 
 
 def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
