@@ -1,6 +1,6 @@
 """Records that tell apart everything that the view of an instance can say: a fixed list, the same for ever.
 
-Each member has more than one value among them, and each condition in the rendering of one decides something.
+Whoever adds a condition to the rendering adds a record for each side of it.
 """
 
 from collections.abc import Iterator
