@@ -7,7 +7,7 @@ not taken for what the row is now.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, get_args
 
@@ -17,7 +17,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     ScalarSelect,
     Select,
     Text,
@@ -112,6 +111,14 @@ _LOCKED: Mapping[Dialect, Select[Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """made: how many texts. unrenderable: by uuid, why there is none of a row that lacks it all the same."""
+
+    made: int
+    unrenderable: Mapping[str, str]
+
+
 def dialect_of(engine: Engine) -> Dialect:
     return "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
 
@@ -125,7 +132,7 @@ def read_fields(text: str) -> Record:
 def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:
     """Write the rows of new instances. Raises IntegrityError when there is one already."""
     connection.execute(_ADD_ROW, [{**row.record, "revision": row.revision} for row in rows])
-    _add_texts(connection, rows)
+    _add_texts(connection, list(_texts_of(rows)))
 
 
 def change_row(connection: Connection, row: InstanceRow, changed: Mapping[str, Any]) -> None:
@@ -146,54 +153,59 @@ def count_rows(engine: Engine) -> int:
         return int(connection.execute(select(func.count()).select_from(instances)).scalar_one())
 
 
-def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) -> int:
+def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) -> Filled:
     """Make the texts that rows lack: those of rows that were last written by a program without texts of this form.
 
-    on_batch: called now and then with how many rows it has gone through. Returns how many texts it has made. Can be
-    repeated, and done while rows change.
+    on_batch: called now and then with how many rows it has gone through. Can be repeated, and done while rows change.
     """
-    passed, filled, after = 0, 0, ""
+    passed, made, after = 0, 0, ""
+    unrenderable: dict[str, str] = {}
     while True:
         # Looked for without a lock: to go through all rows takes seconds when few lack a text, or none.
         with engine.connect() as connection:
             page = connection.execute(_PAGE, {_AFTER: after, _AT_ONCE: _FILLED_AT_ONCE}).all()
         if not page:
-            return filled
+            return Filled(made, unrenderable)
         if lacking := [row.uuid for row in page if row.lacks]:
-            filled += _fill(engine, lacking)
+            filled = _fill(engine, lacking)
+            made += filled.made
+            unrenderable |= filled.unrenderable
             time.sleep(_TURN_FOR_OTHERS_S[dialect_of(engine)])
         passed += len(page)
         on_batch(passed)
         after = page[-1].uuid
 
 
-def _fill(engine: Engine, uuids: Sequence[str]) -> int:
+def _fill(engine: Engine, uuids: Sequence[str]) -> Filled:
     """Make the texts of those rows that still lack theirs."""
+    texts: list[dict[str, Any]] = []
+    unrenderable: dict[str, str] = {}
     with writing(engine) as connection:
-        found = connection.execute(_LOCKED[dialect_of(engine)], {_WANTED: uuids}).all()
-        older = kept_texts.c.instance_uuid.in_([row.uuid for row in found])
+        for row in connection.execute(_LOCKED[dialect_of(engine)], {_WANTED: uuids}).all():
+            try:
+                texts.append(_text_of(InstanceRow("", row.revision, read_fields(row.fields))))
+            except Exception as error:  # noqa: BLE001  # it is about this row
+                unrenderable[row.uuid] = f"{type(error).__name__}: {error}"
+        older = kept_texts.c.instance_uuid.in_([text["instance_uuid"] for text in texts])
         connection.execute(delete(kept_texts).where(older))
-        return _add_texts(connection, _readable(found))
+        _add_texts(connection, texts)
+    return Filled(len(texts), unrenderable)
 
 
-def _readable(found: Iterable[Row[Any]]) -> Iterator[InstanceRow]:
-    for row in found:
-        # As below.
-        with suppress(msgspec.DecodeError):
-            yield InstanceRow("", row.revision, read_fields(row.fields))
-
-
-def _add_texts(connection: Connection, rows: Iterable[InstanceRow]) -> int:
-    texts = list(_texts_of(rows))
+def _add_texts(connection: Connection, texts: Sequence[Mapping[str, Any]]) -> None:
     if texts:
         connection.execute(_ADD_TEXT, texts)
-    return len(texts)
 
 
 def _texts_of(rows: Iterable[InstanceRow]) -> Iterator[dict[str, Any]]:
     for row in rows:
         try:
-            text = to_text(row.record)
+            text = _text_of(row)
         except Exception:  # noqa: BLE001, S112  # who goes through the rows meets it again, and reports it
             continue
-        yield {"instance_uuid": row.uuid, "revision": row.revision, "form": FORM, "text": text}
+        yield text
+
+
+def _text_of(row: InstanceRow) -> dict[str, Any]:
+    """What `kept_texts` has of a row. Raises whatever the rendering of a broken one raises."""
+    return {"instance_uuid": row.uuid, "revision": row.revision, "form": FORM, "text": to_text(row.record)}

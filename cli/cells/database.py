@@ -12,7 +12,7 @@ from cells.errors import CellUnreachableError
 from cells.fleet.database import translated_fleet_failures
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.native.instance_rows import count_rows, fill_texts
+from cells.native.instance_rows import Filled, count_rows, fill_texts
 from cli.database_accounts import renew_rights
 from cli.errors import INTERRUPTED, CommandError
 from cli.fleet import open_fleet, sorted_by_name
@@ -47,9 +47,12 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
 
 
 def _fill_texts(cells: Sequence[Cell]) -> None:
-    """Make the texts that are missing, in each cell that can be reached. Raises CommandError when one could not be."""
+    """Make the texts that are missing, in each cell that can be reached. Raises CommandError when one could not be.
+
+    A row of which none can be made is told and is no failure: to run this again would not help, and nobody has to wait.
+    """
     print_notice("making what an index wants of instances, where it is missing; nothing has to wait for that")
-    filled: dict[str, int] = {}
+    filled: dict[str, Filled] = {}
     failed: list[CellUnreachableError] = []
     try:
         with shown_progress("instances") as progress:
@@ -66,9 +69,11 @@ def _fill_texts(cells: Sequence[Cell]) -> None:
         print_notice("stopped; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
     # Not earlier: what is printed beside progress bars ends up between them.
-    for name, count in filled.items():
-        if count:
-            print_result(f"cell {name}: {counted(count, 'text')} for the index made")
+    for name, of_cell in filled.items():
+        if of_cell.made:
+            print_result(f"cell {name}: {counted(of_cell.made, 'text')} for the index made")
+        for uuid, reason in of_cell.unrenderable.items():
+            print_notice(f"cell {name}: instance {uuid} cannot be rendered, so no index gets it: {reason}")
     if failed:
         raise CommandError(f"{'; '.join(map(str, failed))}; not all texts for the index are made: run this again")
 

@@ -1,11 +1,12 @@
 """Texts for the index beside the rows: those that are missing are made, and one that cannot be made stops nothing."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, delete, event, func, select, update
+from sqlalchemy import Connection, Engine, delete, event, func, select, text, update
 
 from cells.actions.operations import InstanceOperations
 from cells.adapters.native import NativeAdapter
@@ -15,13 +16,16 @@ from cells.items.kept import FORM
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind, InstanceRow
 from cells.native import instance_rows
-from cells.native.instance_rows import KEPT_TEXT, add_rows, count_rows, fill_texts
+from cells.native.instance_rows import KEPT_TEXT, Filled, add_rows, count_rows, fill_texts
+from cells.native.locked_instance import LockedInstance
 from cells.tables import instances, kept_texts
+from notifications.event_types import INSTANCE_UPDATE
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 from tests.support.documents import make_record, make_uuid
+from tests.support.waiting import wait_until
 
 
 def count_texts(engine: Engine) -> int:
@@ -44,19 +48,22 @@ def test_texts_that_rows_lack_are_made_and_no_others(
         connection.execute(update(instances).where(changed).values(revision=2, host="elsewhere"))
     assert count_texts(engine) == 2
     shown: list[int] = []
-    assert fill_texts(engine, shown.append) == 6
+    assert fill_texts(engine, shown.append) == Filled(6, {})
     assert shown == [2, 4, 6, count_rows(engine)] == [2, 4, 6, 8]
     assert count_texts(engine) == 8
-    assert fill_texts(engine) == 0
+    assert fill_texts(engine) == Filled(0, {})
 
 
-def test_row_that_cannot_be_rendered_stays_without_a_text(operations: InstanceOperations, engine: Engine) -> None:
+def test_row_that_cannot_be_rendered_stays_without_a_text_and_is_named(
+    operations: InstanceOperations, engine: Engine
+) -> None:
     broken, other = (operations.create({}).uuid for _ in range(2))
     with writing(engine) as connection:
         # Whoever did this by hand left out what every flavor has.
         connection.execute(update(instances).where(instances.c.uuid == broken).values(flavor={"name": "x"}))
         connection.execute(delete(kept_texts))
-    assert fill_texts(engine) == 1
+    assert fill_texts(engine) == Filled(1, {broken: "KeyError: 'vcpus'"})
+    assert fill_texts(engine) == Filled(0, {broken: "KeyError: 'vcpus'"})
     with engine.connect() as connection:
         assert connection.scalars(select(kept_texts.c.instance_uuid)).all() == [other]
 
@@ -69,7 +76,9 @@ def test_row_that_cannot_be_read_stops_nobody(operations: InstanceOperations, en
     with writing(engine) as connection:
         connection.exec_driver_sql("UPDATE instances SET metadata = '{' WHERE uuid = ?", (broken,))
         connection.execute(delete(kept_texts))
-    assert fill_texts(engine) == 1
+    filled = fill_texts(engine)
+    assert (filled.made, list(filled.unrenderable)) == (1, [broken])
+    assert filled.unrenderable[broken].startswith("DecodeError: JSON is malformed")
     with engine.connect() as connection:
         assert connection.scalars(select(kept_texts.c.instance_uuid)).all() == [other]
 
@@ -91,7 +100,7 @@ def test_each_row_looks_up_its_own_text_however_many_there_are(postgresql_databa
     with writing(engine) as connection:
         connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == make_uuid(2000)))
     with explained_on(engine) as fill_plans:
-        assert fill_texts(engine) == 1
+        assert fill_texts(engine).made == 1
     for plan in (*scan_plans, *fill_plans):
         assert "Index Scan using pk_kept_texts" in plan
         # A sort would be one of all rows for each page of them.
@@ -124,7 +133,30 @@ def test_who_looks_for_rows_without_a_text_does_so_beside_a_writer(
     uuid = operations.create({}).uuid
     with writing(engine) as connection:
         connection.execute(select(instances).where(instances.c.uuid == uuid).with_for_update())
-        assert fill_texts(engine) == 0
+        assert fill_texts(engine).made == 0
+
+
+@pytest.mark.postgresql
+def test_text_is_of_what_a_row_became_while_it_was_waited_for(
+    operations: InstanceOperations, engine: Engine, cell: Cell
+) -> None:
+    """Who waits for a row has looked for its text before: it sees the row as it is then, and not the new text."""
+    if engine.dialect.name == "sqlite":
+        return
+    uuid = operations.create({}).uuid
+    with writing(engine) as connection:
+        connection.execute(delete(kept_texts))
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid")
+    with ThreadPoolExecutor(1) as threads:
+        with writing(engine) as connection:
+            LockedInstance.lock(connection, cell, uuid).change(INSTANCE_UPDATE, {"display_name": "later"}, 1)
+            filled = threads.submit(fill_texts, engine)
+            wait_until(lambda: connection.scalar(waiting))
+        assert filled.result() == Filled(1, {})
+    with engine.connect() as connection:
+        [kept] = connection.execute(select(kept_texts.c.revision, kept_texts.c.text)).all()
+    assert kept.revision == 2
+    assert '"display_name":"later"' in kept.text
 
 
 def test_row_with_a_text_of_each_revision_has_one_text(operations: InstanceOperations, engine: Engine) -> None:

@@ -19,7 +19,7 @@ from cells.database import create_database_engine, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cells.native.instance_rows import count_rows, fill_texts
+from cells.native.instance_rows import Filled, count_rows, fill_texts
 from cells.tables import cell_state, changes, instances, kept_texts
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
@@ -213,6 +213,22 @@ def test_database_upgrade_makes_what_the_index_wants_of_rows_from_before(run: Ru
     assert "text" not in run("database", "upgrade").output
 
 
+def test_row_of_which_no_text_can_be_made_is_named_and_keeps_nobody_waiting(run: Run, cells: Sequence[Cell]) -> None:
+    add_rows_without_texts(cells[0])
+    engine = create_database_engine(cells[0].database_url)
+    with writing(engine) as connection:
+        is_first = instances.c.uuid == make_uuid(1)
+        connection.execute(update(instances).where(is_first).values(flavor={"name": "x"}))
+    engine.dispose()
+    # Whoever starts the new version when this has worked does so whatever one row is like.
+    for made in ("cell cell1: 1 text for the index made", "cell cell2: up to date"):
+        result = run("database", "upgrade")
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[-1] == made
+        told = f"cell cell1: instance {make_uuid(1)} cannot be rendered, so no index gets it: KeyError: 'vcpus'"
+        assert result.stderr.splitlines()[-1] == told
+
+
 def test_cell_that_goes_away_while_texts_are_made_does_not_keep_others_from_theirs(
     run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +249,7 @@ def test_cell_that_goes_away_while_texts_are_made_does_not_keep_others_from_thei
 def test_database_upgrade_that_is_stopped_goes_on_when_it_is_repeated(
     run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill_one(engine: Engine, on_batch: Callable[[int], None]) -> int:
+    def fill_one(engine: Engine, on_batch: Callable[[int], None]) -> Filled:
         def stop(filled: int) -> None:
             on_batch(filled)
             raise KeyboardInterrupt
