@@ -101,12 +101,13 @@ _PAGE = (
     .order_by(instances.c.uuid)
     .limit(bindparam(_AT_ONCE))
 )
-# Rows are locked, so that none changes before it has the text of what it was.
+# Rows are locked, so that none changes before it has the text of what it was. One that somebody else has locked is not
+# waited for: those before it would be locked as long.
 _LOCKED: Mapping[Dialect, Select[Any]] = {
     dialect: select(instances.c.uuid, instances.c.revision, FIELDS_TEXT[dialect].label("fields"))
     .where(_HAS_NO_TEXT, instances.c.uuid.in_(bindparam(_WANTED, expanding=True)))
     .order_by(instances.c.uuid)
-    .with_for_update(of=instances)
+    .with_for_update(of=instances, skip_locked=True)
     for dialect in get_args(Dialect)
 }
 
@@ -156,7 +157,9 @@ def count_rows(engine: Engine) -> int:
 def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) -> Filled:
     """Make the texts that rows lack: those of rows that were last written by a program without texts of this form.
 
-    on_batch: called now and then with how many rows it has gone through. Can be repeated, and done while rows change.
+    Can be repeated, and done while rows change: who changes one gives it its text, and has it locked meanwhile, so such
+    rows are passed over.
+    on_batch: called now and then with how many rows it has gone through.
     """
     passed, made, after = 0, 0, ""
     unrenderable: dict[str, str] = {}
