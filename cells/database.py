@@ -128,6 +128,17 @@ def foreign_cell_failures(cell: str) -> AbstractContextManager[None]:
     return translated_failures(partial(CellUnreachableError, cell))
 
 
+def has_to_be_mended(error: BaseException) -> bool:
+    """Whether the database refused what this program does because it lacks tables of it, or the account a right.
+
+    Whatever was asked for is right then, and has to be tried again. SQLite calls this an OperationalError, as it does
+    everything that may pass; PostgreSQL a mistake of the statement.
+    """
+    if not isinstance(error, DBAPIError):
+        return False
+    return _lacks_something(error) or getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+
+
 def _lacks_something(error: DBAPIError) -> bool:
     """Whether the database said that there is no such table or column."""
     code = getattr(error.orig, "sqlstate", None)

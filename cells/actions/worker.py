@@ -22,7 +22,7 @@ from cells.actions.request_spec import to_payload
 from cells.actions.server_actions import ACTIONS
 from cells.actions.steps import Job, Source, Step, Task, host_of, publisher_id
 from cells.clock import Clock, system_clock
-from cells.database import cell_failures, writing
+from cells.database import cell_failures, has_to_be_mended, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
@@ -123,7 +123,9 @@ class Worker:
             attempt.commit()
         except _AWAY:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it was, it ends this job and no other
+        except Exception as error:  # whatever else it was, it ends this job and no other
+            if has_to_be_mended(error):
+                raise
             attempt.rollback()
             # That no host is free is no mistake of this program, and callers could fill logs with it.
             trace = None if isinstance(error, NoValidHostError) else error
@@ -144,7 +146,9 @@ class Worker:
             attempt.commit()
         except _AWAY:
             raise
-        except Exception:  # noqa: BLE001  # as above
+        except Exception as failure:  # as above
+            if has_to_be_mended(failure):
+                raise
             # Such an instance can only be left as it is. Its job must not come back for ever.
             attempt.rollback()
             _log.exception("job.failure_not_shown", cell=self._cell.name, instance=row.uuid, action=job.action)

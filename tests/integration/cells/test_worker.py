@@ -9,12 +9,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import Event
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
 from cells.actions.worker import Worker
+from cells.database import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
@@ -160,6 +163,52 @@ def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:
     found = InstanceActionLog(acting.engine, acting.cell).find(broken, "req-1")
     assert found is not None
     assert found[0].message == ERROR
+
+
+def work_on(worker: Worker) -> None:
+    while worker.run_once():
+        """There is more to do."""
+
+
+def test_job_waits_for_the_tables_that_its_worker_needs(acting: ActingCell) -> None:
+    """A worker that is started before `fleetlight database upgrade`, while an older one has left something to do."""
+    [uuid] = create(acting, 1)
+    _run(acting.engine, "ALTER TABLE kept_texts RENAME TO not_made_yet")
+    with capture_logs() as logs:
+        for _ in range(2):
+            with pytest.raises(CellUnreachableError, match="`fleetlight database upgrade` brings its tables"):
+                work_on(acting.worker)
+    assert logs == []
+    _run(acting.engine, "ALTER TABLE not_made_yet RENAME TO kept_texts")
+    acting.work()
+    assert acting.record(uuid)["vm_state"] == "active"
+
+
+def test_job_waits_for_the_rights_that_its_worker_needs(acting: ActingCell, fleet: Fleet, cell: Cell) -> None:
+    if acting.engine.dialect.name == "sqlite":
+        return  # it knows no accounts
+    [uuid] = create(acting, 1)
+    role = f"worker_{uuid4().hex}"
+    rights = [f"GRANT ALL ON ALL {kind} IN SCHEMA public TO {role}" for kind in ("TABLES", "SEQUENCES")]
+    _run(acting.engine, f"CREATE ROLE {role}", *rights, f"REVOKE ALL ON kept_texts FROM {role}")
+    url = make_url(cell.database_url).update_query_dict({"options": f"-c role={role}"})
+    engine = create_database_engine(url.render_as_string(hide_password=False))
+    worker = Worker(engine, fleet, cell)
+    try:
+        with pytest.raises(CellUnreachableError, match=r"permission denied.*`fleetlight accounts postgresql`"):
+            work_on(worker)
+        _run(acting.engine, f"GRANT ALL ON kept_texts TO {role}")
+        work_on(worker)
+    finally:
+        engine.dispose()
+        _run(acting.engine, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    assert acting.record(uuid)["vm_state"] == "active"
+
+
+def _run(engine: Engine, *statements: str) -> None:
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
 
 
 def test_instance_action_is_found_by_its_request_also_after_deletion(acting: ActingCell) -> None:
