@@ -25,6 +25,9 @@ from api.identity.passwords import PasswordChecks, is_known_hash
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
 _MAX_REMEMBERED = 1000
+_EXPECTED = (
+    f"name:hash:project:roles, with a hash of bcrypt (htpasswd -B) or argon2, and roles out of {', '.join(ROLES)}"
+)
 _State = tuple[int, int, int]
 
 
@@ -85,6 +88,8 @@ class BasicIdentity:
             if known is None or known.state != state:
                 text = self._path.read_text(encoding="utf-8")
                 known = self._known = _Users(state, dict(_parsed(self._path, text)), set())
+                if not known.by_name:
+                    _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
         except (OSError, UnicodeDecodeError) as error:
             raise DirectoryUnavailableError(self._path, str(error)) from error
         return known
@@ -100,7 +105,7 @@ def _parsed(path: Path, text: str) -> list[tuple[str, _User]]:
         if name and roles and roles <= set(ROLES) and rest[1] and is_known_hash(rest[0]):
             users.append((name, _User(Caller(name, rest[1], roles), rest[0])))
         else:
-            _log.warning("htpasswd.line_ignored", path=str(path), line=number, expected="name:hash:project:roles")
+            _log.warning("htpasswd.line_ignored", path=str(path), line=number, expected=_EXPECTED)
     return users
 
 

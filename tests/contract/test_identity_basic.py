@@ -108,8 +108,16 @@ def test_lines_that_say_less_or_something_else_let_nobody_in_and_are_logged(
         assert get(api, "eve", "evil").status_code == 401
     (ignored,) = [event for event in events if event["event"] == "htpasswd.line_ignored"]
     assert ignored["line"] == 5
+    assert "a hash of bcrypt (htpasswd -B) or argon2, and roles out of admin, " in ignored["expected"]
     assert "$argon2" not in str(ignored)
     assert get(api, "ada", "ada's").status_code == 200
+
+
+def test_file_without_any_user_is_said_to_let_nobody_in(file: Path) -> None:
+    file.write_text("# nobody yet\n")
+    with capture_logs() as events:
+        BasicIdentity(file).check()
+    assert [event["event"] for event in events] == ["htpasswd.lets_nobody_in"]
 
 
 def test_when_the_file_is_away_nobody_is_let_in(api: Api, file: Path) -> None:
