@@ -27,6 +27,8 @@ from query.sqlite_functions import register_functions
 _INSUFFICIENT_PRIVILEGE = "42501"
 _NO_SUCH_THING = ("42P01", "42703")  # table, column
 _NO_SUCH_THING_OF_SQLITE = ("no such table", "no such column", "has no column named")
+# How SQLite says that a row has no text, or no JSON, where it should.
+_DAMAGE = ("Could not decode to UTF-8", "JSON cannot hold BLOB values", "malformed JSON")
 _WHO_MAY = (
     "what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what changes cells, "
     "accounts or tables is run by the owner itself"
@@ -116,6 +118,11 @@ def reason_of(error: BaseException | None) -> str:
     reason = lines[0] if lines else type(error).__name__
     is_refusal = getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
     return f"{reason}; {_WHO_MAY}" if is_refusal else reason
+
+
+def tells_of_damage(error: DBAPIError) -> bool:
+    """Whether it is what some row holds that SQLite failed on, and not the statement or the file."""
+    return str(error.orig).startswith(_DAMAGE)
 
 
 def cell_failures(cell: str) -> AbstractContextManager[None]:

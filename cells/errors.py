@@ -2,6 +2,7 @@
 
 CellError
 ├── CellUnreachableError     the cell did not answer, or not in time; other cells are not affected
+│   └── UnreadableRowError       one of its rows is damaged; for who needs that row it is as if the cell were away
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
@@ -46,6 +47,14 @@ class CellUnreachableError(CellError):
         super().__init__(f"cell '{cell}' cannot be reached: {reason}")
         self.cell = cell
         self.reason = reason
+
+
+class UnreadableRowError(CellUnreachableError):
+    """The row of the instance `uuid` is damaged, by hand or by its disk; the other rows of the cell are not."""
+
+    def __init__(self, cell: str, uuid: str, reason: str) -> None:
+        super().__init__(cell, f"its row of instance {uuid} is damaged: {reason}")
+        self.uuid = uuid
 
 
 class UpstreamError(CellError):

@@ -1,6 +1,6 @@
 """The words of the cells as values: a cell, a row of it, a change, and what every kind of cell can be asked."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -8,9 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from cells.digests import RangeDigest
+from cells.errors import UnreadableRowError
 from cells.items.kept import KeptInstance
 from cells.lineage import Lineage, Position
 from query.fields import Record
+from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 
 NO_REVISION = 0
@@ -61,11 +63,36 @@ class Cell:
         return f"Cell({self.name!r}, {self.uuid}, {self.kind})"
 
 
+class DamagedRecord(Mapping[str, Any]):
+    """The record of a damaged row: who looks for what cannot be read of it is told UnreadableRowError.
+
+    readable: the other fields, `uuid` among them.
+    """
+
+    __slots__ = ("_cell", "_readable", "_reason")
+
+    def __init__(self, cell: str, readable: Record, reason: str) -> None:
+        self._cell = cell
+        self._readable = readable
+        self._reason = reason
+
+    def __getitem__(self, name: str) -> Any:
+        if name in INSTANCE_FIELDS and name not in self._readable:
+            raise UnreadableRowError(self._cell, str(self._readable["uuid"]), self._reason)
+        return self._readable[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(INSTANCE_FIELDS)
+
+    def __len__(self) -> int:
+        return len(INSTANCE_FIELDS)
+
+
 class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     """One instance as its cell has it.
 
     revision: +1 with each change, assigned under the row lock: the version that the index compares.
-    record: field name -> stored value, every field of INSTANCE_FIELDS present.
+    record: field name -> stored value, every field of INSTANCE_FIELDS present; of a damaged row a DamagedRecord.
     """
 
     cell_uuid: str

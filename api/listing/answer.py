@@ -32,6 +32,7 @@ class CellAnswer(Struct, frozen=True, gc=False):
 
     watermark, age_s: sequence and age in seconds that the index's rows of it are complete up to; None without index.
     failure: what kept the cell from answering itself, when it was asked; may name servers, so it is not for everybody.
+    left_out: how many of its rows belong on the page and are not there, since they are damaged.
     is_complete: every row that the cell has for this request was there for the merge; as of that age, which is then no
         more than `search.staleness_limit_s`.
     """
@@ -42,11 +43,12 @@ class CellAnswer(Struct, frozen=True, gc=False):
     watermark: int | None = None
     age_s: float | None = None
     failure: str | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """items: JSON objects, with commas between them. rows: how many.
+    """items: JSON objects, with commas between them. rows: how many, those that are left out among them.
 
     last: stored values of the order's keys at the last row, uuid last; None without rows.
     has_all_cells: whether `cells` are known to be all of the fleet.
@@ -65,6 +67,11 @@ class Page:
     @property
     def skipped_cells(self) -> list[Cell]:
         return [answer.cell for answer in self.cells if answer.route is Route.SKIPPED]
+
+    @property
+    def left_out(self) -> list[Cell]:
+        """Cells with servers that belong on the page, and that it does not show."""
+        return [answer.cell for answer in self.cells if answer.left_out]
 
     @property
     def summary(self) -> str:

@@ -172,6 +172,10 @@ class InstanceLister:
             merged = await _first_of(sources, request)
         finally:
             listing.down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
+        if observer is not None:
+            for cell in cells:
+                if cell.uuid in live and (damaged := live[cell.uuid].damaged):
+                    observer.remarks.append(f"rows of cell '{cell.name}' that are damaged, as the log says: {damaged}")
         return self._page(merged, cells, live, progress)
 
     def _live_sources(
@@ -222,7 +226,7 @@ async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPag
             if len(rows) == request.limit:
                 break
     last = rows[-1].position if rows else None
-    return FoundPage(b",".join([row.item for row in rows]), len(rows), last)
+    return FoundPage(b",".join(filter(None, [row.item for row in rows])), len(rows), last)
 
 
 def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
@@ -230,7 +234,7 @@ def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | N
         age_s = fresh.age_s(progress)
         return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
     if source is not None and source.failure is None:
-        return CellAnswer(cell, Route.LIVE, is_complete=True)
+        return CellAnswer(cell, Route.LIVE, is_complete=not source.damaged, left_out=source.left_out)
     failure = None if source is None else str(source.failure)
     if progress is None or (source is not None and not source.has_stand_in):
         return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)

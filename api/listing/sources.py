@@ -6,14 +6,22 @@ All of them deliver rows under the same order, filtered by the same tree (DESIGN
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil, sqrt
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
 from api.listing.merge_sort import Row, Source
-from cells.errors import CellHangsError, CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.errors import (
+    CellHangsError,
+    CellUnreachableError,
+    FleetUnreachableError,
+    UnknownCellError,
+    UnreadableRowError,
+)
 from cells.items.view import ItemTemplate
 from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import IndexSearcher
@@ -47,19 +55,53 @@ class CellReader(Protocol):
 
 
 class LiveRow:
-    """A row of a cell. It is rendered as the indexer would, and only when the page shows it."""
+    """A row of a cell. It is rendered as the indexer would, and only when the page shows it.
 
-    __slots__ = ("_row", "_template", "position")
+    on_damage: makes the item of one that cannot be rendered.
+    """
 
-    def __init__(self, row: InstanceRow, position: tuple[Any, ...], template: ItemTemplate) -> None:
+    __slots__ = ("_on_damage", "_row", "_template", "position")
+
+    def __init__(
+        self,
+        row: InstanceRow,
+        position: tuple[Any, ...],
+        template: ItemTemplate,
+        on_damage: Callable[[InstanceRow], bytes],
+    ) -> None:
         self._row = row
         self._template = template
+        self._on_damage = on_damage
         self.position = position
 
     @property
     def item(self) -> bytes:
-        document = to_document(self._row.cell_uuid, self._row.revision, self._row.record)
-        return self._template.render(self._template.pick(document.view), document.cell_uuid)
+        try:
+            return rendered(self._row, self._template)
+        except UnreadableRowError:
+            return self._on_damage(self._row)
+
+
+def rendered(row: InstanceRow, template: ItemTemplate) -> bytes:
+    """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
+    try:
+        document = to_document(row.cell_uuid, row.revision, row.record)
+        return template.render(template.pick(document.view), row.cell_uuid)
+    except Exception as error:  # it is about this row
+        raise damaged_row(row, error) from error
+
+
+def damaged_row(row: InstanceRow, error: Exception) -> UnreadableRowError:
+    """What to raise for a row of which nothing could be made, as `error` says."""
+    reason = error.reason if isinstance(error, UnreadableRowError) else f"{type(error).__name__}: {error}"
+    _log_damage(row.cell_uuid, row.uuid, row.revision, reason)
+    return UnreadableRowError(row.cell_uuid, row.uuid, reason)
+
+
+@lru_cache(maxsize=4096)
+def _log_damage(cell: str, instance: str, revision: int, reason: str) -> None:
+    """Once for each, since lists come again and again. Rows of Nova's have another revision at each reading."""
+    _log.error("row_damaged", cell=cell, instance=instance, revision=revision, reason=reason)
 
 
 class RowsMovedError(Exception):
@@ -140,6 +182,7 @@ class CellSource:
 
     patience_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
+    damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
     failure: why the cell could not deliver everything itself; None while it could.
     may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as told by
         RowsMovedError. Otherwise such a cell counts as one that could not deliver everything.
@@ -159,6 +202,7 @@ class CellSource:
     ) -> None:
         self.cell_uuid = cell_uuid
         self.failure: CellFailure | None = None
+        self.damaged = self.left_out = 0
         self._reader = reader
         self._template = template
         self._left_s = patience_s
@@ -205,7 +249,15 @@ class CellSource:
         began = time.monotonic()
         rows = await self._reader.read_page(self.cell_uuid, request, self._left_s)
         self._left_s -= time.monotonic() - began
-        return [LiveRow(row, request.order.values(row.record), self._template) for row in rows]
+        return [LiveRow(row, request.order.values(row.record), self._template, self._render_damaged) for row in rows]
+
+    def _render_damaged(self, row: InstanceRow) -> bytes:
+        self.damaged += 1
+        if self._template.shows_damaged:
+            with suppress(UnreadableRowError):
+                return self._template.render_damaged(row.record)
+        self.left_out += 1
+        return b""
 
 
 async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:

@@ -16,7 +16,7 @@ from sse_starlette import ServerSentEvent
 from api.watching.changelogs import ChangedInstance
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec, Positions
-from cells.errors import CellUnreachableError, UnknownCellError
+from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.lineage import Position
 from cells.model import InstanceRow
 from query.evaluate import Matcher
@@ -152,6 +152,13 @@ class Watch:
 
     def _told_of(self, change: ChangedInstance) -> tuple[str, bytes] | None:
         """Name and data of the event; None for what is nothing to this caller."""
+        try:
+            return self._told_of_row(change)
+        except UnreadableRowError:
+            return "reset", _reason("a row that has changed cannot be read")
+
+    def _told_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
+        """Raises UnreadableRowError when nobody can say whether it is something to this caller."""
         row = change.row
         if row is None or not self._request.visible(row.record):
             return None

@@ -1,7 +1,7 @@
 """Reading a native cell: its own database, SQLite or PostgreSQL."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, get_args, overload
 
@@ -13,14 +13,24 @@ from cells.items.kept import KeptInstance
 from cells.lineage import Lineage, Position
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.native.incarnations import read_lineage
-from cells.native.instance_rows import FIELDS_TEXT, KEPT_TEXT, Dialect, dialect_of, read_fields
+from cells.native.instance_rows import (
+    FIELDS_TEXT,
+    KEPT_TEXT,
+    UNDECODABLE,
+    Dialect,
+    dialect_of,
+    is_damage,
+    read_damaged,
+    read_fields,
+)
 from cells.tables import cell_state, changes, incarnations, instances
 from cells.turns import TURN
 from query.evaluate import matcher
-from query.filters import EVERYTHING, split_expressible
+from query.filters import EVERYTHING, Eq, split_expressible
 from query.instances import INSTANCE_FIELDS, keeps_places
 from query.page import PageRequest
 from query.retention import remembered
+from query.sort import SortOrder
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
@@ -30,6 +40,8 @@ _SCANNED = {
     dialect: select(instances.c.revision, func.coalesce(KEPT_TEXT, FIELDS_TEXT[dialect]), instances.c.uuid)
     for dialect in get_args(Dialect)
 }
+_PLACES = select(instances.c.revision, instances.c.uuid)
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
 
@@ -75,7 +87,12 @@ class NativeAdapter:
             return self.read_page(request)
         turn = TURN if self._dialect == "sqlite" else nullcontext()
         with self._reading() as connection, turn:
-            return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
+            try:
+                return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                return self._read_around_damage(connection, request)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
@@ -86,8 +103,15 @@ class NativeAdapter:
 
     def find(self, uuid: str) -> InstanceRow | None:
         with self._reading() as connection:
-            row = connection.execute(self._rows.where(instances.c.uuid == uuid)).one_or_none()
-        return None if row is None else self._row(row)
+            try:
+                row = connection.execute(self._rows.where(instances.c.uuid == uuid)).one_or_none()
+                return None if row is None else self._row(row)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                return next(
+                    iter(self._read_around_damage(connection, PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None
+                )
 
     def position(self) -> Position:
         newest = select(incarnations.c.uuid).order_by(incarnations.c.id.desc()).limit(1).scalar_subquery()
@@ -158,7 +182,34 @@ class NativeAdapter:
         return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
     def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
-        return [self._row(row) for row in self._select(connection, request, self._rows)]
+        try:
+            return [self._row(row) for row in self._select(connection, request, self._rows)]
+        except Exception as error:
+            if not is_damage(error):
+                raise
+        return self._read_around_damage(connection, request)
+
+    def _read_around_damage(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        """As `_read`, where some row cannot be read as it is: of such a one what can be read of it."""
+        places = self._select(connection, request, _PLACES)
+        found = {row.uuid: row for row in self._read_each(connection, places)}
+        return [found[place.uuid] for place in places if place.uuid in found]
+
+    def _read_each(self, connection: Connection, places: Sequence[Row[Any]]) -> Iterator[InstanceRow]:
+        """The rows at these places, in whichever order. They are halved until the damaged ones stand alone."""
+        wanted = self._rows.where(instances.c.uuid.in_([place.uuid for place in places]))
+        try:
+            yield from [self._row(row) for row in connection.execute(wanted).all()]
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            if len(places) == 1:
+                damaged = read_damaged(connection, self._cell.name, places[0].uuid)
+                yield InstanceRow(self._cell.uuid, places[0].revision, damaged)
+                return
+            middle = len(places) // 2
+            yield from self._read_each(connection, places[:middle])
+            yield from self._read_each(connection, places[middle:])
 
     def _select(self, connection: Connection, request: PageRequest, rows: Select[Any]) -> Sequence[Row[Any]]:
         # All at once: asking the driver for one row after the other takes a fifth longer.
@@ -191,7 +242,9 @@ class NativeAdapter:
     def _scanned_row(self, row: Sequence[Any]) -> InstanceRow | KeptInstance:
         revision, text, uuid = row
         if text.startswith("["):
-            return self._row(row)
+            with suppress(*UNDECODABLE):
+                return self._row(row)
+        # Who reads what is neither fields nor a text that was kept is told so.
         return KeptInstance(self._cell.uuid, revision, uuid, text)
 
     @contextmanager

@@ -20,6 +20,7 @@ from query.server_status import WITH_FAULT, WITH_PROGRESS, status_of
 
 _MICROSECONDS = 1_000_000
 _DAY = 24 * 60 * 60
+_UNKNOWN = "UNKNOWN"
 _EXTENDED = "OS-EXT-SRV-ATTR:"
 
 
@@ -161,6 +162,28 @@ class Fault(Struct, gc=False):
     created: datetime | None
     message: str
     details: str | UnsetType
+
+
+class DamagedIdentity(Members, gc=False):
+    """What an item of `GET /servers` has besides its links when its server cannot be read (section 12)."""
+
+    id: str
+    status: str
+
+
+class Damaged(DamagedIdentity, gc=False):
+    """The same of an item of `GET /servers/detail`."""
+
+    tenant_id: str
+    created: datetime | None
+
+
+def damaged_identity(record: Record) -> DamagedIdentity:
+    return DamagedIdentity(record["uuid"], _UNKNOWN)
+
+
+def damaged(record: Record) -> Damaged:
+    return Damaged(record["uuid"], _UNKNOWN, record["project_id"] or "", _seconds(record["created_at"]))
 
 
 def identity(record: Record) -> Identity:

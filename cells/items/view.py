@@ -23,6 +23,8 @@ View = tuple[bytes, ...]
 HostStatuses = Mapping[str, Mapping[bytes, bytes]]
 """By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
 NEWEST_MICROVERSION = (2, 104)
+MINIMAL_ITEMS_SINCE = 69
+"""The microversion, 2.N, that brought items of servers of which hardly anything is known."""
 Segment = Callable[[Record], Members]
 
 # Segments of what everybody sees, each with the microversion that brought it: 2.N.
@@ -111,12 +113,16 @@ class ItemTemplate(ABC):
     """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
 
     pieces: names of the pieces that a source has to deliver, in this order.
+    shows_damaged: whether a list of that microversion may have the items of `render_damaged`.
     form: templates of the same form and with the same `host_statuses` make the same items.
     """
 
     host_statuses: HostStatuses | None = None
 
-    def __init__(self, pieces: Sequence[str], versioned_base: str, plain_base: str, *form: Hashable) -> None:
+    def __init__(
+        self, minor: int, pieces: Sequence[str], versioned_base: str, plain_base: str, *form: Hashable
+    ) -> None:
+        self.shows_damaged = minor >= MINIMAL_ITEMS_SINCE
         self.pieces = tuple(pieces)
         self.form = (versioned_base, plain_base, *form)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
@@ -128,9 +134,12 @@ class ItemTemplate(ABC):
         self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
 
     @staticmethod
-    def brief(*, versioned_base: str, plain_base: str) -> "ItemTemplate":
-        """The item of `GET /servers`; bases without a slash at the end, as they stand in a JSON string."""
-        return _BriefTemplate(versioned_base, plain_base)
+    def brief(minor: int, *, versioned_base: str, plain_base: str) -> "ItemTemplate":
+        """The item of `GET /servers` at microversion 2.`minor`.
+
+        Bases without a slash at the end, as they stand in a JSON string.
+        """
+        return _BriefTemplate(minor, versioned_base, plain_base)
 
     @staticmethod
     def full(
@@ -154,6 +163,13 @@ class ItemTemplate(ABC):
         return tuple([view[position] for position in self._positions])
 
     @abstractmethod
+    def render_damaged(self, record: Record) -> bytes:
+        """What is shown of a server whose row is damaged: as of those of a cell that is down (section 12).
+
+        Raises UnreadableRowError when not even that can be read.
+        """
+
+    @abstractmethod
     def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
         """One JSON object out of `self.pieces` as a source delivered them for a row of that cell.
 
@@ -162,14 +178,17 @@ class ItemTemplate(ABC):
 
 
 class _BriefTemplate(ItemTemplate):
-    def __init__(self, versioned_base: str, plain_base: str) -> None:
-        super().__init__(("public", "ends"), versioned_base, plain_base)
+    def __init__(self, minor: int, versioned_base: str, plain_base: str) -> None:
+        super().__init__(minor, ("public", "ends"), versioned_base, plain_base)
         self._item = self._links + b",%b}"
 
     def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
         public: bytes = pieces[0]
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
         return self._item % (uuid, uuid, public[1 : _decode_ends(pieces[1])[0]])
+
+    def render_damaged(self, record: Record) -> bytes:
+        return _minimal_item(self._links, members.damaged_identity(record))
 
 
 class _FullTemplate(ItemTemplate):
@@ -188,7 +207,7 @@ class _FullTemplate(ItemTemplate):
         self._ends_piece = len(pieces)
         if not self._is_newest:
             pieces += ["ends", "flavor_id"]
-        super().__init__(pieces, versioned_base, plain_base, minor, is_admin)
+        super().__init__(minor, pieces, versioned_base, plain_base, minor, is_admin)
         # Last come the members of everybody, those that not every item has, and what ends the item.
         rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
         self._without_image = self._links + b',"image":""' + rest
@@ -217,6 +236,9 @@ class _FullTemplate(ItemTemplate):
         rest = image[after_id + 1 :] if self._has_image_properties else b"}"
         return self._with_image % (uuid, uuid, identifier, identifier, rest, members, others, end)
 
+    def render_damaged(self, record: Record) -> bytes:
+        return _minimal_item(self._links, members.damaged(record))
+
     def _older_members(self, pieces: Sequence[Any]) -> bytes:
         """The members of a microversion that does not know all segments."""
         public: bytes = pieces[0]
@@ -235,6 +257,11 @@ class _FullTemplate(ItemTemplate):
         if self._has_hostname_for_admins:
             members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
         return members
+
+
+def _minimal_item(links: bytes, shown: members.DamagedIdentity) -> bytes:
+    uuid = _encode(shown.id)[1:-1]
+    return links % (uuid, uuid) + b"," + _encode(shown)[1:]
 
 
 def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:

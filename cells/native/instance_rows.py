@@ -29,10 +29,11 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 
-from cells.database import writing
+from cells.database import reason_of, tells_of_damage, writing
 from cells.items.kept import FORM, to_text
-from cells.model import InstanceRow
+from cells.model import DamagedRecord, InstanceRow
 from cells.tables import instances, kept_texts
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
@@ -43,13 +44,23 @@ _JSON_NAMES = [name for name, field in INSTANCE_FIELDS.items() if field.kind is 
 _PLAIN_NAMES = [name for name in INSTANCE_FIELDS if name not in _JSON_NAMES]
 _JSON_ARRAY = {"sqlite": func.json_array, "postgresql": func.json_build_array}
 _COMMA, _BRACKET, _NULL = (literal_column(f"'{text}'", Text) for text in (",", "]", "null"))
-# SQLite's booleans are numbers.
+_TYPES: Mapping[Kind, Any] = {
+    Kind.TEXT: str | None,
+    Kind.BOOL: bool | None,
+    Kind.NUMBER: int | None,
+    Kind.UNIT: int | None,
+    Kind.FLOAT: float | None,
+    Kind.TIMESTAMP: int | None,
+}
+_type_of = {name: _TYPES.get(field.kind, Any) for name, field in INSTANCE_FIELDS.items()}
 _Fields = msgspec.defstruct(
     "_Fields",
-    [(name, bool | None if INSTANCE_FIELDS[name].kind is Kind.BOOL else Any) for name in (*_PLAIN_NAMES, *_JSON_NAMES)],
+    [(name, _type_of[name]) for name in (*_PLAIN_NAMES, *_JSON_NAMES)],
     array_like=True,
+    forbid_unknown_fields=True,
     gc=False,
 )
+# Not strict, since SQLite's booleans are numbers.
 _decode = msgspec.json.Decoder(_Fields, strict=False).decode
 _to_record = msgspec.structs.asdict
 
@@ -63,8 +74,25 @@ def _fields_text(dialect: Dialect) -> ColumnElement[Any]:
     return reduce(lambda text, other: text.concat(_COMMA).concat(other), others, text).concat(_BRACKET)
 
 
+def _field_text(name: str, dialect: Dialect) -> ColumnElement[Any]:
+    """One field of a row as an array of JSON."""
+    if name in _PLAIN_NAMES:
+        return cast(_JSON_ARRAY[dialect](instances.c[name]), Text)
+    stored: ColumnElement[Any] = func.coalesce(cast(instances.c[name], Text), _NULL)
+    return literal_column("'['", Text).concat(stored).concat(_BRACKET)
+
+
 FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
 """What `read_fields` reads."""
+
+
+UNDECODABLE = (msgspec.DecodeError, RecursionError)
+"""What `read_fields` raises for what no column should have."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether what went wrong with the reading of rows is about what one of them holds."""
+    return isinstance(error, UNDECODABLE) or (isinstance(error, DBAPIError) and tells_of_damage(error))
 
 
 def _of_its_text(column: Column[Any]) -> ScalarSelect[Any]:
@@ -125,9 +153,27 @@ def dialect_of(engine: Engine) -> Dialect:
 
 
 def read_fields(text: str) -> Record:
-    """The record of a row, from FIELDS_TEXT. Raises msgspec.DecodeError for what no column should have."""
+    """The record of a row, from FIELDS_TEXT. Raises UNDECODABLE for what no column should have."""
     record: Record = _to_record(_decode(text))
     return record
+
+
+def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
+    """What can be read of the row of an instance, field by field. cell: its name."""
+    dialect = dialect_of(connection.engine)
+    readable: dict[str, Any] = {"uuid": uuid}
+    problems: list[str] = []
+    for name, kind in _type_of.items():
+        try:
+            text = connection.scalar(select(_field_text(name, dialect)).where(instances.c.uuid == uuid))
+            (value,) = msgspec.json.decode(text or "", type=tuple[Any])
+            readable[name] = msgspec.convert(value, kind, strict=False)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            # Without the value: logs are no place for what users have stored.
+            problems.append(f"{name}: {reason_of(getattr(error, 'orig', error)).partition(' with text ')[0]}")
+    return DamagedRecord(cell, readable, "; ".join(problems))
 
 
 def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:

@@ -70,7 +70,7 @@ DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.D
 NOWHERE = "http://127.0.0.1:9"
 BASES: dict[str, Any] = {"versioned_base": "http://api/v2.1", "plain_base": "http://api"}
 TEMPLATES = (
-    ItemTemplate.brief(**BASES),
+    ItemTemplate.brief(1, **BASES),
     ItemTemplate.full(1, is_admin=False, **BASES),
     ItemTemplate.full(104, is_admin=False, **BASES),
     ItemTemplate.full(104, is_admin=True, host_statuses={"c0": {b'"node-1"': b'"UP"'}}, **BASES),

@@ -61,7 +61,7 @@ class World:
         """Every page is what it is to somebody new, however often it was asked for."""
         newcomer = open_searcher(self._settings)
         templates = (
-            ItemTemplate.brief(**BASES),
+            ItemTemplate.brief(1, **BASES),
             ItemTemplate.full(50, is_admin=False, **BASES),
             ItemTemplate.full(104, is_admin=True, host_statuses=self.host_statuses, **BASES),
         )

@@ -34,13 +34,12 @@ from api.listing.sources import CellFailure, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
-from cells.items.view import ItemTemplate
+from cells.items.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 from cells.model import Cell
 from query.page import PageRequest
 from query.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
-_MINIMAL_ITEMS_SINCE = 69
 # More digits than the largest page has, and few enough for int() to accept.
 _MAX_LIMIT_DIGITS = 18
 
@@ -113,7 +112,7 @@ class ServerListHandlers:
     async def index(self, request: ComputeRequest) -> Response:
         """`GET /servers`"""
         versioned, plain = request.links.as_json
-        template = ItemTemplate.brief(versioned_base=versioned, plain_base=plain)
+        template = ItemTemplate.brief(request.minor, versioned_base=versioned, plain_base=plain)
         return await self._list(request, template, _Listing("index", "servers", down_cells.brief_item))
 
     async def detail(self, request: ComputeRequest) -> Response:
@@ -179,16 +178,18 @@ class ServerListHandlers:
         caller, minor = request.caller, request.minor
         listed = await self._listed(request, template, listing.action)
         page, query, limit = listed.page, listed.query, listed.limit
-        items, rows = [page.items] if page.rows else [], page.rows
+        items, rows = [page.items] if page.items else [], page.rows
         last_uuid: str | None = page.last[-1] if page.last else None
         if page.skipped_cells:
-            if minor >= _MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
+            if minor >= MINIMAL_ITEMS_SINCE and not _is_narrowed(request.query, query):
                 mappings = await self._unlisted_mappings(page, caller, query, limit)
                 items = [*(listing.minimal_item(mapping, request.links) for mapping in mappings), *items]
                 rows += len(mappings)
                 last_uuid = last_uuid or (mappings[-1].instance_uuid if mappings else None)
             elif not self._skips_down_cells:
                 raise CellDownError(page.skipped_cells[0].uuid)
+        if page.left_out and not self._skips_down_cells:
+            raise CellDownError(page.left_out[0].uuid)
         end = b"]}"
         if rows == limit and last_uuid is not None:
             repeated = known(request.query, minor).with_marker(last_uuid, REPEATABLE)

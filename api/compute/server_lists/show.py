@@ -14,16 +14,14 @@ from api.compute.server_lists.item_templates import full_template
 from api.errors import BadRequestError, CellDownError, ServerNotFoundError
 from api.listing.answer import CellAnswer, Page, Route
 from api.listing.find_instance import InstanceFinder
-from api.listing.sources import CellReader, ask_fleet
-from cells.errors import CellUnreachableError, UnknownCellError
+from api.listing.sources import CellReader, ask_fleet, damaged_row, rendered
+from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
-from cells.items.view import HostStatuses, ItemTemplate
+from cells.items.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
 from cells.model import Cell, CellKind, InstanceRow
-from indexer.transform.documents import to_document
 from query.uuids import is_uuid
 
-_MINIMAL_ITEMS_SINCE = 69
 _SERVER_GROUPS_SINCE = 71
 _NO_PARAMETERS_SINCE = 102
 _JSON = "application/json"
@@ -66,21 +64,25 @@ class ServerShowHandler:
             return await self._show_down(request, mapping, cell, error)
         if row is not None and cell.kind is CellKind.NATIVE:
             request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
-        if row is None or row.record["deleted"]:
-            raise ServerNotFoundError(server_id)
-        item = show_item(request, row, await self._host_statuses.shown_to(request))
+        statuses = await self._host_statuses.shown_to(request)
+        try:
+            if row is None or row.record["deleted"]:
+                raise ServerNotFoundError(server_id)
+            item = show_item(request, row, statuses)
+        except UnreadableRowError as error:
+            return await self._show_down(request, mapping, cell, error)
         return _server_response(request, item, cell, Route.LIVE)
 
     async def _show_down(
         self, request: ComputeRequest, mapping: InstanceMapping, cell: Cell, error: Exception
     ) -> Response:
-        if request.minor < _MINIMAL_ITEMS_SINCE:
+        if request.minor < MINIMAL_ITEMS_SINCE:
             raise CellDownError(mapping.cell_uuid) from error
         if mapping.queued_for_delete:
             raise ServerNotFoundError(mapping.instance_uuid)
         versioned, plain = request.links.as_json
         # Keys that came later do not appear, nor do those of administrators.
-        template = ItemTemplate.full(_MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
+        template = ItemTemplate.full(MINIMAL_ITEMS_SINCE, is_admin=False, versioned_base=versioned, plain_base=plain)
         uuid = mapping.instance_uuid
         known = await self._finder.known_item(uuid, mapping.cell_uuid, template)
         groups: Sequence[str] | None = None
@@ -91,12 +93,17 @@ class ServerShowHandler:
 
 
 def show_item(request: ComputeRequest, row: InstanceRow, host_statuses: HostStatuses | None) -> bytes:
-    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given."""
+    """The JSON of one server as `GET /servers/{id}` shows it; without `host_status` unless statuses are given.
+
+    Raises UnreadableRowError.
+    """
     template = full_template(request, host_statuses)
-    # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
-    record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
-    view = to_document(row.cell_uuid, row.revision, record).view
-    item = template.render(template.pick(view), row.cell_uuid)
+    try:
+        # Where no hints are stored, one server has none at all, while lists show that nothing is known of them.
+        record = {**row.record, "scheduler_hints": row.record["scheduler_hints"] or {}}
+    except UnreadableRowError as error:
+        raise damaged_row(row, error) from error
+    item = rendered(InstanceRow(row.cell_uuid, row.revision, record), template)
     if request.minor < _SERVER_GROUPS_SINCE:
         return item
     return item[:-1] + b',"server_groups":' + msgspec.json.encode(row.record["server_groups"] or []) + b"}"

@@ -13,11 +13,12 @@ from api.compute.protocol.parameters import accept
 from api.compute.server_lists.filters import build_filter, build_scope
 from api.compute.server_lists.item_templates import full_template
 from api.errors import TooManyWatchesError
+from api.listing.sources import rendered
 from api.watching.feed import ChangeFeed
 from api.watching.positions import PositionCodec
 from api.watching.watch import Watch, WatchRequest
+from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
-from indexer.transform.documents import to_document
 from query.check import check
 from query.evaluate import matcher
 from query.instances import INSTANCE_FIELDS
@@ -75,9 +76,10 @@ class ServerWatches:
         template = full_template(request, await self._host_statuses.shown_to(request))
 
         def render(row: InstanceRow) -> bytes:
-            return template.render(
-                template.pick(to_document(row.cell_uuid, row.revision, row.record).view), row.cell_uuid
-            )
+            try:
+                return rendered(row, template)
+            except UnreadableRowError:
+                return template.render_damaged(row.record)
 
         last_id = request.http.headers.get(_LAST_ID_HEADER)
         since = None if not last_id else self._codec.decode(last_id)

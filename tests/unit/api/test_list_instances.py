@@ -24,7 +24,7 @@ from query.page import PageRequest
 from query.sort import SortKey, SortOrder
 from tests.support.documents import make_document, make_record
 
-TEMPLATE = ItemTemplate.brief(versioned_base="http://api/v2.1", plain_base="http://api")
+TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
 CELLS = tuple(Cell(f"c{number}", f"cell{number}", CellKind.NATIVE, "", "") for number in range(2))
 ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(number) for number in (2, 4, 6)]}

@@ -121,7 +121,7 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
 
     async def read(request: PageRequest) -> Sequence[Row]:
         rows = await index.read_page("0", request, 60)
-        return [LiveRow(row, ORDER.values(row.record), TEMPLATE) for row in rows]
+        return [LiveRow(row, ORDER.values(row.record), TEMPLATE, lambda _row: b"") for row in rows]
 
     def stand_in(rest: PageRequest) -> BatchedSource:
         return BatchedSource(read, rest, 30)

@@ -16,7 +16,7 @@ from indexer.errors import IndexRequestError
 from tests.support.documents import TEMPLATE, make_document
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
-BRIEF_TEMPLATE = ItemTemplate.brief(versioned_base="http://api/v2.1", plain_base="http://api")
+BRIEF_TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
 
 # What a caller may name a server, so as to look like the end of a document.
 HOSTILE = [

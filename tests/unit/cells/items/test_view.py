@@ -80,7 +80,7 @@ def test_no_key_appears_twice_at_any_microversion() -> None:
 
 
 def test_brief_item() -> None:
-    template = ItemTemplate.brief(versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
+    template = ItemTemplate.brief(1, versioned_base=VERSIONED_BASE, plain_base=PLAIN_BASE)
     record = make_record(uuid="f5dc173b-6804-445a-a6d8-c705dad5b5eb", display_name=None)
     assert json.loads(template.render(template.pick(render_view(record)))) == {
         "id": "f5dc173b-6804-445a-a6d8-c705dad5b5eb",
@@ -96,7 +96,7 @@ def test_brief_item() -> None:
 def test_address_goes_into_links_as_it_is(base: str) -> None:
     bases: dict[str, Any] = {"versioned_base": f"{base}/v2.1", "plain_base": base}
     record = make_record(uuid="abc", image_ref="def", flavor_id="ghi")
-    for template in (ItemTemplate.brief(**bases), ItemTemplate.full(1, is_admin=False, **bases)):
+    for template in (ItemTemplate.brief(1, **bases), ItemTemplate.full(1, is_admin=False, **bases)):
         item = json.loads(template.render(template.pick(render_view(record))))
         assert [link["href"] for link in item["links"]] == [f"{base}/v2.1/servers/abc", f"{base}/servers/abc"]
         if "image" in item:
@@ -360,7 +360,9 @@ def test_samples_are_rendered_key_by_key_and_value_by_value(samples_dir: Path) -
                 "plain_base": href(item, "bookmark").partition("/servers/")[0],
             }
             is_admin = "OS-EXT-SRV-ATTR:host" in item
-            template = ItemTemplate.full(minor, is_admin=is_admin, **bases) if is_full else ItemTemplate.brief(**bases)
+            template = (
+                ItemTemplate.full(minor, is_admin=is_admin, **bases) if is_full else ItemTemplate.brief(1, **bases)
+            )
             rendered = json.loads(template.render(template.pick(render_view(record))))
             expected = {key: value for key, value in item.items() if key not in NOT_IN_THE_VIEW}
             # In the samples it belongs to no host and project that they show.
