@@ -241,7 +241,7 @@ class NativeAdapter:
 
     def _scanned_row(self, row: Sequence[Any]) -> InstanceRow | KeptInstance:
         revision, text, uuid = row
-        if text.startswith("["):
+        if text[:1] == "[":
             with suppress(*UNDECODABLE):
                 return self._row(row)
         # Who reads what is neither fields nor a text that was kept is told so.

@@ -86,6 +86,11 @@ FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
 """What `read_fields` reads."""
 
 
+def _reason_of_damage(error: Exception) -> str:
+    # Without the value: logs are no place for what users have stored.
+    return reason_of(getattr(error, "orig", error)).partition(" with text ")[0]
+
+
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
 """What `read_fields` raises for what no column should have."""
 
@@ -171,8 +176,7 @@ def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
         except Exception as error:
             if not is_damage(error):
                 raise
-            # Without the value: logs are no place for what users have stored.
-            problems.append(f"{name}: {reason_of(getattr(error, 'orig', error)).partition(' with text ')[0]}")
+            problems.append(f"{name}: {_reason_of_damage(error)}")
     return DamagedRecord(cell, readable, "; ".join(problems))
 
 
@@ -226,7 +230,20 @@ def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) 
 
 
 def _fill(engine: Engine, uuids: Sequence[str]) -> Filled:
-    """Make the texts of those rows that still lack theirs."""
+    """Make the texts of those rows that still lack theirs; halved until those that cannot be read stand alone."""
+    try:
+        return _fill_at_once(engine, uuids)
+    except DBAPIError as error:
+        if not is_damage(error):
+            raise
+        if len(uuids) == 1:
+            return Filled(0, {uuids[0]: _reason_of_damage(error)})
+    middle = len(uuids) // 2
+    first, second = _fill(engine, uuids[:middle]), _fill(engine, uuids[middle:])
+    return Filled(first.made + second.made, {**first.unrenderable, **second.unrenderable})
+
+
+def _fill_at_once(engine: Engine, uuids: Sequence[str]) -> Filled:
     texts: list[dict[str, Any]] = []
     unrenderable: dict[str, str] = {}
     with writing(engine) as connection:

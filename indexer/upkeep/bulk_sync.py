@@ -6,14 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cells.batched import batched
 from cells.lineage import Position
-from cells.model import ChangelogAdapter
+from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection, WriteResult
 from indexer.errors import IndexerError
 from indexer.writing.checkpoints import Checkpoint, Checkpoints
 from indexer.writing.page_writing import write_pages
 from indexer.writing.patient_writing import WritesDocuments
-from indexer.writing.rereading import RenderedRows
+from indexer.writing.rereading import RenderedRows, render_rows, rows_of
 from query.filters import EVERYTHING
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -27,6 +28,7 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
+_READ_AGAIN_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ class Source(Protocol):
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         """All rows, or those after `position`; used by a thread of its own."""
+        ...
+
+    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
+        """Of the rows that were rejected, those of which the source may say more than `pages` did."""
         ...
 
 
@@ -153,6 +159,10 @@ class CellSource:
                 return
             self._spend(len(rows))
 
+    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
+        """The fields of the rows: what is broken may be no more than the text that the cell keeps of one."""
+        return rows_of(self._adapter, uuids).values()
+
     def _look(self) -> Position:
         """Where the cell is now, and whether where it was before is still part of its past."""
         before, now = self._seen, self._adapter.position()
@@ -188,6 +198,7 @@ def sync(
     work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
+        rejected = _write_again(source, writer, work.done.rejected)
     except BaseException:
         # Who could not write the rows cannot write this either.
         with suppress(IndexerError):
@@ -195,7 +206,19 @@ def sync(
         raise
     work.forget()
     done = work.done
-    return SyncResult(done.rows, done.sequence, done.rejected, done.seen, source.has_gone_back)
+    return SyncResult(done.rows, done.sequence, rejected, done.seen, source.has_gone_back)
+
+
+def _write_again(source: Source, writer: WritesDocuments, rejected: Mapping[str, str]) -> Mapping[str, str]:
+    """What stays of `rejected` when these rows are read again."""
+    left = dict(rejected)
+    for uuids in batched(rejected, _READ_AGAIN_BATCH):
+        documents, refused = render_rows(source.read_again(uuids))
+        refused += writer.write(documents).rejected
+        for document in documents:
+            del left[document.id]
+        left |= {rejection.document.id: rejection.reason for rejection in refused}
+    return left
 
 
 class _Work:

@@ -3,15 +3,26 @@
 Answers with such a row are not complete (contracts/nova-servers, section 12; docs/decisions/0055).
 """
 
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 from structlog.testing import capture_logs
 
+from cells.adapters.opening import open_changelog_adapter
 from cells.database import writing
+from cells.model import ChangelogAdapter
+from cells.native.instance_rows import fill_texts
 from cells.tables import changes, instances, kept_texts
+from indexer.backends.base import Document, IndexWriter
+from indexer.backends.opening import open_writer
+from indexer.upkeep.bulk_sync import CellSource, SyncResult
+from indexer.upkeep.recorded_sync import sync_and_record
+from indexer.upkeep.verify import verify_cell
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 
@@ -170,3 +181,88 @@ def test_watch_lists_again_when_nobody_can_say_whom_a_damaged_row_concerns(tmp_p
                 assert (await watch.next()).name == "reset"
 
         api.run(scenario())
+
+
+# What of a text that a cell keeps for the index can be broken: to the whole text, as it would be.
+BREAK = {
+    "nothing of it": lambda _: "",
+    "an array": lambda _: "[1]",
+    "no JSON": lambda text: "{" + text,
+    "no JSON at its end": lambda text: text[:-1] + "}",
+    "a line too few": lambda text: text.partition("\n")[2],
+    "a bracket for a brace": lambda text: "[" + text[1:],
+}
+
+
+@pytest.mark.parametrize("change", BREAK.values(), ids=list(BREAK))
+def test_sync_makes_a_text_that_is_broken_anew(fleet_of_any_store: ComputeFleet, change: Callable[[str], str]) -> None:
+    fleet = fleet_of_any_store
+    broken, others = fill(fleet)
+    kept = kept_texts.c.instance_uuid == broken
+    with writing(fleet.engine("east")) as connection:
+        text = connection.scalars(select(kept_texts.c.text).where(kept)).one()
+        connection.execute(update(kept_texts).where(kept).values(text=change(text)))
+    assert sync(fleet).rejected == {}
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(delete(kept_texts).where(kept))
+    documents = indexed(fleet, [broken, others[1]])
+    assert [document.record["display_name"] for document in documents] == ["server", "server"]
+    assert all(msgspec.json.decode(piece, type=msgspec.Raw) for document in documents for piece in document.view)
+
+
+@pytest.mark.parametrize("what", ["text = CAST(x'7bff' AS TEXT)", "text = x'7bff'"])
+def test_sync_makes_a_text_of_bytes_anew(tmp_path: Path, what: str) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        broken, _ = fill(fleet)
+        with writing(fleet.engine("east")) as connection:
+            connection.exec_driver_sql(f"UPDATE kept_texts SET {what} WHERE instance_uuid = ?", (broken,))  # noqa: S608
+        assert sync(fleet).rejected == {}
+        assert len(indexed(fleet, [broken])) == 1
+        with writing(fleet.engine("east")) as connection:
+            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == broken))
+
+
+def test_sync_names_a_row_that_cannot_be_rendered_and_goes_on(fleet_of_any_store: ComputeFleet) -> None:
+    fleet = fleet_of_any_store
+    damaged, others = fill(fleet)
+    damage(fleet, damaged)
+    assert sync(fleet).rejected == {damaged: "KeyError: 'vcpus'"}
+    assert [document.id for document in indexed(fleet, [damaged, others[1]])] == [others[1]]
+
+
+@pytest.mark.parametrize("what", UNREADABLE.values(), ids=list(UNREADABLE))
+def test_sync_upgrade_and_comparison_go_on_around_a_row_that_cannot_be_read(tmp_path: Path, what: str) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        damaged, others = fill(fleet)
+        with writing(fleet.engine("east")) as connection:
+            connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
+            connection.execute(delete(kept_texts))
+        filled = fill_texts(fleet.engine("east"))
+        assert (filled.made, list(filled.unrenderable)) == (1, [damaged])
+        assert list(sync(fleet).rejected) == [damaged]
+        assert [document.id for document in indexed(fleet, [damaged, others[1]])] == [others[1]]
+        with opened(fleet) as (adapter, writer):
+            compared = verify_cell(adapter, writer, repair=True, catch_up_timeout_s=0)
+        assert [difference.uuid for difference in compared.differences] == [damaged]
+
+
+@contextmanager
+def opened(fleet: ComputeFleet) -> Iterator[tuple[ChangelogAdapter, IndexWriter]]:
+    """What reads east, and what writes the index."""
+    adapter, writer = open_changelog_adapter(fleet.cells["east"]), open_writer(fleet.index_settings)
+    with closing(adapter), closing(writer):
+        yield adapter, writer
+
+
+def sync(fleet: ComputeFleet) -> SyncResult:
+    """Sync east, as `fleetlight index sync` does."""
+    fleet.number_changes()
+    with opened(fleet) as (adapter, writer):
+        return sync_and_record(fleet.cells["east"].uuid, CellSource(adapter, batch_size=2), writer)
+
+
+def indexed(fleet: ComputeFleet, uuids: Collection[str]) -> list[Document]:
+    """The documents that the index has, in the order of `uuids`."""
+    with opened(fleet) as (_, writer):
+        known = writer.read(uuids)
+    return [known[uuid] for uuid in uuids if uuid in known]

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from indexer.backends.base import CellProgress
 from indexer.backends.sqlite.schema import SCHEMA_VERSION
 from indexer.errors import IndexAbsentError, IndexRequestError, IndexUnavailableError, IndexVersionError
@@ -23,8 +25,16 @@ _PASSING = frozenset(
     }
 )
 _NOT_PREPARED = "no such table"
-# What the driver raises for a value that does not fit its column: too big, not Unicode, or of another type.
-UNSTORABLE = (OverflowError, UnicodeEncodeError, sqlite3.DataError, sqlite3.IntegrityError, sqlite3.ProgrammingError)
+# What a document is refused with: the driver does for a value that does not fit its column (too big, not Unicode, of
+# another type), and the decoder for what its cell has kept of it, and is no JSON.
+UNSTORABLE = (
+    OverflowError,
+    UnicodeEncodeError,
+    msgspec.DecodeError,
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+)
 
 
 def read_progress(connection: sqlite3.Connection, table: str = "progress") -> dict[str, CellProgress]:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.sqlite import REAL, dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
+from cells.items.kept import KeptRecord
 from cells.items.view import PIECE_NAMES
 from indexer.backends.base import Document
 from indexer.extra_fields import Extra
@@ -34,6 +35,7 @@ _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and nam
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def piece_column(piece: str) -> str:
@@ -107,7 +109,13 @@ def upsert_statement(documents: Table = DOCUMENTS) -> str:
 
 
 def row_of(document: Document) -> tuple[Any, ...]:
-    """The values of one row, in the order of the columns; raises KeyError when the record is not complete."""
+    """The values of one row, in the order of the columns.
+
+    Raises KeyError when the record is not complete, msgspec.DecodeError when its cell has kept what is no JSON.
+    """
+    if isinstance(document.record, KeptRecord):
+        # Nobody else looks into them before they are part of an answer.
+        _check(b"[%b]" % b",".join(document.view))
     record = document.kept_record
     others = {name: record[name] for name in _OTHERS}
     if (extra := document.extra) is not None:
