@@ -69,9 +69,10 @@ class Publishes(Protocol):
 class Relay:
     """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
 
-    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone.
+    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone, or
+    cannot reach the bus.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
-    check_bus: called now and then by a relay that stands by, which publishes nothing; raises BusError.
+    check_bus: called by a relay before it takes over, and now and then while it stands by; raises BusError.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Relay:
         self._lock = exclusive_lock(engine, _lock_name(cell))
         self._is_active = False
         self._is_waiting = False
+        self._is_cut_off = False
         self._incarnation = ""
         self._last_sequence = 0
         self._may_have_unpublished = True
@@ -139,22 +141,51 @@ class Relay:
     def run_once(self) -> int:
         """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
 
-        Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
+        Returns 0 when another relay is active. Raises BusError, and is not active then, or CellUnreachableError.
         """
         with cell_failures(self._cell.name):
-            was_active, self._is_active = self._is_active, self._lock.acquire()
-            self._metrics.active(self._cell.uuid, is_active=self._is_active)
-            if not self._is_active:
-                self._stand_by()
-                return 0
-            if not was_active:
-                # Whoever was active before may have been cut off anywhere.
-                self._may_have_unpublished = True
-                with writing(self._engine) as connection:
-                    self._incarnation = begin_incarnation(connection)
-            published = self._publish_batch()
-            self._when_due()
-            return published
+            try:
+                if self._is_cut_off:
+                    # Without the lock, for which one that reaches the bus would wait as long.
+                    self._check_bus()
+                    self._is_cut_off = False
+                return self._step()
+            except BusError:
+                self._is_cut_off = True
+                self.close()
+                self._tell_what_waits()
+                raise
+
+    def _step(self) -> int:
+        was_active, self._is_active = self._is_active, self._lock.acquire()
+        self._metrics.active(self._cell.uuid, is_active=self._is_active)
+        if not self._is_active:
+            self._stand_by()
+            return 0
+        if not was_active:
+            self._take_over()
+        published = self._publish_batch()
+        self._when_due()
+        return published
+
+    def _take_over(self) -> None:
+        # While the bus is away all relays try in turn: whoever cannot publish changes nothing.
+        self._check_bus()
+        # Whoever was active before may have been cut off anywhere.
+        self._may_have_unpublished = True
+        with writing(self._engine) as connection:
+            # If nobody else was active meanwhile, this is as if it had never let go.
+            if current_incarnation(connection) != self._incarnation:
+                self._incarnation = begin_incarnation(connection)
+
+    def _tell_what_waits(self) -> None:
+        """For whoever watches how old it is: there may be no relay that is active."""
+        unpublished = select(changes.c.committed_at).where(changes.c.published_at.is_(None))
+        numbered = unpublished.where(changes.c.sequence.is_not(None)).order_by(changes.c.sequence)
+        others = unpublished.where(changes.c.sequence.is_(None)).order_by(changes.c.id)
+        with self._engine.connect() as connection:
+            for oldest in connection.scalars(numbered.limit(1)).all() or connection.scalars(others.limit(1)):
+                self._metrics.waits_since(self._cell.uuid, oldest)
 
     def close(self) -> None:
         """Let another relay take over."""

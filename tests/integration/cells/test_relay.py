@@ -20,7 +20,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell
 from cells.native.instance_payload import from_payload
 from cells.native.outbox import append_foreign
-from cells.native.relay import Relay
+from cells.native.relay import Relay, is_relayed
 from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import changes
@@ -197,7 +197,7 @@ def test_relay_waits_for_a_bus_that_is_away_and_stops_when_told(
     stop = threading.Event()
     thread = threading.Thread(target=relay.run, args=(stop,))
     thread.start()
-    wait_until(lambda: relay.is_active)
+    wait_until(lambda: bus.failures > 0)
     bus.is_away = False
     wait_until(lambda: bus.sequences == [1])
     bus.is_away = True
@@ -246,6 +246,62 @@ def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
     assert standby.is_active
     assert other_bus.sequences == [4]
     assert relay.run_once() == 0
+
+
+def test_relay_that_cannot_reach_the_bus_leaves_the_cell_to_one_that_can(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
+) -> None:
+    def check() -> None:
+        if bus.is_away:
+            assert is_relayed(cell) is other.is_active, "only one that can publish has the lock"
+            raise bus.failure
+
+    registry = CollectorRegistry()
+    other_bus = Bus()
+    with (
+        closing(Relay(engine, cell, other_bus, SETTINGS, clock)) as other,
+        closing(
+            Relay(engine, cell, bus, SETTINGS, clock, check_bus=check, metrics=RelayMetrics(registry, lambda: 2**60))
+        ) as relay,
+    ):
+        operations.create({})
+        drain(relay)
+        bus.is_away = True
+        operations.create({})
+        for _ in range(2):
+            with pytest.raises(BusUnavailableError):
+                relay.run_once()
+        assert not relay.is_active
+        assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid})
+        assert other.run_once() == 1
+        assert other_bus.sequences == [2]
+        with pytest.raises(BusUnavailableError):
+            relay.run_once()
+        assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid}) == 0
+        bus.is_away = False
+        assert relay.run_once() == 0
+        assert not relay.is_active
+
+
+def test_relays_that_all_wait_for_the_bus_begin_nothing(
+    operations: InstanceOperations, new_relay: NewRelay, engine: Engine, cell: Cell, bus: Bus
+) -> None:
+    def check() -> None:
+        raise BusUnavailableError("amqp://bus", "connection refused")
+
+    relay = new_relay()
+    operations.create({})
+    drain(relay)
+    bus.is_away = True
+    operations.create({})
+    with closing(Relay(engine, cell, bus, SETTINGS, check_bus=check)) as other:
+        for each in (relay, other, relay, other):
+            with pytest.raises(BusUnavailableError):
+                each.run_once()
+    bus.is_away = False
+    drain(relay)
+    assert bus.sequences == [1, 2]
+    assert len({message.headers["fleetlight-incarnation"] for message in bus.messages}) == 1
 
 
 def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
@@ -462,7 +518,7 @@ def test_metrics_tell_what_was_published_and_how_long_the_oldest_change_waits(
     with engine.connect() as connection:
         oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
     looked_at[0] = oldest + 90_000_000
-    assert (sample("active"), sample("sequence"), sample("lag_seconds")) == (1, 3, 90)
+    assert (sample("active"), sample("sequence"), sample("lag_seconds")) == (0, 3, 90)
     assert not sample("published_changes_total")
 
     bus.is_away = False
@@ -470,6 +526,23 @@ def test_metrics_tell_what_was_published_and_how_long_the_oldest_change_waits(
     assert (sample("sequence"), sample("lag_seconds"), sample("published_changes_total")) == (3, 0, 3)
     relay.close()
     assert sample("active") == 0
+
+
+def test_relay_that_has_never_reached_the_bus_tells_how_long_the_oldest_change_waits(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
+) -> None:
+    def check() -> None:
+        raise BusUnavailableError("amqp://bus", "connection refused")
+
+    registry = CollectorRegistry()
+    operations.create({})
+    with engine.connect() as connection:
+        oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
+    metrics = RelayMetrics(registry, lambda: oldest + 90_000_000)
+    with closing(Relay(engine, cell, bus, SETTINGS, clock, check_bus=check, metrics=metrics)) as relay:
+        with pytest.raises(BusUnavailableError):
+            relay.run_once()
+        assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid}) == 90
 
 
 def test_failures_of_the_bus_are_counted_while_they_are_waited_out(
