@@ -7,6 +7,7 @@ IndexerError
 │   ├── IndexPausedError    writing is blocked, as for a moment by each rebuild: nothing is wrong unless that lasts
 │   └── IndexVersionError   the index is of another version than this program uses: wait until somebody has rebuilt it
 ├── IndexRequestError       the index refused a request as such (mapping, rights): a person must look
+│   ├── IndexDocumentError  one document of it is not what this program writes; the others are
 │   ├── IndexForbiddenError the index does not let this process do that
 │   └── IndexReplacedError  the index is not the one that was prepared: start again from what is saved in the new one
 ├── CellRestoredError       a cell went back to a backup while it was followed: start again from what it has now
@@ -78,6 +79,18 @@ class IndexVersionError(IndexUnavailableError):
 
 class IndexRequestError(IndexerError):
     """The index backend refused the request, and would again."""
+
+
+class IndexDocumentError(IndexRequestError):
+    """What the index has of the instance `uuid` is nothing that this program has written, or can read."""
+
+    def __init__(self, uuid: str, reason: str) -> None:
+        super().__init__(f"the document of instance {uuid} in the index cannot be read: {reason}")
+        self.uuid = uuid
+
+    @classmethod
+    def caused_by(cls, error: Exception, uuid: str) -> "IndexDocumentError":
+        return cls(uuid, f"{type(error).__name__}: {error}")
 
 
 class IndexForbiddenError(IndexRequestError):

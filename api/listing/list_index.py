@@ -1,6 +1,9 @@
 """The index as lists use it: whether to ask it, how far it follows the cells, and what happens when it fails."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+import structlog
 
 from api.listing.answer import Consistency
 from api.listing.explanation import DescribesSearches, Query
@@ -15,12 +18,20 @@ from cells.clock import Clock, system_clock
 from cells.items.view import ItemTemplate
 from cells.model import NOBODY
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
-from indexer.errors import IndexerError
+from indexer.errors import IndexDocumentError, IndexerError
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.page import PageRequest
 
 ProgressByCell = Mapping[str, CellProgress]
+
+_log = structlog.get_logger(__name__)
+
+
+@lru_cache(maxsize=4096)
+def _log_damage(instance: str, reason: str) -> None:
+    """Once for each, since lists come again and again."""
+    _log.error("index_document_damaged", instance=instance, reason=reason)
 
 
 class ListIndex:
@@ -38,9 +49,7 @@ class ListIndex:
         self._clock = clock
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
         self._patient = (
-            None
-            if self._searcher is None
-            else PatientIndex(self._searcher, settings.index_patience_s, self.safe_connect.trip)
+            None if self._searcher is None else PatientIndex(self._searcher, settings.index_patience_s, self.failed)
         )
         self._progress = None if self._patient is None else ProgressCache(self._patient)
 
@@ -130,8 +139,13 @@ class ListIndex:
             return None
 
     def failed(self, error: IndexerError) -> None:
-        """Stop asking the index, unless it is only slow: then this one request is answered without it."""
-        if not isinstance(error, IndexSlowError):
+        """Stop asking the index, unless only this one request cannot be answered by it.
+
+        That is so while it is slow, and when one of its documents is damaged, which the log names once.
+        """
+        if isinstance(error, IndexDocumentError):
+            _log_damage(error.uuid, str(error))
+        elif not isinstance(error, IndexSlowError):
             self.safe_connect.trip(error)
 
     def close(self) -> None:

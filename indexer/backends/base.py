@@ -66,6 +66,10 @@ class Document(msgspec.Struct, frozen=True, gc=False):
         return is_time(self.version)
 
 
+MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
+"""What reading or rendering a document raises that somebody else has written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """A document that the index will never take as it is, and why."""

@@ -15,8 +15,8 @@ from cells.items.view import PIECE_NAMES
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
-from indexer.backends.elasticsearch.rows import SOURCE, decoded
-from indexer.errors import IndexRequestError, IndexUnavailableError
+from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
+from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
 from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
@@ -309,12 +309,19 @@ def from_removal(answer: bytes) -> Removed:
 
 
 def from_found(answer: bytes) -> Iterator[Document]:
-    """The documents that a multi-get found; raises IndexUnavailableError when it could not look for one."""
-    for found in decoded(_FOUND_ANSWER, answer).docs:
+    """The documents that a multi-get found.
+
+    Raises IndexUnavailableError when it could not look for one, IndexDocumentError for one that is not ours.
+    """
+    for found in decoded_documents(_FOUND_ANSWER, answer).docs:
         if found.error is not None:
             raise IndexUnavailableError(f"a document could not be read: {found.error}")
         if found.source is not None:
-            yield _document(found.source, found.version)
+            try:
+                document = _document(found.source, found.version)
+            except KeyError as error:
+                raise IndexDocumentError.caused_by(error, found.source.uuid) from error
+            yield document
 
 
 def _bulk_line(document: Document) -> bytes:

@@ -7,6 +7,7 @@ tabs of an answer are ours, and to split it at them is to have its pieces. Parsi
 Documents that were written without tabs, by older versions, are found out and parsed.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import msgspec
 
 from cells.items.view import PIECE_NAMES, ItemTemplate
-from indexer.backends.base import FoundPage, FoundRow
-from indexer.errors import IndexRequestError
+from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
+from indexer.errors import IndexDocumentError, IndexRequestError
 from query.to_dsl import uuid_of
 
 _PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()
@@ -31,7 +32,10 @@ _NAMES = list(enumerate(SOURCE.split(_TAB)))[_FIRST_PIECE - 1 : _TABS : 2]
 _BEFORE_SOURCE = b'"_source":{'
 _BEFORE_HIT = b'{"_index":'
 _KEYS_BEGIN = 2
+# Where msgspec says that something in a document is not what it should be.
+_DOCUMENT = re.compile(r"at `\$\.(?:hits\.hits|docs)\[(\d+)\]")
 _TEXT = msgspec.json.Decoder(str)
+_ANYTHING = msgspec.json.Decoder()
 _values = msgspec.structs.astuple
 
 
@@ -81,7 +85,7 @@ class RowDecoder:
 
     def rows_with_writes(self, body: bytes, template: ItemTemplate) -> Mapping[Write, FoundRow]:
         """The rows of an answer that says which write each is from. Raises IndexRequestError."""
-        hits = decoded(self._answer_with_writes, body).hits.hits
+        hits = decoded_documents(self._answer_with_writes, body).hits.hits
         return {
             Write(hit.index, hit.seq_no, hit.primary_term, hit.sort): FoundRow(_position(hit), _item(hit, template))
             for hit in hits
@@ -99,9 +103,15 @@ class RowDecoder:
                 rest = b"".join([text, *parts])
                 break
             if end:
+                before = len(items)
                 begin = begin or cut[0].partition(_BEFORE_HIT)[0]
                 pieces = zip(*(cut[column:end:_TABS] for column in self._columns), strict=True)
-                items += map(template.render, pieces, map(_cell_uuid, cut[_CELL:end:_TABS]))
+                try:
+                    items += map(template.render, pieces, map(_cell_uuid, cut[_CELL:end:_TABS]))
+                except MISSHAPEN as error:
+                    # What was rendered is in the list.
+                    damaged = cut[(len(items) - before) * _TABS]
+                    raise IndexDocumentError.caused_by(error, _id_in(damaged)) from error
                 last = cut[end - _TABS : end]
             rest = _TAB.join(cut[end:])
         # The last row is parsed with what is around all rows, which shows that the answer is what it must be.
@@ -111,7 +121,7 @@ class RowDecoder:
         return FoundPage(b",".join(items), len(items), _position(hits[-1]) if hits else None)
 
     def _hits(self, body: bytes) -> Sequence[Any]:
-        hits: Sequence[Any] = decoded(self._answer, body).hits.hits
+        hits: Sequence[Any] = decoded_documents(self._answer, body).hits.hits
         return hits
 
 
@@ -136,6 +146,24 @@ def decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
         return decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise IndexRequestError(f"the index gives another answer than this program expects: {error}") from error
+
+
+def decoded_documents(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
+    """As `decoded`, for an answer to a search or a multi-get for documents. Raises IndexDocumentError as well."""
+    try:
+        return decoded(decoder, text)
+    except IndexRequestError as error:
+        place = _DOCUMENT.search(str(error))
+        if place is None:
+            raise
+        found = decoded(_ANYTHING, text)
+        found = found["docs"] if "docs" in found else found["hits"]["hits"]
+        raise IndexDocumentError(str(found[int(place[1])].get("_id")), str(error)) from error
+
+
+def _id_in(head: bytes) -> str:
+    """The id of the document that a head belongs to."""
+    return head.rpartition(b'"_id":"')[2].partition(b'"')[0].decode(errors="replace")
 
 
 def _is_ours(cut: Sequence[bytes], end: int) -> bool:
@@ -168,4 +196,7 @@ def _position(hit: Any) -> tuple[Any, ...]:
 
 
 def _item(hit: Any, template: ItemTemplate) -> bytes:
-    return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)
+    try:
+        return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)
+    except MISSHAPEN as error:
+        raise IndexDocumentError.caused_by(error, str(_position(hit)[-1])) from error

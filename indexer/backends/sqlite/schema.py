@@ -11,7 +11,8 @@ from sqlalchemy.types import TypeEngine
 
 from cells.items.kept import KeptRecord
 from cells.items.view import PIECE_NAMES
-from indexer.backends.base import Document
+from indexer.backends.base import MISSHAPEN, Document
+from indexer.errors import IndexDocumentError
 from indexer.extra_fields import Extra
 from query.fields import Kind, Record
 from query.instances import INSTANCE_FIELDS
@@ -36,6 +37,10 @@ _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and nam
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _check = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+# In a row.
+_UUID = 2 + _SCALARS.index("uuid")
 
 
 def piece_column(piece: str) -> str:
@@ -131,7 +136,14 @@ def row_of(document: Document) -> tuple[Any, ...]:
 
 
 def document_of(row: Sequence[Any]) -> Document:
-    """The document that `row_of` made this row of."""
+    """The document that `row_of` made this row of. Raises IndexDocumentError for a row of somebody else."""
+    try:
+        return _document_of(row)
+    except MISSHAPEN as error:
+        raise IndexDocumentError.caused_by(error, row[_UUID]) from error
+
+
+def _document_of(row: Sequence[Any]) -> Document:
     cell_uuid, version, *values = row
     lists = len(_SCALARS) + len(_LISTS)
     record = dict(zip(_SCALARS, values[: len(_SCALARS)], strict=True))

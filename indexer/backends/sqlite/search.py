@@ -9,8 +9,9 @@ from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
 from cells.items.view import ItemTemplate
-from indexer.backends.base import FoundPage, FoundRow
+from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
 from indexer.backends.sqlite.schema import DOCUMENTS, piece_column
+from indexer.errors import IndexDocumentError
 from query.errors import NotExpressibleError
 from query.fields import Kind
 from query.filters import leaves
@@ -29,10 +30,15 @@ def select_rows(
 ) -> list[FoundRow]:
     """Run one search; `connection` has what query.sqlite_functions registers."""
     render, cell = template.render, len(template.pieces)
-    return [
-        FoundRow(_position(row[cell + 1 :], request.order), render(row, row[cell]))
-        for row in _select(connection, request, cells, template)
-    ]
+    row: Sequence[Any] = ()
+    rows: list[FoundRow] = []
+    found = _select(connection, request, cells, template)
+    try:
+        for row in found:
+            rows.append(FoundRow(_position(row[cell + 1 :], request.order), render(row, row[cell])))
+    except MISSHAPEN as error:
+        raise IndexDocumentError.caused_by(error, row[-1]) from error
+    return rows
 
 
 def select_page(
@@ -42,8 +48,12 @@ def select_page(
     render, cell = template.render, len(template.pieces)
     row: Sequence[Any] = ()
     items: list[bytes] = []
-    for row in _select(connection, request, cells, template):
-        items.append(render(row, row[cell]))
+    found = _select(connection, request, cells, template)
+    try:
+        for row in found:
+            items.append(render(row, row[cell]))
+    except MISSHAPEN as error:
+        raise IndexDocumentError.caused_by(error, row[-1]) from error
     last = _position(row[cell + 1 :], request.order) if items else None
     return FoundPage(b",".join(items), len(items), last)
 

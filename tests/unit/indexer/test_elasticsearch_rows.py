@@ -12,7 +12,7 @@ from cells.items.view import ItemTemplate
 from indexer.backends.base import Document
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.elasticsearch.rows import row_decoder
-from indexer.errors import IndexRequestError
+from indexer.errors import IndexDocumentError, IndexRequestError
 from tests.support.documents import TEMPLATE, make_document
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
@@ -110,3 +110,16 @@ def test_answer_that_ends_early_is_refused_wherever_it_ends(write: Callable[[Doc
     for length in range(len(answer)):
         with pytest.raises(IndexRequestError):
             decoder.page(iter([answer[:length]]), TEMPLATE)
+
+
+@pytest.mark.parametrize("write", [as_written, as_before])
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_page_names_the_document_that_cannot_be_shown(write: Callable[[Document], bytes], damaged: int) -> None:
+    sources = [write(make_document(number)) for number in range(3)]
+    sources[damaged] = sources[damaged].replace(b'","name":', b'","called":')
+    answer = answer_of(sources)
+    decoder = row_decoder(("uuid",), TEMPLATE.pieces)
+    for cuts in ([], [len(answer) // 2]):
+        with pytest.raises(IndexDocumentError) as raised:
+            decoder.page(parts_of(answer, cuts), TEMPLATE)
+        assert raised.value.uuid in (str(damaged), make_document(damaged).id)

@@ -1,0 +1,78 @@
+"""A document of the index that somebody else has written takes the index, and lists, from nobody.
+
+Whoever asks for a page with it is answered by the cells; all other pages still come from the index.
+"""
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from structlog.testing import capture_logs
+
+from cells.items.view import PIECE_NAMES
+from indexer.backends.elasticsearch.names import Names
+from indexer.backends.opening import open_writer
+from indexer.errors import IndexDocumentError
+from tests.contract.compute_fleet import MEMBER, ComputeFleet
+
+# What there is in the place of the views of a document.
+DAMAGE: dict[str, Any] = {
+    "other members": {name: {"a": 1} for name in PIECE_NAMES},
+    "no objects": dict.fromkeys(PIECE_NAMES, 7),
+    "nothing": {},
+}
+
+
+def damage(fleet: ComputeFleet, uuid: str, view: dict[str, Any]) -> None:
+    settings = fleet.index_settings
+    if settings.backend == "sqlite":
+        columns = ", ".join(f"view_{name} = ?" for name in PIECE_NAMES)
+        pieces = [json.dumps(view[name]).encode() if name in view else b"" for name in PIECE_NAMES]
+        with closing(sqlite3.connect(settings.path)) as connection, connection:
+            connection.execute(f"UPDATE documents SET tags = '{{', {columns} WHERE uuid = ?", (*pieces, uuid))  # noqa: S608
+        return
+    names, [url] = Names.of(settings.prefix), settings.urls
+    with urlopen(f"{url}/{names.read}/_source/{uuid}") as answer:  # noqa: S310
+        source = json.load(answer) | {"view": view}
+    address = f"{url}/{names.write}/_doc/{uuid}?refresh=true"
+    content = {"Content-Type": "application/json"}
+    urlopen(Request(address, json.dumps(source).encode(), content, method="PUT")).close()  # noqa: S310
+
+
+@pytest.mark.parametrize("view", DAMAGE.values(), ids=list(DAMAGE))
+@pytest.mark.parametrize("path", ["servers", "servers/detail"])
+def test_page_with_a_damaged_document_comes_from_the_cells_and_others_from_the_index(
+    fleet_of_any_store: ComputeFleet, view: dict[str, Any], path: str
+) -> None:
+    fleet = fleet_of_any_store
+    uuids = fleet.fill(6, project_id="demo")
+    damage(fleet, uuids[3], view)
+    api = fleet.api()
+    with capture_logs() as logs:
+        for _ in range(2):
+            pages = list(api.walk(f"/v2.1/{path}?limit=2", MEMBER))
+            assert [server["id"] for page in pages for server in page.json()["servers"]] == uuids
+            assert [page.headers["Fleetlight-Complete"] for page in pages if page.json()["servers"]] == ["true"] * 3
+            routes = [page.headers["Fleetlight-Route"].partition(";")[0] for page in pages if page.json()["servers"]]
+            assert [route.startswith("index") for route in routes] == [True, False, True]
+    damaged = [event["instance"] for event in logs if event["event"] == "index_document_damaged"]
+    assert set(damaged) == {uuids[3]}
+    assert len(damaged) <= 2  # once, or once for each way to come upon it
+    assert "index_unavailable" not in [event["event"] for event in logs]
+    # Its own place, as that of a page that starts behind it, is told by its cell.
+    assert (
+        api.ids(f"/v2.1/{path}?marker={uuids[3]}&sort_key=uuid", MEMBER)
+        == sorted(uuids)[::-1][sorted(uuids)[::-1].index(uuids[3]) + 1 :]
+    )
+
+
+def test_indexer_that_reads_a_damaged_document_says_which(fleet_of_any_store: ComputeFleet) -> None:
+    fleet = fleet_of_any_store
+    [uuid] = fleet.fill(1)
+    damage(fleet, uuid, {})
+    writer = open_writer(fleet.index_settings)
+    with closing(writer), pytest.raises(IndexDocumentError, match=f"instance {uuid} in the index"):
+        writer.read([uuid])
