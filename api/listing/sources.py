@@ -94,14 +94,14 @@ def rendered(row: InstanceRow, template: ItemTemplate) -> bytes:
 def damaged_row(row: InstanceRow, error: Exception) -> UnreadableRowError:
     """What to raise for a row of which nothing could be made, as `error` says."""
     reason = error.reason if isinstance(error, UnreadableRowError) else f"{type(error).__name__}: {error}"
-    _log_damage(row.cell_uuid, row.uuid, row.revision, reason)
+    _log_damage(row.cell_uuid, row.uuid, reason)
     return UnreadableRowError(row.cell_uuid, row.uuid, reason)
 
 
 @lru_cache(maxsize=4096)
-def _log_damage(cell: str, instance: str, revision: int, reason: str) -> None:
-    """Once for each, since lists come again and again. Rows of Nova's have another revision at each reading."""
-    _log.error("row_damaged", cell=cell, instance=instance, revision=revision, reason=reason)
+def _log_damage(cell: str, instance: str, reason: str) -> None:
+    """Once for each, since lists come again and again."""
+    _log.error("row_damaged", cell=cell, instance=instance, reason=reason)
 
 
 class RowsMovedError(Exception):

@@ -12,12 +12,14 @@ from sqlalchemy import Connection, Row, and_, exists, select
 
 from cells.clock import Clock, system_clock
 from cells.database import foreign_cell_failures
-from cells.model import Cell, InstanceRow
+from cells.model import Cell, DamagedRecord, InstanceRow
+from cells.nova.damage import MISSHAPEN, reason_of_damage
 from cells.nova.databases import dialect_of, open_nova_database
 from cells.nova.details import ApiDetails, Details
-from cells.nova.records import build_request_record
+from cells.nova.records import build_request_record, readable_build_request
 from cells.nova.tables import build_requests, instance_mappings
 from query.evaluate import sorted_page
+from query.fields import Record
 from query.filters import And, Eq
 from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
@@ -53,7 +55,7 @@ class NovaBuildRequests:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _records(self, project_id: str | None = None) -> list[dict[str, Any]]:
+    def _records(self, project_id: str | None = None) -> list[Record]:
         rows, mappings = build_requests.c, instance_mappings.c
         in_cell = exists(
             select(1).where(and_(mappings.instance_uuid == rows.instance_uuid, mappings.cell_id.is_not(None)))
@@ -67,8 +69,14 @@ class NovaBuildRequests:
             details = {row.instance_uuid: Details() for row in found}
             if details:
                 self._details.read(connection, details)
-        records = (build_request_record(row, details[row.instance_uuid]) for row in found)
+        records = (self._record(row, details[row.instance_uuid]) for row in found)
         return [record for record in records if record is not None]
+
+    def _record(self, row: Row[Any], details: Details) -> Record | None:
+        try:
+            return build_request_record(row, details)
+        except MISSHAPEN as error:
+            return DamagedRecord(self._cell.name, readable_build_request(row), reason_of_damage(error))
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

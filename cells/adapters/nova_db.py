@@ -4,7 +4,7 @@ The revision of such a row is the time before the reading of it began, in micros
 is newer (DESIGN, "The write path", 7).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,9 @@ from cells.batched import batched
 from cells.clock import Clock, system_clock
 from cells.database import foreign_cell_failures
 from cells.errors import CellUnreachableError
-from cells.model import NOBODY, Cell, InstanceRow
+from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
 from cells.nova.api_database import API_DATABASES
+from cells.nova.damage import is_damage, read_damaged, reason_of_damage
 from cells.nova.databases import dialect_of, open_nova_database, read
 from cells.nova.details import CellDetails, Details
 from cells.nova.pages import page_statement
@@ -26,7 +27,7 @@ from cells.nova.records import to_record
 from cells.nova.services import host_statuses
 from cells.nova.tables import instances
 from query.evaluate import matcher
-from query.filters import EVERYTHING, Eq, Filter, Ne, all_of, split_expressible
+from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
 from query.instances import INSTANCE_FIELDS, keeps_places
 from query.page import PageRequest
 from query.server_status import WITH_FAULT, status_of
@@ -125,6 +126,37 @@ class NovaDbAdapter:
             batch = replace(batch, after=batch.order.values(rows[-1].record))
 
     def _read(self, connection: Connection, request: PageRequest, residual: Filter, started: int) -> list[InstanceRow]:
+        try:
+            return self._read_whole(connection, request, residual, started)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+        page = page_statement(self._dialect, request, residual)
+        uuid = page.selected_columns["uuid"]
+        uuids = list(dict.fromkeys(connection.scalars(page.with_only_columns(uuid, maintain_column_froms=True))))
+        rows = {row.uuid: row for row in self._read_each(connection, uuids, started)}
+        return [rows[uuid] for uuid in uuids if uuid in rows]
+
+    def _read_each(self, connection: Connection, uuids: Sequence[str], started: int) -> Iterator[InstanceRow]:
+        """These rows, in whichever order. They are halved until the damaged ones stand alone."""
+        these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids))
+        try:
+            yield from self._read_whole(connection, these, EVERYTHING, started)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            if len(uuids) == 1:
+                readable = read_damaged(connection, page_statement(self._dialect, these, EVERYTHING), uuids[0])
+                damaged = DamagedRecord(self._cell.name, readable, reason_of_damage(error))
+                yield InstanceRow(self._cell.uuid, started, damaged)
+                return
+            middle = len(uuids) // 2
+            yield from self._read_each(connection, uuids[:middle], started)
+            yield from self._read_each(connection, uuids[middle:], started)
+
+    def _read_whole(
+        self, connection: Connection, request: PageRequest, residual: Filter, started: int
+    ) -> list[InstanceRow]:
         found = connection.execute(page_statement(self._dialect, request, residual)).all()
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}

@@ -1,5 +1,6 @@
 """From what Nova has of an instance to a record (query.instances); pure (contracts/nova-db, 2)."""
 
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +20,8 @@ _DETAILS = tuple(each.name for each in fields(Details))
 _NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares"))
 _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
 _FROM_JSON = {*_FROM_ELSEWHERE, *_NOT_THERE, *_DETAILS, "trusted_image_certificates"}
-_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
+PLAIN_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
+"""The fields that are columns of `instances`, as they are."""
 
 
 def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
     Security groups are not in these databases. An absent list is empty.
     """
     values = row._mapping
-    record: dict[str, Any] = {name: values[name] for name in _COLUMNS}
+    record: dict[str, Any] = {name: values[name] for name in PLAIN_COLUMNS}
     current = current_flavor(values["flavor"])
     deleted = values["deleted"]
     record["deleted"] = None if deleted is None else deleted != 0
@@ -42,20 +44,20 @@ def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
 
 
 def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | None:
-    """The record of a build request; None for one that cannot be read, which Nova treats as absent."""
+    """The record of a build request; None for one that cannot be read, which Nova treats as absent.
+
+    Raises cells.nova.damage.MISSHAPEN for one that says something else than it should.
+    """
     found = decoded(row.instance)
     if not isinstance(found, dict):
         return None
-    record: dict[str, Any] = {name: _as_stored(name, found.get(name)) for name in _COLUMNS}
+    record: dict[str, Any] = {name: _as_stored(name, found.get(name)) for name in PLAIN_COLUMNS}
     size = flavor(found.get("flavor"))
     certificates = found.get("trusted_certs") or {}
     system = found.get("system_metadata") or {}
     record |= _flavor_fields(size) | _NOT_THERE | _details_fields(details) | dict.fromkeys(_ON_A_HOST)
+    record |= _of_build_request(row)
     record |= {
-        "uuid": row.instance_uuid,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "deleted": False,
         "hidden": bool(found.get("hidden")),
         "locked": bool(found.get("locked_by")),
         "instance_name": None,
@@ -66,6 +68,26 @@ def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | No
         "tags": sorted(tag["tag"] for tag in decoded(row.tags) or ()),
     }
     return record
+
+
+def readable_build_request(row: Row[Any]) -> dict[str, Any]:
+    """What can be read of a build request of which `build_request_record` can make no record."""
+    found = decoded(row.instance)
+    readable: dict[str, Any] = {"hidden": bool(found.get("hidden"))}
+    for name in PLAIN_COLUMNS:
+        with suppress(TypeError, ValueError):
+            readable[name] = _as_stored(name, found.get(name))
+    return readable | _of_build_request(row)
+
+
+def _of_build_request(row: Row[Any]) -> dict[str, Any]:
+    """What a build request says in columns, and what is so of each."""
+    return {
+        "uuid": row.instance_uuid,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "deleted": False,
+    }
 
 
 def _flavor_fields(size: dict[str, Any] | None) -> dict[str, Any]:
