@@ -90,8 +90,10 @@ class BasicIdentity:
                 known = self._known = _Users(state, dict(_parsed(self._path, text)), set())
                 if not known.by_name:
                     _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
-        except (OSError, UnicodeDecodeError) as error:
-            raise DirectoryUnavailableError(self._path, str(error)) from error
+        except OSError as error:
+            raise DirectoryUnavailableError(self._path, error.strerror or str(error)) from error
+        except UnicodeDecodeError as error:
+            raise DirectoryUnavailableError(self._path, f"it is no UTF-8: {error}") from error
         return known
 
 

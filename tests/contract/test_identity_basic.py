@@ -8,6 +8,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from api.errors import DirectoryUnavailableError
 from api.identity.basic import BasicIdentity
 from api.identity.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet
@@ -118,6 +119,19 @@ def test_file_without_any_user_is_said_to_let_nobody_in(file: Path) -> None:
     with capture_logs() as events:
         BasicIdentity(file).check()
     assert [event["event"] for event in events] == ["htpasswd.lets_nobody_in"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"ada:\xff", "it is no UTF-8: ")]
+)
+def test_file_that_cannot_be_read_is_said_to_be_so(file: Path, content: bytes | None, reason: str) -> None:
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DirectoryUnavailableError) as raised:
+        BasicIdentity(file).check()
+    assert raised.value.path == file
+    assert raised.value.reason.startswith(reason)
 
 
 def test_when_the_file_is_away_nobody_is_let_in(api: Api, file: Path) -> None:
