@@ -1,9 +1,6 @@
 """The index as lists use it: whether to ask it, how far it follows the cells, and what happens when it fails."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-
-import structlog
 
 from api.listing.answer import Consistency
 from api.listing.explanation import DescribesSearches, Query
@@ -18,20 +15,13 @@ from cells.clock import Clock, system_clock
 from cells.items.view import ItemTemplate
 from cells.model import NOBODY
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
+from indexer.backends.damaged import log_damaged_document
 from indexer.errors import IndexDocumentError, IndexerError
 from query.errors import NotExpressibleError
 from query.fields import Record
 from query.page import PageRequest
 
 ProgressByCell = Mapping[str, CellProgress]
-
-_log = structlog.get_logger(__name__)
-
-
-@lru_cache(maxsize=4096)
-def _log_damage(instance: str, reason: str) -> None:
-    """Once for each, since lists come again and again."""
-    _log.error("index_document_damaged", instance=instance, reason=reason)
 
 
 class ListIndex:
@@ -144,7 +134,7 @@ class ListIndex:
         That is so while it is slow, and when one of its documents is damaged, which the log names once.
         """
         if isinstance(error, IndexDocumentError):
-            _log_damage(error.uuid, str(error))
+            log_damaged_document(error.uuid, str(error))
         elif not isinstance(error, IndexSlowError):
             self.safe_connect.trip(error)
 

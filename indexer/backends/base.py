@@ -203,7 +203,10 @@ class IndexWriter(Protocol):
         ...
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        """The documents there are among `ids`, with their `kept_record`, in one request, searchable yet or not."""
+        """The documents there are among `ids`, with their `kept_record`, in one request, searchable yet or not.
+
+        Those that are damaged are left out, and named in the log.
+        """
         ...
 
     def digests(

@@ -6,6 +6,7 @@ Whoever asks for a page with it is answered by the cells; all other pages still 
 import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -15,8 +16,10 @@ from structlog.testing import capture_logs
 from cells.items.view import PIECE_NAMES
 from indexer.backends.elasticsearch.names import Names
 from indexer.backends.opening import open_writer
-from indexer.errors import IndexDocumentError
+from indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import MEMBER, ComputeFleet
+from tests.support.nova_fleet import nova_fleet
+from tests.support.nova_tables import small_nova
 
 # What there is in the place of the views of a document.
 DAMAGE: dict[str, Any] = {
@@ -26,13 +29,17 @@ DAMAGE: dict[str, Any] = {
 }
 
 
+def damage_sqlite(settings: IndexSettings, uuid: str, view: dict[str, Any]) -> None:
+    columns = ", ".join(f"view_{name} = ?" for name in PIECE_NAMES)
+    pieces = [json.dumps(view[name]).encode() if name in view else b"" for name in PIECE_NAMES]
+    with closing(sqlite3.connect(settings.path)) as connection, connection:
+        connection.execute(f"UPDATE documents SET tags = '{{', {columns} WHERE uuid = ?", (*pieces, uuid))  # noqa: S608
+
+
 def damage(fleet: ComputeFleet, uuid: str, view: dict[str, Any]) -> None:
     settings = fleet.index_settings
     if settings.backend == "sqlite":
-        columns = ", ".join(f"view_{name} = ?" for name in PIECE_NAMES)
-        pieces = [json.dumps(view[name]).encode() if name in view else b"" for name in PIECE_NAMES]
-        with closing(sqlite3.connect(settings.path)) as connection, connection:
-            connection.execute(f"UPDATE documents SET tags = '{{', {columns} WHERE uuid = ?", (*pieces, uuid))  # noqa: S608
+        damage_sqlite(settings, uuid, view)
         return
     names, [url] = Names.of(settings.prefix), settings.urls
     with urlopen(f"{url}/{names.read}/_source/{uuid}") as answer:  # noqa: S310
@@ -69,10 +76,23 @@ def test_page_with_a_damaged_document_comes_from_the_cells_and_others_from_the_i
     )
 
 
-def test_indexer_that_reads_a_damaged_document_says_which(fleet_of_any_store: ComputeFleet) -> None:
+def test_damaged_document_is_left_out_of_those_that_an_indexer_reads(fleet_of_any_store: ComputeFleet) -> None:
     fleet = fleet_of_any_store
-    [uuid] = fleet.fill(1)
-    damage(fleet, uuid, {})
-    writer = open_writer(fleet.index_settings)
-    with closing(writer), pytest.raises(IndexDocumentError, match=f"instance {uuid} in the index"):
-        writer.read([uuid])
+    uuids = fleet.fill(4)
+    for uuid in uuids[1:3]:
+        damage(fleet, uuid, {})
+    with closing(open_writer(fleet.index_settings)) as writer, capture_logs() as logs:
+        for _ in range(2):
+            assert writer.read(uuids).keys() == {uuids[0], uuids[3]}
+    assert {event["instance"] for event in logs if event["event"] == "index_document_damaged"} == set(uuids[1:3])
+
+
+def test_comparison_writes_a_damaged_document_of_a_cell_of_nova_anew(tmp_path: Path) -> None:
+    nova = small_nova(tmp_path)
+    uuids = [nova.add("cell1", number) for number in (1, 2)]
+    with nova_fleet(tmp_path, nova.urls) as fleet:
+        fleet.fill_index()
+        damage_sqlite(fleet.index, uuids[0], {})
+        fleet.fill_index()
+        with closing(open_writer(fleet.index)) as writer:
+            assert writer.read(uuids).keys() == set(uuids)

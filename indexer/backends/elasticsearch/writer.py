@@ -13,6 +13,7 @@ from typing import Any
 from cells.digests import RangeDigest
 from cells.turns import in_turns
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
+from indexer.backends.damaged import read_around_damage
 from indexer.backends.elasticsearch import digests as compared
 from indexer.backends.elasticsearch.client import NDJSON, ResourceExistsError, TooLargeError, open_client, send
 from indexer.backends.elasticsearch.documents import (
@@ -134,6 +135,9 @@ class ElasticsearchWriter:
         send(self._client, "POST", f"/{self._names.write}/_refresh")
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        return read_around_damage(ids, self._read)
+
+    def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
         if not ids:
             return {}
         answer = send(self._client, "POST", f"/{self._names.write}/_mget", {"ids": list(ids)})

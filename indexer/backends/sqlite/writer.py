@@ -15,6 +15,7 @@ import msgspec
 from cells.batched import batched
 from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
+from indexer.backends.damaged import read_around_damage
 from indexer.backends.extra import count_misfits, described_documents
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
@@ -100,6 +101,9 @@ class SqliteWriter:
         """Nothing to do: what is committed can be found."""
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        return read_around_damage(ids, self._read)
+
+    def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found: dict[str, Document] = {}
         with self._turn, translated(self._path):
             for batch in batched(ids, _READ_BATCH):

@@ -1,0 +1,32 @@
+"""What all backends do with documents that somebody else has written, and that this program cannot read."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+
+import structlog
+
+from indexer.backends.base import Document
+from indexer.errors import IndexDocumentError
+
+_log = structlog.get_logger(__name__)
+
+
+def read_around_damage(
+    ids: Collection[str], read: Callable[[Collection[str]], Mapping[str, Document]]
+) -> Mapping[str, Document]:
+    """What `read` gives of `ids`. A damaged document is as good as none: whoever has news of it writes it anew."""
+    left = list(ids)
+    while True:
+        try:
+            return read(left)
+        except IndexDocumentError as error:
+            if error.uuid not in left:
+                raise
+            log_damaged_document(error.uuid, str(error))
+            left.remove(error.uuid)
+
+
+@lru_cache(maxsize=4096)
+def log_damaged_document(instance: str, reason: str) -> None:
+    """Once for each, since it is met again and again."""
+    _log.error("index_document_damaged", instance=instance, reason=reason)
