@@ -22,6 +22,7 @@ from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.upkeep.bulk_sync import CellSource, SyncResult
 from indexer.upkeep.recorded_sync import sync_and_record
+from indexer.upkeep.rewritten_rows import replace_rewritten
 from indexer.upkeep.verify import verify_cell
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
@@ -208,6 +209,23 @@ def test_sync_makes_a_text_that_is_broken_anew(fleet_of_any_store: ComputeFleet,
     documents = indexed(fleet, [broken, others[1]])
     assert [document.record["display_name"] for document in documents] == ["server", "server"]
     assert all(msgspec.json.decode(piece, type=msgspec.Raw) for document in documents for piece in document.view)
+
+
+def test_rows_of_a_restored_cell_are_compared_although_a_text_is_broken(fleet: ComputeFleet) -> None:
+    broken, others = fill(fleet)
+    assert sync(fleet).rejected == {}
+    kept = kept_texts.c.instance_uuid == broken
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(update(kept_texts).where(kept).values(text="{\n\n\n\n\n\n"))
+        both = instances.c.uuid.in_([broken, others[1]])
+        connection.execute(update(instances).where(both).values(display_name="before the restore"))
+        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == others[1]))
+    with opened(fleet) as (adapter, writer):
+        assert replace_rewritten(adapter, writer, batch_size=2, on_batch=lambda: None) == 2
+    with writing(fleet.engine("east")) as connection:
+        connection.execute(delete(kept_texts).where(kept))
+    names = [document.record["display_name"] for document in indexed(fleet, [broken, others[1]])]
+    assert names == ["before the restore"] * 2
 
 
 @pytest.mark.parametrize("what", ["text = CAST(x'7bff' AS TEXT)", "text = x'7bff'"])
