@@ -72,7 +72,8 @@ class Relay:
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone, or
     cannot reach the bus.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
-    check_bus: called by a relay before it takes over, and now and then while it stands by; raises BusError.
+    check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
+        BusError.
     """
 
     def __init__(
@@ -100,7 +101,8 @@ class Relay:
         self._lock = exclusive_lock(engine, _lock_name(cell))
         self._is_active = False
         self._is_waiting = False
-        self._is_cut_off = False
+        self._has_failed = False
+        self._reaches_bus = False
         self._incarnation = ""
         self._last_sequence = 0
         self._may_have_unpublished = True
@@ -141,18 +143,19 @@ class Relay:
     def run_once(self) -> int:
         """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
 
-        Returns 0 when another relay is active. Raises BusError, and is not active then, or CellUnreachableError.
+        Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
         """
         with cell_failures(self._cell.name):
             try:
-                if self._is_cut_off:
-                    # Without the lock, for which one that reaches the bus would wait as long.
-                    self._check_bus()
-                    self._is_cut_off = False
+                if self._has_failed:
+                    self._reach_bus()
+                    self._has_failed = False
                 return self._step()
             except BusError:
-                self._is_cut_off = True
-                self.close()
+                self._has_failed = True
+                if not self._reaches_bus:
+                    # Another one may reach it. From now on without the lock, for which that one would wait.
+                    self.close()
                 self._tell_what_waits()
                 raise
 
@@ -168,15 +171,19 @@ class Relay:
         self._when_due()
         return published
 
+    def _reach_bus(self) -> None:
+        self._reaches_bus = False
+        self._check_bus()
+        self._reaches_bus = True
+
     def _take_over(self) -> None:
         # While the bus is away all relays try in turn: whoever cannot publish changes nothing.
-        self._check_bus()
+        self._reach_bus()
         # Whoever was active before may have been cut off anywhere.
         self._may_have_unpublished = True
         with writing(self._engine) as connection:
-            # If nobody else was active meanwhile, this is as if it had never let go.
-            if current_incarnation(connection) != self._incarnation:
-                self._incarnation = begin_incarnation(connection)
+            # Even if the newest one is of this relay: a copy from before another one's may be back in its place.
+            self._incarnation = begin_incarnation(connection)
 
     def _tell_what_waits(self) -> None:
         """For whoever watches how old it is: there may be no relay that is active."""

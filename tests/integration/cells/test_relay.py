@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Engine, func, select, update
+from sqlalchemy import Engine, delete, func, select, update
 from structlog.testing import capture_logs
 
 from cells.actions.operations import InstanceOperations
@@ -23,7 +23,7 @@ from cells.native.outbox import append_foreign
 from cells.native.relay import Relay, is_relayed
 from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
-from cells.tables import changes
+from cells.tables import cell_state, changes, incarnations
 from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
@@ -248,60 +248,124 @@ def test_only_one_of_two_relays_publishes_and_the_other_takes_over(
     assert relay.run_once() == 0
 
 
+@dataclass
+class Checked:
+    """The check of a bus, and whether some relay had the cell at each."""
+
+    bus: Bus
+    cell: Cell
+    was_relayed: list[bool] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        self.was_relayed.append(is_relayed(self.cell))
+        if self.bus.is_away:
+            raise self.bus.failure
+
+
+def fail_to_relay(relay: Relay, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(BusUnavailableError):
+            relay.run_once()
+
+
+def incarnations_of(bus: Bus) -> list[Any]:
+    """Those that changes were published under, in their order."""
+    return list(dict.fromkeys(message.headers["fleetlight-incarnation"] for message in bus.changes))
+
+
 def test_relay_that_cannot_reach_the_bus_leaves_the_cell_to_one_that_can(
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
 ) -> None:
-    def check() -> None:
-        if bus.is_away:
-            assert is_relayed(cell) is other.is_active, "only one that can publish has the lock"
-            raise bus.failure
-
     registry = CollectorRegistry()
-    other_bus = Bus()
+    metrics = RelayMetrics(registry, lambda: 2**60)
+
+    def lag_s() -> float | None:
+        return registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid})
+
+    other_bus, check = Bus(), Checked(bus, cell)
     with (
         closing(Relay(engine, cell, other_bus, SETTINGS, clock)) as other,
-        closing(
-            Relay(engine, cell, bus, SETTINGS, clock, check_bus=check, metrics=RelayMetrics(registry, lambda: 2**60))
-        ) as relay,
+        closing(Relay(engine, cell, bus, SETTINGS, clock, check_bus=check, metrics=metrics)) as relay,
     ):
         operations.create({})
         drain(relay)
+        check.was_relayed.clear()
         bus.is_away = True
         operations.create({})
-        for _ in range(2):
-            with pytest.raises(BusUnavailableError):
-                relay.run_once()
+        fail_to_relay(relay, 3)
         assert not relay.is_active
-        assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid})
+        assert lag_s()
         assert other.run_once() == 1
         assert other_bus.sequences == [2]
-        with pytest.raises(BusUnavailableError):
-            relay.run_once()
-        assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid}) == 0
+        fail_to_relay(relay)
+        assert lag_s() == 0
+        assert check.was_relayed == [True, False, True], "only at the first look it still had the cell"
         bus.is_away = False
         assert relay.run_once() == 0
         assert not relay.is_active
 
 
-def test_relays_that_all_wait_for_the_bus_begin_nothing(
-    operations: InstanceOperations, new_relay: NewRelay, engine: Engine, cell: Cell, bus: Bus
+def test_relays_that_all_wait_for_the_bus_begin_no_incarnation(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
 ) -> None:
-    def check() -> None:
-        raise BusUnavailableError("amqp://bus", "connection refused")
-
-    relay = new_relay()
-    operations.create({})
-    drain(relay)
-    bus.is_away = True
-    operations.create({})
-    with closing(Relay(engine, cell, bus, SETTINGS, check_bus=check)) as other:
-        for each in (relay, other, relay, other):
-            with pytest.raises(BusUnavailableError):
-                each.run_once()
-    bus.is_away = False
-    drain(relay)
+    check = Checked(bus, cell)
+    with (
+        closing(Relay(engine, cell, bus, SETTINGS, check_bus=check)) as relay,
+        closing(Relay(engine, cell, bus, SETTINGS, check_bus=check)) as other,
+    ):
+        operations.create({})
+        drain(relay)
+        bus.is_away = True
+        operations.create({})
+        fail_to_relay(relay, 2)
+        for each in (other, relay, other, relay):
+            fail_to_relay(each)
+        with engine.connect() as connection:
+            assert connection.execute(select(func.count()).select_from(incarnations)).scalar_one() == 1
+        bus.is_away = False
+        drain(relay)
     assert bus.sequences == [1, 2]
-    assert len({message.headers["fleetlight-incarnation"] for message in bus.messages}) == 1
+
+
+def test_relay_goes_on_with_its_incarnation_when_the_bus_is_there_at_its_next_look(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
+) -> None:
+    with closing(Relay(engine, cell, bus, SETTINGS, check_bus=Checked(bus, cell))) as relay:
+        operations.create({})
+        drain(relay)
+        bus.is_away = True
+        operations.create({})
+        fail_to_relay(relay)
+        bus.is_away = False
+        drain(relay)
+    assert bus.sequences == [1, 2]
+    assert len(incarnations_of(bus)) == 1
+
+
+def test_relay_that_let_go_does_not_take_a_restored_cell_for_what_it_left(
+    operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
+) -> None:
+    """The number of a change that another relay had published was given to another one, in an incarnation before it."""
+    other_bus = Bus()
+    with closing(Relay(engine, cell, bus, SETTINGS, check_bus=Checked(bus, cell))) as relay:
+        operations.create({})
+        drain(relay)
+        bus.is_away = True
+        operations.create({})
+        fail_to_relay(relay, 2)
+        with closing(Relay(engine, cell, other_bus, SETTINGS)) as other:
+            drain(other)
+        assert other_bus.sequences == [2]
+        with engine.begin() as connection:  # the backup was made before the other one began
+            newest = select(func.max(incarnations.c.id)).scalar_subquery()
+            connection.execute(delete(incarnations).where(incarnations.c.id == newest))
+            connection.execute(update(cell_state).values(last_sequence=1))
+            connection.execute(delete(changes).where(changes.c.sequence == 2))
+        bus.is_away = False
+        operations.create({})
+        drain(relay)
+    assert bus.sequences == [1, 2]
+    assert len(incarnations_of(bus)) == 2
 
 
 def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
@@ -518,7 +582,7 @@ def test_metrics_tell_what_was_published_and_how_long_the_oldest_change_waits(
     with engine.connect() as connection:
         oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
     looked_at[0] = oldest + 90_000_000
-    assert (sample("active"), sample("sequence"), sample("lag_seconds")) == (0, 3, 90)
+    assert (sample("active"), sample("sequence"), sample("lag_seconds")) == (1, 3, 90)
     assert not sample("published_changes_total")
 
     bus.is_away = False
@@ -531,17 +595,16 @@ def test_metrics_tell_what_was_published_and_how_long_the_oldest_change_waits(
 def test_relay_that_has_never_reached_the_bus_tells_how_long_the_oldest_change_waits(
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus, clock: Clock
 ) -> None:
-    def check() -> None:
-        raise BusUnavailableError("amqp://bus", "connection refused")
-
     registry = CollectorRegistry()
     operations.create({})
+    bus.is_away = True
     with engine.connect() as connection:
         oldest = connection.execute(select(func.min(changes.c.committed_at))).scalar_one()
     metrics = RelayMetrics(registry, lambda: oldest + 90_000_000)
+    check = Checked(bus, cell)
     with closing(Relay(engine, cell, bus, SETTINGS, clock, check_bus=check, metrics=metrics)) as relay:
-        with pytest.raises(BusUnavailableError):
-            relay.run_once()
+        fail_to_relay(relay)
+        assert not relay.is_active
         assert registry.get_sample_value("fleetlight_relay_lag_seconds", {"cell": cell.uuid}) == 90
 
 
