@@ -353,18 +353,19 @@ def test_relay_that_let_go_does_not_take_a_restored_cell_for_what_it_left(
         bus.is_away = True
         operations.create({})
         fail_to_relay(relay, 2)
+        operations.create({})
         with closing(Relay(engine, cell, other_bus, SETTINGS)) as other:
             drain(other)
-        assert other_bus.sequences == [2]
+        assert other_bus.sequences == [2, 3]
         with engine.begin() as connection:  # the backup was made before the other one began
             newest = select(func.max(incarnations.c.id)).scalar_subquery()
             connection.execute(delete(incarnations).where(incarnations.c.id == newest))
-            connection.execute(update(cell_state).values(last_sequence=1))
-            connection.execute(delete(changes).where(changes.c.sequence == 2))
+            connection.execute(update(cell_state).values(last_sequence=2))
+            connection.execute(delete(changes).where(changes.c.sequence == 3))
         bus.is_away = False
         operations.create({})
         drain(relay)
-    assert bus.sequences == [1, 2]
+    assert bus.sequences == [1, 3]
     assert len(incarnations_of(bus)) == 2
 
 
