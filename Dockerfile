@@ -5,10 +5,15 @@ COPY requirements.lock requirements-build.lock ./
 RUN python -m venv /opt/fleetlight \
     && /opt/fleetlight/bin/pip install --no-cache-dir --require-hashes -r requirements.lock -r requirements-build.lock
 COPY pyproject.toml README.md LICENSE ./
-COPY notifications notifications
+COPY resources resources
 COPY query query
+COPY views views
+COPY notifications notifications
+COPY bus bus
 COPY cells cells
+COPY operations operations
 COPY indexer indexer
+COPY listing listing
 COPY api api
 COPY cli cli
 RUN /opt/fleetlight/bin/pip install --no-cache-dir --no-deps --no-build-isolation .

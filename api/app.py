@@ -26,27 +26,27 @@ from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
 from api.explain import EXPLAIN, Explainer
 from api.health import HEALTH_OPERATIONS, HealthEndpoints
+from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
-from api.listing.find_instance import InstanceFinder
-from api.listing.list_index import ListIndex
-from api.listing.list_instances import InstanceLister
-from api.listing.sources import CellReader
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings, SearchSettings
-from api.utf8_addresses import Utf8Addresses
-from api.watching.changelogs import Changelogs
-from api.watching.feed import ChangeFeed
-from api.watching.positions import PositionCodec
-from cells.actions.native_cells import NativeCells
-from cells.clock import Clock, system_clock
 from cells.fleet.fleet import Fleet
-from cells.mappings import Mappings
-from cells.simulation.default_images import is_default_image
+from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
-from indexer.followers.liveness import Probes
+from indexer.stream.liveness import Probes
+from listing.find_instance import InstanceFinder
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
+from listing.sources import CellReader
+from listing.watches.changelogs import Changelogs
+from listing.watches.feed import ChangeFeed
+from listing.watches.positions import PositionCodec
+from operations.native_cells import NativeCells
+from operations.simulation.default_images import is_default_image
+from resources.clock import Clock, system_clock
 
 
 @dataclass(frozen=True, slots=True)

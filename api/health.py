@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from api.compute.protocol.shapes import OBJECT, TEXT, MapOf, Shape, optional
 from api.documented import Operation
-from api.listing.list_index import ListIndex
-from api.listing.sources import CellReader
 from api.metrics import CONTENT_TYPE, ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
-from indexer.followers.liveness import ALIVE, Probes
+from indexer.stream.liveness import ALIVE, Probes
+from listing.index_gateway import ListIndex
+from listing.sources import CellReader
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0

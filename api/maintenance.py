@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.documented import Operation
-from api.errors import ForbiddenError
-from api.listing.safe_connect import SafeConnect
+from api.http.answers import empty_answer
+from api.http.errors import ForbiddenError
+from listing.safe_connect import SafeConnect
 
 RESET_SAFE_CONNECT = Operation(
     "POST",

@@ -22,23 +22,23 @@ from prometheus_client import CollectorRegistry
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
+from bus import topology
+from bus.bus import Message, Publisher, Receiver
 from cells.fleet.failures import Failure
-from cells.native.instance_payload import to_payload
+from cells.kinds.native.instance_payload import to_payload
 from indexer.backends.base import CellProgress, Document, IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.consumer import Consumer
 from indexer.transform.documents import to_document
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader
-from notifications import topology
-from notifications.bus import Message, Publisher, Receiver
 from notifications.envelope import Notification, encode
-from query.fields import from_microseconds
+from resources.fields import from_microseconds
 
 _SETTINGS = IndexerSettings()
 

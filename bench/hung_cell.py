@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from api.listing.answer import Consistency, Page
-from api.listing.list_index import ListIndex
-from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.adapters.native import NativeAdapter
 from cells.fan_out.cell_pool import CellPool
-from cells.items.view import ItemTemplate
+from cells.kinds.native.adapter import NativeAdapter
 from cells.model import Cell, InstanceRow
+from listing.answer import Consistency, Page
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
 from query.page import PageRequest
+from views.compute.view import ItemTemplate
 
 _DEADLINE_S = 2.0
 

@@ -14,22 +14,16 @@ import uvloop
 from fastapi import FastAPI
 from sqlalchemy import insert
 
-from api import in_process
 from api.app import ApiParts, create_app
-from api.listing.answer import Consistency
-from api.listing.list_instances import InstanceLister
-from api.listing.sources import live_batch_size
+from api.http import in_process
 from api.settings import ApiSettings, SearchSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.actions.native_cells import NativeCells
-from cells.adapters.opening import open_adapter
-from cells.clock import system_clock
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
-from cells.items.view import ItemTemplate
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
 from cells.tables import instances
@@ -40,10 +34,16 @@ from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import piece_column
 from indexer.backends.sqlite.searcher import CACHE_KIB
 from indexer.transform.documents import to_document
+from listing.answer import Consistency
+from listing.list_instances import InstanceLister
+from listing.sources import live_batch_size
+from operations.native_cells import NativeCells
 from query.filters import Eq
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
+from views.compute.view import ItemTemplate
 
 _PAGE = 1000
 _CELLS = 16

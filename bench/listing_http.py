@@ -29,8 +29,7 @@ from elasticsearch import Elasticsearch, OrjsonSerializer
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, interleaved
-from cells.clock import system_clock
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
@@ -39,6 +38,7 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from query.to_dsl import uuid_parts
+from resources.clock import system_clock
 
 _PAGE = 1000
 _CELLS = 64

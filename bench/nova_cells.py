@@ -14,21 +14,21 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine, event
 
-from api.listing.answer import Consistency, Page
-from api.listing.list_index import ListIndex
-from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
 from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
-from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
-from cells.items.view import ItemTemplate
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
+from listing.answer import Consistency, Page
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
 from query.filters import Eq, IsNull, Ne, all_of, any_of
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.requirements import NOVA, POSTGRESQL
+from views.compute.view import ItemTemplate
 
 CELLS = (1, 16, 64)
 _PAGES = (1000, 50)

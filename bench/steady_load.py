@@ -18,13 +18,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine, select
 
-from cells.actions.operations import InstanceOperations
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.tables import instances
 from cli.fleet import open_fleet
 from cli.settings import load_settings
+from operations.actions.immediate import InstanceOperations
 
 
 @dataclass(frozen=True, slots=True)

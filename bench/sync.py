@@ -26,22 +26,22 @@ from sqlalchemy import Engine
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
-from cells.adapters.opening import open_changelog_adapter
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.fleet.leases import open_leases
+from cells.kinds.native.instance_rows import add_rows
+from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native.instance_rows import add_rows
 from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
+from indexer.reconcile.bulk_sync import CellSource, sync
+from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.settings import IndexerSettings
-from indexer.upkeep.bulk_sync import CellSource, sync
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
+from indexer.writing.throttle import Pace
 
 _CELLS = 4
 _BATCH = IndexerSettings().sync_batch_size
@@ -142,7 +142,7 @@ def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: l
 
 
 class _Watch:
-    """Notes when each phase of a rebuild begins (indexer.upkeep.rebuild.Watcher)."""
+    """Notes when each phase of a rebuild begins (indexer.reconcile.rebuild.Watcher)."""
 
     def __init__(self) -> None:
         self.begun_s: dict[RebuildPhase, float] = {}

@@ -13,16 +13,16 @@ from sqlalchemy import Engine, insert, select, update
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
-from cells.adapters.opening import open_changelog_adapter
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
+from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cells.tables import instances
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.upkeep.bulk_sync import sync_cell
-from indexer.upkeep.verify import Verification, verify_cell
+from indexer.reconcile.bulk_sync import sync_cell
+from indexer.reconcile.verify import Verification, verify_cell
 
 _BATCH = 1000
 _FEW, _MANY = 1, 1000

@@ -8,12 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from cells.digests import RangeDigest
+from cells.epochs import Lineage, Position
 from cells.errors import UnreadableRowError
-from cells.items.kept import KeptInstance
-from cells.lineage import Lineage, Position
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KeptInstance
 
 NO_REVISION = 0
 """The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
@@ -122,7 +122,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: NO_REVISION for a notification of somebody else (cells.native.outbox.append_foreign).
+    revision: NO_REVISION for a notification of somebody else (cells.kinds.native.outbox.append_foreign).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 

@@ -1,7 +1,7 @@
 """The tables of the fleet database and of a cell database.
 
 The columns of `instances` are the fields of an instance, under the same names: their types follow from the kinds, so a
-field is defined once (query.instances). Migrations bring a database to this state; a test compares the two.
+field is defined once (resources.instance). Migrations bring a database to this state; a test compares the two.
 """
 
 from typing import Any
@@ -30,8 +30,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from query.fields import Field, Kind
-from query.instances import INSTANCE_FIELDS
+from resources.fields import Field, Kind
+from resources.instance import INSTANCE_FIELDS
 
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -176,7 +176,7 @@ _NEWEST_FIRST = (instances.c.deleted, _NewestFirst(instances.c.created_at), inst
 Index("ix_instances_by_age", *_NEWEST_FIRST)
 Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
 
-# What the index wants of each instance, made when it was changed (cells.items.kept). revision: which one it is of.
+# What the index wants of each instance, made when it was changed (views.compute.kept). revision: which one it is of.
 kept_texts = Table(
     "kept_texts",
     cell_metadata,
@@ -215,7 +215,7 @@ cell_state = Table(
     Column("last_sequence", BigInteger, nullable=False),
 )
 
-# Who gave out the numbers, oldest first: see cells.native.incarnations.
+# Who gave out the numbers, oldest first: see cells.kinds.native.epochs.
 incarnations = Table(
     "incarnations",
     cell_metadata,

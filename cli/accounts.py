@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from sqlalchemy import Engine
 
-from cells.database import create_database_engine
+from bus import accounts as bus_accounts
+from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import CellKind
 from cli.database_accounts import ROLE_PREFIX
@@ -22,7 +23,6 @@ from cli.output import print_result
 from cli.secret_files import kept_or_new, new_password
 from cli.settings import load_settings
 from indexer.backends.settings import IndexSettings
-from notifications import accounts as bus_accounts
 from notifications.errors import BusError
 
 app = typer.Typer(no_args_is_help=True)
@@ -102,7 +102,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
     Run it as the account that runs `fleetlight database upgrade`. Can be repeated. Later upgrades and new cells get
     their rights by themselves.
     """
-    from cells import accounts as database_accounts  # noqa: PLC0415 -- has the driver
+    from cells.database import accounts as database_accounts  # noqa: PLC0415 -- has the driver
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:

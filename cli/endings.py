@@ -3,7 +3,7 @@
 import typer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from api.errors import (
+from api.http.errors import (
     DirectoryError,
     DirectoryUnavailableError,
     IdentityConfigurationError,

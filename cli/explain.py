@@ -64,7 +64,7 @@ def explain(
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.in_process import get  # noqa: PLC0415
+    from api.http.in_process import get  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)

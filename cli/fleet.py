@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.settings import FleetSettings

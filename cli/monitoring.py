@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
 from cli.errors import CommandError
 from cli.settings import MonitoringSettings
-from indexer.followers.liveness import Probe, Probes
+from indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 

@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from cells.database import create_database_engine
+from bus.bus import Message, Publisher
+from bus.producer import to_message
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.outbox import append_foreign
 from cells.model import Cell, CellKind
-from cells.native.outbox import append_foreign
 from cli.errors import CommandError
 from cli.fleet import is_in_process, open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, print_error, print_json, print_result
 from cli.settings import Settings, load_settings
-from notifications.bus import Message, Publisher
 from notifications.check import CheckReport, check_file
 from notifications.envelope import Notification, read_sample
 from notifications.errors import BusError
-from notifications.producer import to_message
 from notifications.registry import export_schemas
 from notifications.versioned import DATA_KEY, NAME_KEY
 

@@ -25,12 +25,12 @@ from pydantic_settings import (
 )
 
 from api.settings import ApiSettings, IdentitySettings, KeystoneSettings, SearchSettings
+from bus.settings import BusSettings
 from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
 from indexer.settings import IndexerSettings, IndexSettings
-from notifications.settings import BusSettings
 
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"

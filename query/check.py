@@ -1,7 +1,6 @@
 """Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
 
 from query.errors import FilterValueError, UnknownFieldError
-from query.fields import Field, FieldSet, Kind, Scalar
 from query.filters import (
     Eq,
     Filter,
@@ -25,6 +24,7 @@ from query.filters import (
 )
 from query.regex import compile_pattern
 from query.text_forms import text_form
+from resources.fields import Field, FieldSet, Kind, Scalar
 
 
 def check(node: Filter, fields: FieldSet) -> None:

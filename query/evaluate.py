@@ -6,7 +6,6 @@ Written for itself, sharing no step with the compilers beside it, since it has t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
-from query.fields import FieldSet, Record
 from query.filters import (
     And,
     Eq,
@@ -32,6 +31,7 @@ from query.filters import (
 from query.page import PageRequest
 from query.regex import compile_pattern
 from query.text_forms import text_form
+from resources.fields import FieldSet, Record
 
 Matcher = Callable[[Record], bool]
 

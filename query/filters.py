@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from query.fields import Scalar
+from resources.fields import Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ does not fit into 64 bits (drivers raise, servers differ), no `And` directly ins
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from query.fields import FieldSet, Scalar
 from query.filters import (
     EVERYTHING,
     NOTHING,
@@ -34,6 +33,7 @@ from query.filters import (
     any_of,
 )
 from query.sort import UNIQUE_FIELD, Direction, SortKey, SortOrder
+from resources.fields import FieldSet, Scalar
 
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**63 - 1

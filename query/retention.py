@@ -7,7 +7,6 @@ row's times are unknown of is always remembered.
 from datetime import datetime
 from typing import assert_never
 
-from query.fields import Scalar, from_microseconds
 from query.filters import (
     EVERYTHING,
     NOTHING,
@@ -32,6 +31,7 @@ from query.filters import (
     NotMatches,
     Or,
 )
+from resources.fields import Scalar, from_microseconds
 
 _DELETED, _DELETED_AT, _UPDATED_AT = "deleted", "deleted_at", "updated_at"
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from query.errors import UnknownFieldError
-from query.fields import FieldSet
+from resources.fields import FieldSet
 
 UNIQUE_FIELD = "uuid"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from query.fields import Kind, from_microseconds
+from resources.fields import Kind, from_microseconds
 
 
 def text_form(kind: Kind) -> Callable[[Any], str] | None:

@@ -11,7 +11,6 @@ from typing import Any, assert_never
 from uuid import UUID
 
 from query.errors import NotExpressibleError
-from query.fields import FieldSet, Kind
 from query.filters import (
     And,
     Eq,
@@ -38,6 +37,7 @@ from query.filters import (
 from query.lowering import MIN_INTEGER, lower, without_values
 from query.regex import to_lucene
 from query.sort import UNIQUE_FIELD, Direction, SortOrder
+from resources.fields import FieldSet, Kind
 
 Dsl = dict[str, Any]
 

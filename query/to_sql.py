@@ -34,7 +34,6 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import TypeEngine
 
 from query.errors import NotExpressibleError
-from query.fields import Field, FieldSet, Kind
 from query.filters import (
     And,
     Eq,
@@ -62,6 +61,7 @@ from query.lowering import beyond, lower, next_beyond, not_before, without_value
 from query.regex import compile_pattern, to_postgres
 from query.sort import Direction, SortOrder
 from query.sqlite_functions import HAS_ADDRESS, LIST_HAS, RE2_SEARCH, TIME_TEXT
+from resources.fields import Field, FieldSet, Kind
 
 SqlDialect = Literal["sqlite", "postgresql", "mysql"]
 Predicate = ColumnElement[bool]

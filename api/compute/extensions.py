@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import NOTHING, page
-from api.errors import NotFoundError
+from api.http.answers import json_answer
+from api.http.errors import NotFoundError
 
 
 def extension_routes() -> list[Route]:

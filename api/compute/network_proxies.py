@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Handler
 from api.compute.protocol.routes import Route
-from api.errors import NotFoundError
+from api.http.errors import NotFoundError
 
 _UNTIL = 35
 _COLLECTIONS = {

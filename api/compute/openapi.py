@@ -10,14 +10,14 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.faults import fault_of
 from api.compute.protocol.headers import OF_EVERY_ANSWER, Header
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
 from api.compute.protocol.routes import Route, RouteTable
 from api.compute.protocol.shapes import OBJECT, Kind
 from api.documented import JSON, Operation
-from api.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
+from api.http.answers import json_answer
+from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

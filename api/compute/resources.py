@@ -23,7 +23,6 @@ from api.compute.projects.tenant_usage import TenantUsageHandlers
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.protocol.parameters import PARAMETERS
-from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route, gone
 from api.compute.protocol.shapes import Shape
 from api.compute.server_lists.servers import ServerListHandlers
@@ -38,7 +37,8 @@ from api.compute.servers.parts import ServerPartHandlers
 from api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST, SHOWN_SERVER
 from api.compute.servers.tags import ServerTagHandlers
 from api.compute.servers.update import ServerChangeHandlers
-from cells.clock import Clock
+from api.http.query_parameters import QueryParameters
+from resources.clock import Clock
 
 _LIST_PARAMETERS = QueryParameters(
     {parameter.name: parameter.since for parameter in PARAMETERS.values()}, refuses_unknown_since=None

@@ -6,12 +6,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import Door
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
 from api.compute.protocol.shapes import LINKS, TEXT, ListOf, Shape
 from api.documented import Operation
+from api.http.answers import json_answer
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from api.errors import DirectoryUnavailableError, UnauthorizedError
+from api.http.errors import DirectoryUnavailableError, UnauthorizedError
 from api.identity.caller import ROLES, Caller
 from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks, is_known_hash

@@ -14,7 +14,7 @@ from wsgiref.util import setup_testing_defaults
 from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 
-from api.errors import IdentityServiceError, UnauthorizedError
+from api.http.errors import IdentityServiceError, UnauthorizedError
 from api.identity.caller import Caller
 from api.settings import KeystoneSettings
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from api.errors import TooManyLoginsError, UnauthorizedError
-from cells.clock import Clock, system_clock
+from api.http.errors import TooManyLoginsError, UnauthorizedError
+from resources.clock import Clock, system_clock
 
 MOST_FAILURES = 10
 WINDOW_S = 60

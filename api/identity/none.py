@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from api.errors import BadRequestError, InsecureListeningError
+from api.http.errors import BadRequestError, InsecureListeningError
 from api.identity.caller import ROLES, Caller
 
 DEFAULT_PROJECT = "demo"

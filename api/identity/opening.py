@@ -1,6 +1,6 @@
 """From the configuration to a strategy of identity."""
 
-from api.errors import DirectoryUnavailableError, IdentityConfigurationError
+from api.http.errors import DirectoryUnavailableError, IdentityConfigurationError
 from api.identity.basic import BasicIdentity
 from api.identity.caller import Identity
 from api.identity.none import NoIdentity

@@ -9,14 +9,14 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.links import Links
 from api.documented import Operation
-from api.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
+from api.http.answers import json_answer
+from api.http.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
 from api.identity.caller import Caller, Identity
 from api.identity.faults import unauthorized
 from api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
-from cells.simulation.default_images import DEFAULT_IMAGES
+from operations.simulation.default_images import DEFAULT_IMAGES
 
 _log = structlog.get_logger(__name__)
 _CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})

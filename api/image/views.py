@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.compute.protocol.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from cells.simulation.default_images import Image
+from operations.simulation.default_images import Image
 
 IMAGE = Shape(
     {

@@ -8,17 +8,17 @@ from sqlalchemy import func, select
 
 from bench.faults.load import Promise
 from bench.faults.world import World
-from cells.adapters.opening import open_changelog_adapter
-from cells.clock import system_clock
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter, InstanceRow
 from cells.tables import changes
 from indexer.backends.base import Document, IndexWriter
+from indexer.reconcile.verify import verify_cell
 from indexer.transform.documents import to_document
-from indexer.upkeep.verify import verify_cell
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _ALL = 100_000

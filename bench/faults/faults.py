@@ -12,12 +12,12 @@ from elasticsearch import Elasticsearch
 
 from bench.faults import processes
 from bench.faults.load import Load
-from bench.faults.turned_clock import TurnedClock
+from bench.faults.shifted_clock import TurnedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
-from cells.adapters.opening import open_changelog_adapter
-from cells.clock import system_clock
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
+from resources.clock import system_clock
 from scripts.servers.private import PrivateServer
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ _HOUR = 3_600_000_000
 
 @dataclass
 class JumpingClock:
-    """The clock of the machine (cells.clock), and `offset` microseconds more."""
+    """The clock of the machine (resources.clock), and `offset` microseconds more."""
 
     offset: int = 0
 

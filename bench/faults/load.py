@@ -5,8 +5,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cells.actions.operations import Changed, InstanceOperations
 from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, InvalidTransitionError
+from operations.actions.immediate import Changed, InstanceOperations
 
 _PAUSE_S = 0.01  # leaves the processes time to follow
 _FEW = 20  # instances that are alive

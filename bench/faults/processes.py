@@ -16,14 +16,14 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from bench.faults.world import World
-from cells.clock import Clock, system_clock
-from cells.database import create_database_engine
+from bus.bus import Publisher
+from cells.database.engines import create_database_engine
+from cells.kinds.native.relay import Publishes, Relay
 from cells.model import Cell
-from cells.native.relay import Publishes, Relay
 from cli.fleet import open_fleet
 from cli.processes.following import keep_indexing
 from indexer.metrics import IndexerMetrics
-from notifications.bus import Publisher
+from resources.clock import Clock, system_clock
 
 
 class Closes(Publishes, Protocol):

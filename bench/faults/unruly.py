@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from notifications.bus import Message
-from notifications.topology import SEQUENCE_HEADER
+from bus.bus import Message
+from bus.topology import SEQUENCE_HEADER
 
 
 @dataclass(frozen=True, slots=True)

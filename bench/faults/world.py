@@ -18,15 +18,15 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.engine import URL, make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
-from cells.actions.operations import InstanceOperations
-from cells.clock import Clock
-from cells.database import create_database_engine
+from bus import topology
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.tables import changes
 from cli.settings import Settings, load_settings
-from notifications import topology
+from operations.actions.immediate import InstanceOperations
+from resources.clock import Clock
 
 CELLS = 8
 

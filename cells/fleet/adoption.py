@@ -1,12 +1,12 @@
 """A cell that joins the fleet with instances that are there already."""
 
-from cells.clock import system_clock
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import CellAdapter
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
 
 _BATCH_SIZE = 500
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())

@@ -2,8 +2,8 @@
 
 No producer can fill the database: of each cell the newest are kept, as many as FailureLimits allow; the others are
 counted. What became of a message is not judged here; see indexer.writing.dead_letters for how it gets here, and
-indexer.upkeep.retrying for how it goes. Text is stored as a database can hold it: PostgreSQL takes neither a zero
-character nor half a surrogate pair.
+indexer.reconcile.dead_letter_retries for how it goes. Text is stored as a database can hold it: PostgreSQL takes
+neither a zero character nor half a surrogate pair.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

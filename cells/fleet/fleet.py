@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
+from cells.fleet.advisory_locks import Turns
 from cells.fleet.aggregates import Aggregates
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
@@ -33,7 +34,6 @@ from cells.fleet.leases import Leases, open_leases
 from cells.fleet.quotas import Quotas
 from cells.fleet.server_groups import ServerGroups
 from cells.fleet.tables import known_hosts
-from cells.fleet.turns import Turns
 from cells.model import Cell, CellKind, InstanceRow
 from cells.settings import FailureLimits
 from cells.tables import cells as cells_table
@@ -172,7 +172,7 @@ class Fleet:
         return open_leases(self._engine, purpose)
 
     def turn(self, *names: str) -> AbstractContextManager[None]:
-        """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.turns."""
+        """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.advisory_locks."""
         return self._turns.take(*names)
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:

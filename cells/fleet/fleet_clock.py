@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from sqlalchemy import text
 
-from cells.clock import Clock, system_clock
 from cells.fleet.database import FleetDatabase
+from resources.clock import Clock, system_clock
 
 _NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
 

@@ -13,10 +13,10 @@ import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from cells.epochs import Position
 from cells.fleet.database import FleetDatabase
-from cells.lineage import Position
 from cells.tables import journal_entries, journals
-from query.fields import Record
+from resources.fields import Record
 
 KEPT = 5_000
 """Numbers that a journal goes back: who knows less has to list again."""

@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from cells.clock import Clock, system_clock
 from cells.errors import ResourceExistsError, ResourceNotFoundError
 from cells.fleet.database import FleetDatabase
 from cells.fleet.tables import keypairs
+from resources.clock import Clock, system_clock
 
 SSH, X509 = "ssh", "x509"
 

@@ -18,9 +18,9 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from cells.database.process_locks import advisory_key, lock_path
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import translated_fleet_failures
-from cells.locks import advisory_key, lock_path
 
 # The length of an identifier of PostgreSQL, which cuts off what is longer.
 _MAX_HOLDER_LENGTH = 63

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, String, column, select, table, text
 
-from cells.database import writing
+from cells.database.engines import writing
 from cells.errors import NewerTablesError
 
 _HERE = Path(__file__).parent

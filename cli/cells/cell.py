@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from bus.bus import remove_bus, unbind
+from bus.topology import dead_name, work_queue_name
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import is_relayed
 from cells.model import Cell, CellKind
-from cells.native.relay import is_relayed
 from cli.cells.joined import Joined
 from cli.cells.native_cells import add_native_cell
 from cli.cells.new_cell import check_transport_url, checked_kind, checked_name, given_url
@@ -26,11 +28,9 @@ from cli.output import counted, is_terminal, print_json, print_notice, print_res
 from cli.settings import Settings, load_settings
 from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
-from indexer.upkeep.cell_removal import Removed, remove_cell
+from indexer.reconcile.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
-from notifications.bus import remove_bus, unbind
 from notifications.errors import BusError
-from notifications.topology import dead_name, work_queue_name
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -7,12 +7,12 @@ from functools import partial
 import typer
 from sqlalchemy import Engine
 
-from cells.database import create_database_engine, translated_failures
+from cells.database.engines import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.database import translated_fleet_failures
+from cells.kinds.native.instance_rows import Filled, count_rows, fill_texts
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.native.instance_rows import Filled, count_rows, fill_texts
 from cli.database_accounts import renew_rights
 from cli.errors import INTERRUPTED, CommandError
 from cli.fleet import open_fleet, sorted_by_name

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.actions.native_cells import NativeCells
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.model import Cell, CellKind
-from cells.native.nodes import Capacity, CellNodes, NewHost
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
-from query.instances import DEFAULT_ZONE
+from operations.native_cells import NativeCells
+from resources.instance import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -3,9 +3,9 @@
 from contextlib import closing
 from dataclasses import replace
 
-from cells.adapters.opening import open_adapter
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
 from cli.cells.joined import Joined
 from cli.cells.new_cell import check_database_url, is_same_place, upgrade
@@ -13,9 +13,9 @@ from cli.database_accounts import renew_rights
 from cli.errors import ConfigurationError
 from cli.output import counted
 from query.filters import In
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 _LOOKED_FOR = 500

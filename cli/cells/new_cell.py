@@ -7,14 +7,14 @@ from pathlib import Path
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
-from cells.database import cell_failures, create_database_engine
+from bus.link import check_address
+from cells.database.engines import cell_failures, create_database_engine
 from cells.errors import DatabaseUrlError
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
 from cli.errors import ConfigurationError
 from cli.fleet import IN_PROCESS_BUS
 from notifications.errors import BusError
-from notifications.link import check_address
 
 # Names are in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
-from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.nova_db.databases import parse_nova_url
+from cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
+from cells.kinds.nova_db.schema import check_schema
+from cells.kinds.opening import open_adapter
 from cells.model import CellKind
-from cells.nova.databases import parse_nova_url
-from cells.nova.deployment import Deployment, NovaCell, filled_in, with_account_of
-from cells.nova.schema import check_schema
 from cli.cells.joined import Joined
 from cli.cells.new_cell import checked_name
 from cli.errors import CommandError, ConfigurationError
 from query.filters import In
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 
 BUILD_REQUESTS = "build-requests"
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.errors import DirectoryError, UnknownInDirectoryError
+from api.http.errors import DirectoryError, UnknownInDirectoryError
 from api.identity.caller import ROLES
 from api.identity.passwords import hash_password
 from api.identity.tokens.directory import Credential, Directory, new_id, require_roles
@@ -13,7 +13,7 @@ from cli.identity.options import NewName, UserArgument, UserOption, directory_fi
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
-from query.fields import from_microseconds
+from resources.fields import from_microseconds
 
 app = typer.Typer(help="Logins of programs: application credentials.", no_args_is_help=True)
 

@@ -8,12 +8,12 @@ import typer
 from api.identity.passwords import hash_password
 from api.identity.tokens.directory import Directory, User, new_id
 from api.identity.tokens.directory_file import DirectoryFile
-from cells.clock import system_clock
 from cli.identity.options import NewName, ProjectOption, UserArgument, checked_name, directory_file, project_name
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.passwords import asked_password
 from cli.settings import load_settings
+from resources.clock import system_clock
 
 app = typer.Typer(help="Who may log in.", no_args_is_help=True)
 

@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.adapters.opening import open_adapter
 from cells.batched import batched
 from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure, FailureSummary
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.options import CellOption, ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import counted, is_terminal, print_error, print_json, print_notice, print_result, print_table
 from cli.settings import Settings, load_settings
 from indexer.backends.opening import open_writer
-from indexer.upkeep.retrying import Retried, retry
-from query.fields import from_microseconds
+from indexer.reconcile.dead_letter_retries import Retried, retry
+from resources.fields import from_microseconds
 
 app = typer.Typer(
     help="Messages that could not be indexed: what they were, and trying them again.", no_args_is_help=True

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cells.adapters.opening import open_changelog_adapter
-from cells.clock import system_clock
+from bus.bus import dead_letters
+from bus.settings import BusSettings
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.index import extra_fields, failures, purge, rebuild, sync
@@ -23,8 +24,7 @@ from indexer.errors import IndexAbsentError, IndexerError, IndexUnavailableError
 from indexer.settings import IndexSettings
 from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
-from notifications.bus import dead_letters
-from notifications.settings import BusSettings
+from resources.clock import system_clock
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(failures.app, name="failures")

@@ -12,7 +12,7 @@ from cli.output import print_error, print_notice, print_result
 from cli.settings import load_settings
 from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.upkeep.retention import announce, grace_s, has_forgotten, purge_cell
+from indexer.reconcile.retention import announce, grace_s, has_forgotten, purge_cell
 from indexer.writing.leases import CellLeases
 
 

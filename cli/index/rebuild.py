@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters.opening import open_changelog_adapter
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.errors import INTERRUPTED, ConfigurationError
 from cli.fleet import open_fleet
@@ -20,9 +20,9 @@ from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends.opening import open_generations, open_writer
 from indexer.errors import IndexerError, IndexVersionError
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
+from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
+from indexer.writing.throttle import Pace
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +100,7 @@ class _StopRequestedError(Exception):
 
 
 class _Watcher:
-    """indexer.upkeep.rebuild.Watcher for people."""
+    """indexer.reconcile.rebuild.Watcher for people."""
 
     def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], stop: Event) -> None:
         self._fleet = fleet

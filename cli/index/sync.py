@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import Fleet
+from cells.kinds.nova_api.client import ComputeApi
+from cells.kinds.nova_api.credentials import Credentials, Fixed
+from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell, CellKind
 from cells.settings import UpstreamSettings
-from cells.upstream.client import ComputeApi
-from cells.upstream.credentials import Credentials, Fixed
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
 from cli.options import (
@@ -35,18 +35,18 @@ from cli.work_progress import Show, shown_progress
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
-from indexer.upkeep.api_source import ApiSource
-from indexer.upkeep.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult
-from indexer.upkeep.bulk_sync import sync as sync_source
-from indexer.upkeep.foreign_comparison import compare_cell
-from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.retention import load_horizons
+from indexer.reconcile.api_source import ApiSource
+from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult
+from indexer.reconcile.bulk_sync import sync as sync_source
+from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.recorded_sync import sync_and_record
+from indexer.reconcile.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
 from indexer.writing.rereading import rows_of
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
+from indexer.writing.throttle import Pace
 
 
 class SyncSource(StrEnum):

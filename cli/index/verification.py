@@ -9,15 +9,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cells.adapters.opening import open_adapter, open_changelog_adapter
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell, CellKind
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.upkeep.foreign_verify import verify_foreign_cell
-from indexer.upkeep.verify import Difference, Verification, verify_cell
+from indexer.reconcile.external_verify import verify_foreign_cell
+from indexer.reconcile.verify import Difference, Verification, verify_cell
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 

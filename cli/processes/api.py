@@ -3,9 +3,9 @@
 import structlog
 import typer
 
+from api.http.listening import address_of
 from api.identity import refuse_open_listening
 from api.identity.opening import open_identity
-from api.listening import address_of
 from cli.fleet import open_fleet
 from cli.logging import configure_logging
 from cli.options import AuthOption, ConfigOption, DataDirOption, HostOption, InsecureOption, PortOption, examples

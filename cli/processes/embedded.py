@@ -7,23 +7,23 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from cells.actions.accepting import Acceptance
-from cells.actions.operations import InstanceOperations
-from cells.adapters.opening import open_adapter
-from cells.database import create_database_engine, translated_failures
+from cells.database.engines import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.adoption import map_instances
 from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import UNLIMITED
+from cells.kinds.native.nodes import CellNodes
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.native.nodes import CellNodes
 from cells.settings import FailureLimits
-from cells.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
-from cells.simulation.simulator import SimulatedCell
 from cli.data_folder import DataFolder, sqlite_url
 from cli.fleet import IN_PROCESS_BUS
+from operations.actions.accepting import Acceptance
+from operations.actions.immediate import InstanceOperations
+from operations.simulation.simulated_instances import HOSTS_PER_CELL, new_hosts
+from operations.simulation.simulator import SimulatedCell
 
 
 @dataclass(frozen=True, slots=True)

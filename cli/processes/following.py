@@ -13,28 +13,28 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from cells.actions.accepting import Acceptance
-from cells.actions.reclaiming import Reclaimer
-from cells.actions.worker import Worker
-from cells.adapters.opening import open_adapter, open_changelog_adapter
-from cells.clock import Clock
-from cells.database import create_database_engine
+from bus.bus import Publisher, Receiver, remove_bus, unbind
+from bus.external_exchange import split_address
+from bus.no_bus import NoBus
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import Relay
+from cells.kinds.native.relay_metrics import RelayMetrics
+from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell, CellKind
-from cells.native.relay import Relay
-from cells.native.relay_metrics import RelayMetrics
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
-from indexer.followers.consumer import Receives
-from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
-from indexer.upkeep.retention import Purger, grace_s
+from indexer.reconcile.retention import Purger, grace_s
+from indexer.stream.consumer import Receives
+from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
-from notifications.binding import split_address
-from notifications.bus import Publisher, Receiver, remove_bus, unbind
-from notifications.no_bus import NoBus
+from operations.actions.accepting import Acceptance
+from operations.actions.reclaiming import Reclaimer
+from operations.jobs.worker import Worker
+from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 

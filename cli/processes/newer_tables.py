@@ -12,7 +12,7 @@ from threading import Event, Thread
 import structlog
 from sqlalchemy import Engine
 
-from cells.database import cell_failures, create_database_engine
+from cells.database.engines import cell_failures, create_database_engine
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError, NewerTablesError
 from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet

@@ -12,23 +12,23 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell, CellKind
-from cells.native.relay_metrics import RelayMetrics
 from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.processes.following import run_indexer
 from cli.processes.newer_tables import telling_of_newer_tables
 from cli.processes.parts import Part, Run, raise_failure
 from cli.processes.relaying import run_relays, run_workers
 from cli.processes.starting import ProbesOfStart, when_reachable
 from cli.settings import Settings, load_settings
-from indexer.followers.liveness import Probes
-from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
+from indexer.stream.liveness import Probes
+from indexer.stream.probes import IndexerProbes
 
 app = typer.Typer()
 

@@ -6,15 +6,15 @@ from threading import Event
 
 import structlog
 
-from cells.clock import Clock
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
-from cells.native.relay_metrics import RelayMetrics
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
+from resources.clock import Clock
 
 _log = structlog.get_logger(__name__)
 

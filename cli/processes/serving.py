@@ -12,18 +12,18 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from api.http.listening import listen
 from api.identity import Identity
-from api.listening import listen
 from api.settings import ApiSettings
-from cells.actions.native_cells import NativeCells
-from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cli.errors import CommandError
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends.opening import open_searcher
-from indexer.followers.liveness import Probes
+from indexer.stream.liveness import Probes
+from operations.native_cells import NativeCells
 
 if TYPE_CHECKING:
     from api.app import ApiParts
@@ -82,7 +82,7 @@ async def _serve(
     # Only here, for every command imports this module, and those that serve nothing would start a quarter later; and
     # only now, for Ctrl-C while this is imported would cancel the server in the middle of its start.
     from api.app import create_app  # noqa: PLC0415
-    from api.server import serve  # noqa: PLC0415
+    from api.http.server import serve  # noqa: PLC0415
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)

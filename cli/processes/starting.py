@@ -19,14 +19,14 @@ from tenacity.wait import wait_exponential, wait_random
 
 from cells.errors import FleetUnreachableError, FleetUnusableError
 from cells.fleet.fleet import Fleet
-from indexer.followers.liveness import Probe, Probes
+from indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _LONGEST_PAUSE_S = 10
 _STOP_INTERVAL_S = 0.1
-# As long as PostgreSQL may take to let somebody in (cells.database).
+# As long as PostgreSQL may take to let somebody in (cells.database.engines).
 _PATIENCE_S = 5.0
 
 

@@ -13,13 +13,11 @@ import structlog
 import typer
 from prometheus_client import CollectorRegistry
 
+from api.http.listening import address_of
 from api.identity import Identity, refuse_open_listening
 from api.identity.opening import open_identity
-from api.listening import address_of
 from cells.fleet.fleet import Fleet
-from cells.native.relay_metrics import RelayMetrics
-from cells.simulation.simulated_instances import PROJECTS, hosts_for
-from cells.simulation.simulator import Simulator
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.errors import ConfigurationError
 from cli.logging import configure_logging
@@ -42,8 +40,10 @@ from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
 from cli.settings import Settings, load_embedded_settings, with_api_options
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
-from indexer.followers.probes import IndexerProbes
 from indexer.metrics import IndexerMetrics
+from indexer.stream.probes import IndexerProbes
+from operations.simulation.simulated_instances import PROJECTS, hosts_for
+from operations.simulation.simulator import Simulator
 
 app = typer.Typer()
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import msgspec
 
 from cells.digests import RangeDigest
-from cells.items.kept import KEPT_FIELDS
-from cells.items.view import ItemTemplate, View
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KEPT_FIELDS
+from views.compute.view import ItemTemplate, View
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
@@ -36,7 +36,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
     version: the revision of the instance; an older one never overwrites a newer one.
     record: field name -> stored value, every field of INSTANCE_FIELDS present.
-    view: the ready pieces of the answers that show this instance (cells.items.view).
+    view: the ready pieces of the answers that show this instance (views.compute.view).
     extra: what a newer producer says of it (indexer.extra_fields).
     """
 
@@ -109,8 +109,9 @@ class CellProgress:
     fresh_as_of: microseconds since the epoch; the index is known to be complete up to this moment of the cell's clock.
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
-        indexer.upkeep.retention; only searchers tell it.
-    incarnation: of the cell, that calls the watermark so, or an earlier one (indexer.writing.history). As horizon.
+        indexer.reconcile.retention; only searchers tell it.
+    incarnation: of the cell, that calls the watermark so, or an earlier one (indexer.writing.epoch_history). As
+    horizon.
     """
 
     cell_uuid: str
@@ -161,7 +162,7 @@ HORIZONS = "horizon"
 """The kind of state that tells the horizon of each cell, by its uuid."""
 
 INCARNATIONS = "incarnations"
-"""The kind of state that tells which incarnation of each cell the index follows (cells.lineage), by the cell's uuid."""
+"""The kind of state that tells which incarnation of each cell the index follows (cells.epochs), by the cell's uuid."""
 
 BEING_MENDED = "being mended"
 """Stands for an incarnation, and is none: that mending the index of a restored cell has begun, and not ended."""

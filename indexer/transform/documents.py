@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from cells.items.kept import KeptInstance
-from cells.items.view import render_view
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, Document
 from indexer.extra_fields import Extra, merged
 from notifications.event_types import INSTANCE_DELETE_END
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KeptInstance
+from views.compute.view import render_view
 
 _NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
 _UNKNOWN: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}

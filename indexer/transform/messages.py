@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from cells.native.instance_payload import from_payload
+from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from cells.kinds.native.instance_payload import from_payload
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.extra_fields import SCHEMA_KEY, read_extra
@@ -15,10 +16,9 @@ from notifications.envelope import Notification, decode, size_problem
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
 from notifications.payloads import fleetlight, instance
 from notifications.registry import parse_payload
-from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from notifications.versioned import DATA_KEY, NAMESPACE_KEY
-from query.fields import to_microseconds
-from query.uuids import is_uuid
+from resources.fields import to_microseconds
+from resources.uuids import is_uuid
 
 _NOVA = "nova"
 _OBJECT_KEYS = "nova_object."

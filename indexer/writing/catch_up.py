@@ -6,9 +6,9 @@ from functools import partial
 from cells.model import NO_REVISION, Change, ChangelogAdapter
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.batches import Batch
-from indexer.writing.patient_writing import WritesAndReads
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import rows_of
+from indexer.writing.retrying_writer import WritesAndReads
 
 KeepsDeadLetters = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
 

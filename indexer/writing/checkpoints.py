@@ -2,7 +2,7 @@
 
 import msgspec
 
-from cells.lineage import Position
+from cells.epochs import Position
 from indexer.backends.base import IndexWriter
 
 FROM_CELLS = "cells"

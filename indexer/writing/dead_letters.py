@@ -14,15 +14,15 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from cells.clock import Clock, system_clock
+from bus.bus import Headers, Message
+from bus.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
 from cells.errors import FleetUnreachableError
 from cells.fleet.failures import Failure, FailureSummary, failure_id
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
-from notifications.bus import Headers, Message
 from notifications.envelope import size_problem
 from notifications.errors import MessageRefusedError
-from notifications.topology import DETAIL_HEADER, REASON_HEADER, RESOURCE_HEADER, SEQUENCE_HEADER
+from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class KeepsFailures(Protocol):
 
 
 class Buries(Protocol):
-    """The part of notifications.bus.Receiver that has to do with dead letters; raises BusError."""
+    """The part of bus.bus.Receiver that has to do with dead letters; raises BusError."""
 
     @property
     def is_durable(self) -> bool: ...

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import structlog
 
-from cells.clock import Clock, system_clock
 from cells.digests import RangeDigest
 from cells.errors import FleetUnreachableError
 from cells.fleet.journals import Finding
 from indexer.backends.base import Document, WriteResult
-from indexer.writing.patient_writing import WritesAndReads
+from indexer.writing.retrying_writer import WritesAndReads
+from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from indexer.backends.base import Document, IndexWriter, WriteResult
-from indexer.writing.patient_writing import WritesDocuments
+from indexer.writing.retrying_writer import WritesDocuments
 
 
 class ReadsDocuments(Protocol):

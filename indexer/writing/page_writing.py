@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
 from indexer.backends.base import Document, WriteResult
-from indexer.writing.patient_writing import WritesDocuments
+from indexer.writing.retrying_writer import WritesDocuments
 
 # Measured: two bulk requests keep Elasticsearch busy, more only wait there.
 _IN_FLIGHT = 2

@@ -9,17 +9,17 @@ import structlog
 
 from cells.batched import batched
 from cells.errors import CellUnreachableError
-from cells.items.kept import KeptInstance
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.transform.batches import ReadsRows
 from indexer.transform.documents import kept_document, to_document
-from indexer.writing.patient_writing import WritesDocuments
 from indexer.writing.progress import ProgressTracker
+from indexer.writing.retrying_writer import WritesDocuments
 from query.filters import In
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KeptInstance
 
 _log = structlog.get_logger(__name__)
 

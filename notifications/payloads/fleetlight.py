@@ -48,7 +48,7 @@ class ServerFaultPayload(VersionedPayload):
 class InstancePayload(VersionedPayload):
     """All there is to know of one instance, read in the transaction that changed it.
 
-    A reader needs no second source: the payload holds every field of query.instances.
+    A reader needs no second source: the payload holds every field of resources.instance.
 
     1.0  first version
     """

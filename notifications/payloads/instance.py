@@ -1,6 +1,6 @@
 """Nova's instance payloads (contracts/nova-notifications, sections 5 and 6).
 
-Attributes have the names of query.instances (`project_id`); the wire has Nova's payload names (`tenant_id`).
+Attributes have the names of resources.instance (`project_id`); the wire has Nova's payload names (`tenant_id`).
 Each derived class repeats the history of what it inherits, since each counts its versions for itself.
 """
 

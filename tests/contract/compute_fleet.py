@@ -19,41 +19,41 @@ from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
 from api.identity import Identity, NoIdentity
-from api.listing.explanation import DescribesSearches
-from api.listing.list_index import ListIndex
-from api.listing.sources import CellReader
 from api.settings import ApiSettings, SearchSettings
-from cells.actions.native_cells import NativeCells
-from cells.actions.operations import InstanceOperations
-from cells.actions.worker import Worker
-from cells.adapters.native import NativeAdapter
-from cells.adapters.opening import open_adapter, open_changelog_adapter
-from cells.clock import Clock, system_clock
-from cells.database import create_database_engine, writing
+from bus.bus import Message
+from cells.database.engines import create_database_engine, writing
+from cells.epochs import Position
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
-from cells.items.view import ItemTemplate
-from cells.lineage import Position
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.native.nodes import Capacity, NewHost
+from cells.kinds.native.relay import Relay
+from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
-from cells.native.nodes import Capacity, NewHost
-from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends.base import INCARNATIONS, CellProgress, FoundPage, FoundRow
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
-from indexer.followers.liveness import Probes
+from indexer.stream.liveness import Probes
 from indexer.transform.documents import to_document
-from notifications.bus import Message
-from query.fields import Record
+from listing.explanation import DescribesSearches
+from listing.index_gateway import ListIndex
+from listing.sources import CellReader
+from operations.actions.immediate import InstanceOperations
+from operations.jobs.worker import Worker
+from operations.native_cells import NativeCells
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.clock import Clock, system_clock
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
 from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
+from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
 

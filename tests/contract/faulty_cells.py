@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Sequence
 
-from cells.adapters.native import NativeAdapter
-from cells.adapters.nova_db import NovaDbAdapter
 from cells.errors import CellUnreachableError
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from query.page import PageRequest
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
-from cells.clock import system_clock
+from bus.bus import Message, Publisher
+from bus.topology import SEQUENCE_HEADER
 from cells.fan_out.cell_pool import CellPool
+from cells.kinds.native.relay import Relay
 from cells.model import Cell
-from cells.native.relay import Relay
-from notifications.bus import Message, Publisher
-from notifications.topology import SEQUENCE_HEADER
+from resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.indexer_worlds import INDEXER, RELAY, in_thread, indexing

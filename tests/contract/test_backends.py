@@ -15,7 +15,6 @@ from elasticsearch import Elasticsearch
 from msgspec.structs import replace
 
 from cells.digests import digests_of
-from cells.items.view import ItemTemplate
 from indexer.backends.base import (
     BEING_MENDED,
     HORIZONS,
@@ -35,10 +34,9 @@ from indexer.backends.opening import open_generations, open_searcher, open_write
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
-from indexer.upkeep.retention import has_forgotten
+from indexer.reconcile.retention import has_forgotten
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
-from query.fields import Record, from_microseconds
 from query.filters import (
     EVERYTHING,
     And,
@@ -59,11 +57,13 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.fields import Record, from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
 from tests.support.other_version_indexes import make_newer
+from views.compute.view import ItemTemplate
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])

@@ -13,18 +13,18 @@ from typing import Any
 import httpx
 import pytest
 
-from cells.adapters.native import NativeAdapter
-from cells.clock import system_clock
 from cells.errors import FleetUnreachableError
 from cells.fan_out.cell_pool import CellPool
+from cells.kinds.native.adapter import NativeAdapter
 from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
-from indexer.upkeep.cell_removal import remove_cell
-from indexer.upkeep.retention import LISTS_GRACE_S
-from indexer.upkeep.verify import Verification, verify_cell
-from indexer.writing.history import History
+from indexer.reconcile.cell_removal import remove_cell
+from indexer.reconcile.retention import LISTS_GRACE_S
+from indexer.reconcile.verify import Verification, verify_cell
+from indexer.writing.epoch_history import History
 from indexer.writing.leases import CellLeases
 from query.page import PageRequest
+from resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, FaultyAdapter
 from tests.contract.paging import page_through
@@ -308,7 +308,7 @@ def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
             return verification
 
         monkeypatch.setattr(History, "begin_mending", after_a_list)
-        monkeypatch.setattr("indexer.followers.native_follower.verify_cell", after_another_list)
+        monkeypatch.setattr("indexer.stream.native_follower.verify_cell", after_another_list)
         with indexing(fleet.fleet, fleet.index_settings, lists_grace_s=2):
             assert is_mended.wait(60)
     assert "south=index" in routes[0]

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from cells.actions.accepting import Acceptance
 from cells.errors import CellUnreachableError
 from cells.fleet.quotas import UNLIMITED
 from cells.fleet.server_groups import ServerGroup, ServerGroups
+from cells.kinds.native import nodes
 from cells.model import NO_REQUEST, Cell, InstanceRow
-from cells.native import nodes
-from cells.native.choose_cell import CellRoom, is_enough, read_room
+from operations.actions.accepting import Acceptance
+from operations.scheduling.choose_cell import CellRoom, is_enough, read_room
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.waiting import wait_until
 

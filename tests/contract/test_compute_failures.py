@@ -9,13 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from cells.fleet.fleet import InstanceMapping
-from cells.items.view import ItemTemplate
 from cells.model import CellKind, InstanceRow
 from indexer.backends.base import FoundPage
 from indexer.errors import IndexUnavailableError
-from indexer.followers.liveness import ALIVE, Probe
-from query.fields import Record
+from indexer.stream.liveness import ALIVE, Probe
 from query.page import PageRequest
+from resources.fields import Record
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,
@@ -27,6 +26,7 @@ from tests.contract.compute_fleet import (
     microversion,
 )
 from tests.support.waiting import wait_until
+from views.compute.view import ItemTemplate
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}

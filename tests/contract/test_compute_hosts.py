@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cells.clock import system_clock
 from cells.errors import CellUnreachableError
-from cells.native import nodes
-from cells.native.nodes import Capacity, CellNodes, ComputeService, NewHost
+from cells.kinds.native import nodes
+from cells.kinds.native.nodes import Capacity, CellNodes, ComputeService, NewHost
+from resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, AnyRequest, Api, ComputeFleet, microversion
 
 SERVICE = {"id", "binary", "host", "zone", "status", "state", "updated_at", "disabled_reason"}

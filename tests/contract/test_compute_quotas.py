@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from cells.errors import CellUnreachableError
 from cells.fleet.quotas import DEFAULT_CLASS, DEFAULTS
 from cells.model import Cell
-from cells.usage import Size, size_in
+from operations.usage import Size, size_in
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.support.identity import OTHER

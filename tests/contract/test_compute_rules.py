@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from cells.fleet.quotas import DEFAULT_CLASS
-from cells.simulation.default_images import DEFAULT_IMAGES
+from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from cells.errors import CellUnreachableError
+from cells.kinds.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from cells.model import Cell
-from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-simple-tenant-usage"

@@ -13,17 +13,17 @@ import pytest
 from sqlalchemy import delete, select, update
 from structlog.testing import capture_logs
 
-from cells.adapters.opening import open_changelog_adapter
-from cells.database import writing
+from cells.database.engines import writing
+from cells.kinds.native.instance_rows import fill_texts
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter
-from cells.native.instance_rows import fill_texts
 from cells.tables import changes, instances, kept_texts
 from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
-from indexer.upkeep.bulk_sync import CellSource, SyncResult
-from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.rewritten_rows import replace_rewritten
-from indexer.upkeep.verify import verify_cell
+from indexer.reconcile.bulk_sync import CellSource, SyncResult
+from indexer.reconcile.recorded_sync import sync_and_record
+from indexer.reconcile.rewritten_rows import replace_rewritten
+from indexer.reconcile.verify import verify_cell
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from cells.adapters.opening import open_adapter
-from cells.nova import tables
+from cells.kinds.nova_db import tables
+from cells.kinds.opening import open_adapter
 from indexer.backends.opening import open_writer
-from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.reconcile.external_comparison import compare_cell
 from tests.contract.compute_fleet import microversion
 from tests.support.nova_fleet import NovaFleet, nova_fleet
 from tests.support.nova_tables import SmallNova, small_nova

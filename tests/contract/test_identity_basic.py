@@ -8,7 +8,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from api.errors import DirectoryUnavailableError
+from api.http.errors import DirectoryUnavailableError
 from api.identity.basic import BasicIdentity
 from api.identity.login_limit import MOST_FAILURES, WINDOW_S
 from tests.contract.compute_fleet import Api, ComputeFleet

@@ -10,7 +10,7 @@ import pytest
 from api.identity.caller import ROLES
 from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Directory
-from cells.clock import system_clock
+from resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
 from tests.support.identity import DEMO, OTHER, PASSWORD, USERS, login, password_login, project_scope, weak_hash

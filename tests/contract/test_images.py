@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cells.simulation.default_images import DEFAULT_IMAGES
+from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import compute_fleet
 from tests.contract.identity_site import Site
 

@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
-from cells.items.view import ItemTemplate
 from indexer.backends.base import FoundPage
 from query.page import PageRequest
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
+from views.compute.view import ItemTemplate
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}

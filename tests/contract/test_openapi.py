@@ -24,8 +24,8 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from api.compute.protocol.microversion import NEWEST
-from cells.native.nodes import Capacity, NewHost
-from cells.simulation.default_images import DEFAULT_IMAGES
+from cells.kinds.native.nodes import Capacity, NewHost
+from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.contract.identity_site import Site
 from tests.contract.streams import Event, stream

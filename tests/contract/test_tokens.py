@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from cells.adapters.native import NativeAdapter
+from cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,

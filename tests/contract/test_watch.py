@@ -11,15 +11,15 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
-from api.server import serve
-from api.watching.changelogs import ChangedInstance, Changelogs, read_on
-from api.watching.feed import ChangeFeed
-from api.watching.positions import PositionCodec
-from api.watching.watch import Watch, WatchRequest
-from cells.adapters.opening import open_adapter
+from api.http.server import serve
+from cells.epochs import Position
 from cells.fan_out.cell_pool import CellPool
-from cells.lineage import Position
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind, InstanceRow
+from listing.watches.changelogs import ChangedInstance, Changelogs, read_on
+from listing.watches.feed import ChangeFeed
+from listing.watches.positions import PositionCodec
+from listing.watches.watch import Watch, WatchRequest
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
 from tests.support.backups import Backup
@@ -182,7 +182,7 @@ def test_restored_cell_is_told_as_a_reset_and_followed_in_its_new_history(fleet:
 def test_cell_that_joins_or_leaves_the_fleet_is_a_reset(
     small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.watching.feed._CELLS_INTERVAL_S", 0.05)
+    monkeypatch.setattr("listing.watches.feed._CELLS_INTERVAL_S", 0.05)
     pool = CellPool(small_fleet.fleet.cells, open_adapter, refresh_interval_s=0.05, list_timeout_s=60)
     api = small_fleet.api(pool=pool)
 
@@ -287,7 +287,7 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
 
 
 def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.watching.feed._CELLS_INTERVAL_S", 0.01)
+    monkeypatch.setattr("listing.watches.feed._CELLS_INTERVAL_S", 0.01)
 
     class Mistaken(_NoCells):
         is_first = True
@@ -310,7 +310,7 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
 def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_again(
     small_fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.watching.watch._BUFFERED_EVENTS", 20)
+    monkeypatch.setattr("listing.watches.watch._BUFFERED_EVENTS", 20)
     changes = 80
     api = small_fleet.api()
     uuid = small_fleet.create("north")

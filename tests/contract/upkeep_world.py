@@ -8,19 +8,19 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from cells.adapters.opening import open_changelog_adapter
-from cells.clock import system_clock
+from bus.bus import remove_bus
 from cells.fleet.adoption import map_instances
+from cells.kinds.native.relay import is_relayed
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell, CellKind
-from cells.native.relay import is_relayed
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
-from indexer.upkeep.cell_removal import remove_cell
-from indexer.upkeep.rebuild import rebuild_index
-from indexer.upkeep.retention import announce, purge_cell
+from indexer.reconcile.cell_removal import remove_cell
+from indexer.reconcile.rebuild import rebuild_index
+from indexer.reconcile.retention import announce, purge_cell
 from indexer.writing.leases import CellLeases
-from notifications.bus import remove_bus
+from resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.running_world import State, Truth, World
 from tests.support.backups import Backup

@@ -26,19 +26,19 @@ from elasticsearch import ApiError, Elasticsearch
 from psycopg import sql
 from typer.testing import CliRunner
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.opening import open_adapter
-from cells.database import create_database_engine
+from bus.bus import Publisher, Receiver
+from bus.settings import BusSettings
+from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
 from cli.app import app
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from notifications.bus import Publisher, Receiver
 from notifications.errors import BusUnavailableError
-from notifications.settings import BusSettings
+from operations.actions.immediate import InstanceOperations
 from scripts.servers.base import ADMINISTRATOR, ADMINISTRATORS_PASSWORD
 from scripts.servers.private import PrivateServer, private_server
 from scripts.servers.process import free_port

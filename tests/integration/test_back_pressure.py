@@ -6,18 +6,18 @@ from threading import Event
 
 from prometheus_client import CollectorRegistry
 
+from bus import topology
+from bus.bus import Publisher, Receiver
+from bus.link import count_messages
+from bus.settings import BusSettings
 from indexer.backends.base import CellProgress
-from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.consumer import Consumer
 from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.patient_writing import PatientWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from notifications import topology
-from notifications.bus import Publisher, Receiver
-from notifications.link import count_messages
-from notifications.settings import BusSettings
+from indexer.writing.retrying_writer import PatientWriter
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import MemoryCell
 from tests.support.memory_fleet import MemoryFailures

@@ -14,12 +14,12 @@ import kombu
 import pytest
 
 from bench.faults.proxy import tcp_proxy
-from notifications import link as link_module
-from notifications import topology
-from notifications.bus import Delivery, Message, Publisher, Receiver, dead_letters
+from bus import link as link_module
+from bus import topology
+from bus.bus import Delivery, Message, Publisher, Receiver, dead_letters
+from bus.memory_transport import MemoryTransport
+from bus.settings import BusSettings
 from notifications.errors import BusError, BusUnavailableError
-from notifications.memory_transport import MemoryTransport
-from notifications.settings import BusSettings
 from tests.support.waiting import wait_until
 
 ROUTING_KEY = topology.routing_key("INFO")

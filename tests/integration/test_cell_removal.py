@@ -6,18 +6,18 @@ from threading import Event
 
 import pytest
 
+from bus.bus import remove_bus
+from bus.link import bare_channel, is_in_memory
+from bus.settings import BusSettings
+from bus.topology import work_queue_name
 from cells.errors import CellInUseError
+from cells.kinds.native.relay import is_relayed
 from cells.model import Cell
-from cells.native.relay import is_relayed
 from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError
-from indexer.upkeep.cell_removal import Removed, remove_cell
+from indexer.reconcile.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
-from notifications.bus import remove_bus
 from notifications.errors import BusUnavailableError
-from notifications.link import bare_channel, is_in_memory
-from notifications.settings import BusSettings
-from notifications.topology import work_queue_name
 from tests.support.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
 

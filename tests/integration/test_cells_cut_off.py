@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.adapters.opening import open_adapter
 from cells.fan_out.cell_pool import CellPool
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellAdapter
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.contract.paging import page_through

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import kombu
 
-from cells.actions.operations import InstanceOperations
+from bus.bus import Message, Publisher, Receiver, dead_letters
+from bus.memory_transport import MemoryTransport
+from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from cells.simulation.simulated_instances import new_instance, new_metadata
 from indexer.backends.settings import IndexSettings
-from notifications.bus import Message, Publisher, Receiver, dead_letters
-from notifications.memory_transport import MemoryTransport
-from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER, work_queue_name
+from operations.actions.immediate import InstanceOperations
+from operations.simulation.simulated_instances import new_instance, new_metadata
 from tests.support.indexer_worlds import World
 from tests.support.waiting import wait_until
 

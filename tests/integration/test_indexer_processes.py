@@ -16,14 +16,14 @@ from bench.faults.processes import Daemon, relays
 from bench.faults.processes import indexer as indexer_in_threads
 from bench.faults.proxy import tcp_proxy
 from bench.faults.world import CELLS, Servers, World, new_world
-from cells.clock import system_clock
+from bus import topology
+from bus.link import count_messages
+from bus.settings import BusSettings
 from cells.model import Cell, CellKind
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexUnavailableError
-from notifications import topology
-from notifications.link import count_messages
-from notifications.settings import BusSettings
+from resources.clock import system_clock
 from scripts.servers.process import free_port
 from tests.support.waiting import wait_until
 

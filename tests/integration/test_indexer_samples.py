@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from cells.native.instance_payload import from_payload
+from bus.bus import Message, Publisher
+from bus.topology import routing_key
+from cells.kinds.native.instance_payload import from_payload
 from indexer.backends.settings import IndexSettings
-from notifications.bus import Message, Publisher
 from notifications.envelope import Notification, encode, read_sample
 from notifications.registry import parse_payload
-from notifications.topology import routing_key
-from query.fields import Record
+from resources.fields import Record
 from tests.support.indexer_worlds import World, new_world
 from tests.support.waiting import wait_until
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cells.items.view import HostStatuses, ItemTemplate
 from indexer.backends.base import Document, FoundPage, IndexWriter
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from query.filters import Eq
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_document, make_uuid
+from views.compute.view import HostStatuses, ItemTemplate
 
 pytestmark = pytest.mark.elasticsearch
 

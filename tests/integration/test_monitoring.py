@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
 from cli.monitoring import monitored
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.settings import MonitoringSettings
-from indexer.followers.liveness import Probe
+from indexer.stream.liveness import Probe
 from tests.integration.test_up import free_port
 
 

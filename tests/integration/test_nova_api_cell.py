@@ -13,34 +13,34 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from api.listing.answer import Consistency, Route
-from api.listing.list_index import ListIndex
-from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
-from cells.adapters.opening import open_adapter
-from cells.clock import system_clock
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
-from cells.items.view import ItemTemplate
+from cells.kinds.nova_api.address import UpstreamAddress
+from cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
+from cells.kinds.nova_api.clouds import read_cloud
+from cells.kinds.nova_api.http import Answer, Connection
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellAdapter, CellKind
-from cells.upstream.address import UpstreamAddress
-from cells.upstream.client import ComputeApi, Query, ServerPage
-from cells.upstream.clouds import read_cloud
-from cells.upstream.http import Answer, Connection
 from cli.app import app
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.reconcile.external_comparison import compare_cell
 from indexer.writing.rereading import rows_of
+from listing.answer import Consistency, Route
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
 from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.live_api import LiveApi, live_api
 from tests.support.waiting import wait_until
+from views.compute.view import ItemTemplate
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -116,7 +116,7 @@ def filters(records: Sequence[dict[str, Any]]) -> list[Filter]:
 def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.adapters.nova_api._SMALLEST_PAGE", 6)
+    monkeypatch.setattr("cells.kinds.nova_api.adapter._SMALLEST_PAGE", 6)
     records = everything(adapter)
     assert len(records) == INSTANCES
     assert sum(record["deleted"] for record in records) == 1
@@ -189,7 +189,7 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
 def test_servers_that_changed_lately_are_read_with_one_request(
     adapter: CellAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cells.adapters.nova_api._LATELY_S", 24 * 3600)
+    monkeypatch.setattr("cells.kinds.nova_api.adapter._LATELY_S", 24 * 3600)
     asked: list[Query] = []
     ask = ComputeApi.servers
 

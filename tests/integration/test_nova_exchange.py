@@ -11,17 +11,17 @@ import kombu
 import pytest
 from typer.testing import CliRunner
 
-from cells.database import create_database_engine
+from bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
+from bus.external_exchange import Binding
+from bus.link import bare_channel
+from bus.settings import BusSettings
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.model import CellKind
 from cli.app import app
 from indexer.writing.leases import CellLeases
-from notifications.binding import Binding
-from notifications.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
 from notifications.errors import BusError, BusUnavailableError
-from notifications.link import bare_channel
-from notifications.settings import BusSettings
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.rabbitmq

@@ -15,7 +15,7 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
-from indexer.writing.patient_writing import PatientWriter
+from indexer.writing.retrying_writer import PatientWriter
 from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
 from tests.support.documents import make_document, make_uuid

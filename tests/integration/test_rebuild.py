@@ -20,11 +20,11 @@ from indexer.backends.elasticsearch.generations import ElasticsearchGenerations
 from indexer.backends.opening import open_generations, open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError, IndexVersionError, RebuildError
-from indexer.upkeep.rebuild import drop_previous, rebuild_index
+from indexer.reconcile.rebuild import drop_previous, rebuild_index
 from query.filters import In
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_document
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.killed_rebuild import Moment

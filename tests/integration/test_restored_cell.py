@@ -11,18 +11,18 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import delete
 
-from cells.database import writing
+from cells.database.engines import writing
 from cells.tables import changes
 from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.followers.service import IndexerService
-from indexer.upkeep.bulk_sync import SyncResult, sync_cell
-from indexer.upkeep.rebuild import RebuildPhase, rebuild_index
-from indexer.upkeep.verify import Verification, verify_cell
+from indexer.reconcile.bulk_sync import SyncResult, sync_cell
+from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
+from indexer.reconcile.verify import Verification, verify_cell
+from indexer.stream.service import IndexerService
 from indexer.writing.catch_up import catch_up
-from indexer.writing.history import History
+from indexer.writing.epoch_history import History
 from tests.support.backups import Backup
 from tests.support.indexer_worlds import World, new_world
 from tests.support.rebuilding import Silent, open_parts
@@ -156,7 +156,7 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
             seen.append((progress.watermark, progress.is_complete))
             super().end_mending()
 
-    monkeypatch.setattr("indexer.followers.native_follower.History", Watched)
+    monkeypatch.setattr("indexer.stream.native_follower.History", Watched)
     with world.indexing(), world.relaying():
         wait_until_index_equals_cell(world)
         story.back_up()
@@ -187,8 +187,8 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
         return catch_up(*args, **options)
 
     story = Story(world, tmp_path)
-    monkeypatch.setattr("indexer.followers.native_follower.History", Watched)
-    monkeypatch.setattr("indexer.followers.native_follower.catch_up", while_another_relay_starts)
+    monkeypatch.setattr("indexer.stream.native_follower.History", Watched)
+    monkeypatch.setattr("indexer.stream.native_follower.catch_up", while_another_relay_starts)
     with world.relaying():
         story.go_on()
         wait_until(world.has_published_everything, timeout_s=60)
@@ -239,7 +239,7 @@ def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
     with world.relaying(), world.indexing():
         story.go_on_differently(3)
         wait_until_index_equals_cell(world)
-    monkeypatch.setattr("indexer.upkeep.rebuild_cells.replace_rewritten", read_all)
+    monkeypatch.setattr("indexer.reconcile.rebuild_cells.replace_rewritten", read_all)
     with open_parts(world.index, world.fleet) as parts:
         rebuild_index(parts, Silent(), back=True)
     with world.indexing():
@@ -279,7 +279,7 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
 
     monkeypatch.setattr(IndexerService, "_refresh", refresh_once_more)
     monkeypatch.setattr(SqliteWriter, "make_searchable", wait_for_the_follower)
-    monkeypatch.setattr("indexer.followers.native_follower.verify_cell", see_what_is_promised)
+    monkeypatch.setattr("indexer.stream.native_follower.verify_cell", see_what_is_promised)
     with world.indexing():
         with world.relaying():
             wait_until_index_equals_cell(world)
@@ -349,7 +349,7 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
         wait_until(world.has_published_everything, timeout_s=60)
     with writing(world.engine) as connection:
         connection.execute(delete(changes))
-    monkeypatch.setattr("indexer.followers.native_follower.sync_cell", sync_until_it_is_restored)
+    monkeypatch.setattr("indexer.stream.native_follower.sync_cell", sync_until_it_is_restored)
     with world.indexing():
         wait_until(is_restored.is_set, timeout_s=60)
         wait_until_index_equals_cell(world)
@@ -392,7 +392,7 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
             follower._tracker.mark_synced()
             follower._publish_progress()
         monkeypatch.setattr(IndexerService, "_refresh", counted)
-        monkeypatch.setattr("indexer.followers.native_follower.sync_cell", see_what_is_promised)
+        monkeypatch.setattr("indexer.stream.native_follower.sync_cell", see_what_is_promised)
         story.restore()
         with writing(world.engine) as connection:
             connection.execute(delete(changes))

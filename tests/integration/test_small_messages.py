@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bus.bus import Message, Publisher, Receiver
 from indexer.backends.settings import IndexSettings
-from notifications.bus import Message, Publisher, Receiver
 from notifications.errors import MessageRefusedError
 from scripts.servers.private import private_server
 from scripts.servers.rabbitmq import RabbitMQ

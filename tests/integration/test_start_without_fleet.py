@@ -15,7 +15,7 @@ from sqlalchemy import column, table, update
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind

@@ -10,14 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from api.app import ApiParts, create_app
+from api.http.listening import address_of, listen
+from api.http.server import serve
 from api.identity import NoIdentity
-from api.listening import address_of, listen
-from api.server import serve
 from api.settings import ApiSettings, SearchSettings
-from cells.clock import system_clock
 from cells.errors import UpstreamError
-from cells.upstream.client import ComputeApi, MarkerGoneError
-from cells.upstream.credentials import Fixed
+from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
+from cells.kinds.nova_api.credentials import Fixed
 from cli.app import app
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
@@ -25,6 +24,7 @@ from indexer.backends.base import IndexWriter, is_time
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
+from resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record
 

@@ -10,19 +10,19 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
-from cells.adapters.opening import open_changelog_adapter
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind
-from cells.native.new_instance import new_record
 from cells.tables import instances
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
+from indexer.reconcile.bulk_sync import sync_cell
+from indexer.reconcile.verify import DifferenceKind, Verification, verify_cell
 from indexer.transform.documents import to_document
-from indexer.upkeep.bulk_sync import sync_cell
-from indexer.upkeep.verify import DifferenceKind, Verification, verify_cell
+from operations.actions.new_instance import new_record
 from tests.support.documents import make_record
 from tests.support.indexer_worlds import World, in_thread, new_world
 from tests.support.waiting import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind

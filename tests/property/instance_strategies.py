@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cells.native.new_instance import new_record
-from query.fields import from_microseconds
+from operations.actions.new_instance import new_record
 from query.filters import (
     And,
     Eq,
@@ -26,9 +25,10 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from tests.property.query_strategies import TAGS, TEXTS, TIMES
 
 CELLS = ("east", "north", "west")

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from query.fields import Field, FieldSet, Kind
 from query.filters import (
     And,
     Eq,
@@ -31,6 +30,7 @@ from query.filters import (
 )
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.fields import Field, FieldSet, Kind
 
 FIELDS = FieldSet(
     "thing",

@@ -1,4 +1,4 @@
-"""Headers are what py-amqp reads, whatever a sender has put there (notifications.amqp_headers)."""
+"""Headers are what py-amqp reads, whatever a sender has put there (bus.amqp_headers)."""
 
 from struct import pack
 from typing import Any
@@ -7,7 +7,7 @@ from amqp.basic_message import Message  # type: ignore[import-untyped]  # as kom
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifications.amqp_headers import headers_of, properties_of
+from bus.amqp_headers import headers_of, properties_of
 
 _NAMES = st.text(max_size=20)
 _NUMBERS = st.integers(-(2**63), 2**63 - 1)

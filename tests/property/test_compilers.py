@@ -24,12 +24,12 @@ from sqlalchemy.pool import StaticPool
 
 from query.check import check
 from query.evaluate import evaluate, sorted_page
-from query.fields import FieldSet, Kind
 from query.filters import And, Filter, negate, split_expressible
 from query.lowering import beyond
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
 from query.to_sql import after, order_by, to_sql
+from resources.fields import FieldSet, Kind
 from tests.property.query_strategies import FIELDS, filters, record_sets, requests
 
 THINGS = Table(

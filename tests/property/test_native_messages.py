@@ -8,15 +8,15 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from cells.native.instance_payload import from_payload
-from cells.simulation.simulated_instances import new_instance
+from cells.kinds.native.instance_payload import from_payload
 from indexer.transform.native_messages import read_record
 from notifications.envelope import Notification, decode, encode
 from notifications.errors import NotificationError
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import parse_payload
 from notifications.versioned import Wrapped
-from query.fields import Record
+from operations.simulation.simulated_instances import new_instance
+from resources.fields import Record
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.memory_cell import NOW, MemoryCell
 

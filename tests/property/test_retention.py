@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.listing.answer import Consistency
 from indexer.backends.settings import IndexSettings
+from listing.answer import Consistency
 from query.evaluate import matcher, sorted_page
-from query.fields import from_microseconds
 from query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.retention import forgotten, may_match_forgotten, remembered
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
 from tests.property.instance_strategies import filters as any_filters
 from tests.support.documents import make_record

@@ -10,21 +10,21 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
-from cells.actions.server_actions import ACTIONS
-from cells.adapters.opening import open_adapter
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import CellKind
-from cells.native.placement import demand_of
 from cells.tables import allocations, changes, jobs
 from indexer.transform.documents import NativeChange
 from indexer.transform.messages import interpret
+from operations.actions.server_actions import ACTIONS
+from operations.scheduling.placement import demand_of
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 
 _BIGGER = {**FLAVOR, "flavorid": "m2", "name": "big", "memory_mb": 40_000}

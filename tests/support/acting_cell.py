@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine, select
 
-from cells.actions.accepting import Acceptance, Order
-from cells.actions.operations import InstanceOperations
-from cells.actions.worker import Worker
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.model import Cell, Request
-from cells.native.nodes import Capacity, CellNodes, NewHost
 from cells.tables import changes, instances
+from operations.actions.accepting import Acceptance, Order
+from operations.actions.immediate import InstanceOperations
+from operations.jobs.worker import Worker
 
 FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 0}
 SIZE = Capacity(vcpus=64, memory_mib=65_536, disk_gib=2000)

@@ -9,30 +9,30 @@ from threading import Event, Thread
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, func, select
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.opening import open_changelog_adapter
-from cells.database import create_database_engine
+from bus.bus import Message, Publisher, Receiver
+from bus.no_bus import NoBus
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import Relay
+from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.followers.consumer import Receives
-from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.consumer import Receives
+from indexer.stream.service import IndexerService
 from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
-from notifications.bus import Message, Publisher, Receiver
-from notifications.no_bus import NoBus
+from operations.actions.immediate import InstanceOperations
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 
 INDEXER = IndexerSettings(batch_max_messages=50, batch_wait_s=0.02, hole_timeout_s=0.3, retry_wait_max_s=0.2)
 RELAY = RelaySettings(heartbeat_interval_s=0.05, poll_interval_s=0.01, retry_wait_max_s=0.1)
@@ -104,7 +104,7 @@ def indexing(
 ) -> Iterator[IndexerService]:
     """An indexer of all cells of a fleet, in a thread.
 
-    lists_grace_s: see indexer.followers.following.Shared; none where nobody lists.
+    lists_grace_s: see indexer.stream.follower.Shared; none where nobody lists.
     """
 
     def open_receiver(cell: Cell) -> Receives:

@@ -2,10 +2,10 @@
 
 from sqlalchemy import Engine, select
 
-from cells.items.kept import KeptInstance, KeptRecord, kept_fields
-from cells.items.view import render_view
-from cells.native.instance_rows import FIELDS_TEXT, KEPT_TEXT, dialect_of, read_fields
+from cells.kinds.native.instance_rows import FIELDS_TEXT, KEPT_TEXT, dialect_of, read_fields
 from tests.support.shown_items import shown_items
+from views.compute.kept import KeptInstance, KeptRecord, kept_fields
+from views.compute.view import render_view
 
 
 def assert_kept_texts_are_those_of_the_rows(engine: Engine) -> int:

@@ -3,14 +3,14 @@
 import random
 from dataclasses import replace
 
-from api.listing.answer import Consistency
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
+from listing.answer import Consistency
 from query.evaluate import sorted_page
-from query.fields import FieldSet, Kind
 from query.filters import EVERYTHING, Filter, HasAddress, LacksAddress, Matches, NotMatches, leaves
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.fields import FieldSet, Kind
+from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them
 from tests.support.list_routes import ListedFleet, Rows
 

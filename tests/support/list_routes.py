@@ -11,17 +11,11 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import Engine, delete, insert
 
-from api.listing.answer import Consistency, Page
-from api.listing.find_instance import InstanceFinder
-from api.listing.list_index import ListIndex
-from api.listing.list_instances import InstanceLister
 from api.settings import SearchSettings
-from cells.actions.operations import InstanceOperations
-from cells.adapters.opening import open_adapter
-from cells.clock import system_clock
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.tables import instances
@@ -29,10 +23,16 @@ from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
+from listing.answer import Consistency, Page
+from listing.find_instance import InstanceFinder
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
+from operations.actions.immediate import InstanceOperations
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE
 
 _DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode

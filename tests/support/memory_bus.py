@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from notifications.bus import Delivery, Message
+from bus.bus import Delivery, Message
+from bus.topology import DETAIL_HEADER, REASON_HEADER
 from notifications.errors import BusUnavailableError
-from notifications.topology import DETAIL_HEADER, REASON_HEADER
 
 
 @dataclass

@@ -4,22 +4,22 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from cells.clock import system_clock
+from bus.bus import Message
+from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from cells.digests import RangeDigest, digests_of
+from cells.epochs import Lineage, Position
 from cells.errors import CellUnreachableError
-from cells.lineage import Lineage, Position
+from cells.kinds.native.instance_payload import to_payload
+from cells.kinds.native.outbox import heartbeat_message
 from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
-from cells.native.instance_payload import to_payload
-from cells.native.new_instance import new_record
-from cells.native.outbox import heartbeat_message
-from notifications.bus import Message
 from notifications.envelope import Notification, encode
-from notifications.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from operations.actions.new_instance import new_record
 from query.evaluate import matcher
-from query.fields import from_microseconds
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.retention import remembered
+from resources.clock import system_clock
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
 
 CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"
 OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"

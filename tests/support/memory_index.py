@@ -12,8 +12,8 @@ from cells.digests import RangeDigest, digests_of
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
 from query.evaluate import matcher
-from query.instances import INSTANCE_FIELDS
 from query.retention import forgotten, remembered
+from resources.instance import INSTANCE_FIELDS
 
 
 @dataclass

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from cells import migrations
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 
 _run = migrations._upgrade
 

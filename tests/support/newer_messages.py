@@ -3,11 +3,11 @@
 from typing import Any
 from uuid import uuid4
 
-from cells.native.instance_payload import to_payload
+from cells.kinds.native.instance_payload import to_payload
 from indexer.extra_fields import SCHEMA_KEY
 from notifications.envelope import Notification, encode
 from notifications.event_types import INSTANCE_UPDATE
-from query.fields import from_microseconds
+from resources.fields import from_microseconds
 from tests.support.documents import CREATED_AT, make_uuid
 from tests.support.memory_cell import MemoryCell
 

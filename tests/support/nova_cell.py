@@ -5,18 +5,18 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from bus.bus import Message
+from bus.topology import routing_key
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, InstanceRow
-from notifications.bus import Message
 from notifications.envelope import Notification, encode
 from notifications.payloads.instance import InstanceActionPayload, InstanceUpdatePayload
 from notifications.payloads.parts import AuditPeriodPayload, FlavorPayload, InstanceStateUpdatePayload
-from notifications.topology import routing_key
 from notifications.versioned import VersionedPayload
 from query.evaluate import matcher
-from query.fields import from_microseconds
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_record
 
 NOVA_CELL = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c33", "nova", CellKind.NOVA_DB, "sqlite:///nowhere.db", "")

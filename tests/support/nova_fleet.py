@@ -7,17 +7,17 @@ from pathlib import Path
 
 from api.app import ApiParts, create_app
 from api.settings import SearchSettings
-from cells.actions.native_cells import NativeCells
-from cells.adapters.opening import open_adapter
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_fleet
 from cli.cells.nova_cells import add_all_nova_cells
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.upkeep.foreign_comparison import compare_cell
+from indexer.reconcile.external_comparison import compare_cell
+from operations.native_cells import NativeCells
 from tests.contract.compute_fleet import Api
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from threading import Event
 
-from cells.adapters.opening import open_changelog_adapter
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase
+from indexer.reconcile.rebuild import RebuildParts, RebuildPhase
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
+from indexer.writing.throttle import Pace
 
 
 class Silent:

@@ -11,18 +11,18 @@ from urllib.parse import urlencode
 import httpx
 from sqlalchemy import delete, insert
 
-from cells.adapters.opening import open_adapter
-from cells.database import writing
+from cells.database.engines import writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import InstanceMapping
+from cells.kinds.opening import open_adapter
 from cells.tables import changes, instances
 from indexer.backends.base import HORIZONS
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from query.evaluate import matcher
-from query.instances import INSTANCE_FIELDS
 from query.retention import forgotten
+from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, open_faulty
 from tests.support.list_oracle import Expected, Request, Times, expected_list

@@ -6,9 +6,9 @@ Whoever adds a condition to the rendering adds a record for each side of it.
 from collections.abc import Iterator
 from typing import Any
 
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
-from query.server_status import DEFAULT_STATUS, TASK_STATUS
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from resources.server_status import DEFAULT_STATUS, TASK_STATUS
 from tests.support.documents import make_uuid
 
 _TEXT = '\x01\x1f\x7f\u2028é😀\\/\t\r\n"],[1,{"a":1}'

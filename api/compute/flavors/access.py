@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import ActionModel, Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, Shape, page
-from api.errors import NotFoundError
+from api.http.answers import json_answer
+from api.http.errors import NotFoundError
+from api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 
 
 class _Tenant(RequestModel):

@@ -8,14 +8,14 @@ from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
 from api.compute.flavors.known_extra_specs import check_extra_spec
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import MetadataKey, one_item
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import Body, RequestModel, RootRequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
-from api.errors import BadRequestError, NotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import MetadataKey, one_item
+from api.http.errors import BadRequestError, NotFoundError
+from api.http.request_body import Body, RequestModel, RootRequestModel
 from cells.fleet.flavors import Flavor
 
 _CHECKED_SINCE = 86

@@ -10,15 +10,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Count, Name, PositiveCount, is_printable
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
 from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.policy import RULES
-from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, BodyBool, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import (
     BOOL,
@@ -34,7 +30,11 @@ from api.compute.protocol.shapes import (
     or_null,
     page,
 )
-from api.errors import MarkerNotFoundError, ParameterError
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Count, Name, PositiveCount, is_printable
+from api.http.errors import MarkerNotFoundError, ParameterError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import Body, BodyBool, RequestModel
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from query.errors import RegularExpressionError

@@ -8,18 +8,18 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import ActionModel, Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
-from api.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
-from cells.actions.host_zones import HostZones
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Fqdn, MetadataKey, Name, NameWithBlanks, UuidText
+from api.http.errors import BadRequestError, ConflictError, NotFoundError, NotSupportedError
+from api.http.request_body import ActionModel, Body, IfGiven, RequestModel
 from cells.errors import AggregateInUseError, HostInUseError, HostNotFoundError, ZoneTakenError
 from cells.fleet.aggregates import ZONE_KEY, Aggregate
+from operations.host_zones import HostZones
 
 _UUIDS_SINCE = 41
 _IMAGES_SINCE = 81

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from api.compute.hosts.fleet_hosts import FleetHosts
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
-from api.errors import BadRequestError
-from cells.clock import Clock
-from cells.native.nodes import COMPUTE
-from query.fields import from_microseconds
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError
+from cells.kinds.native.nodes import COMPUTE
+from resources.clock import Clock
+from resources.fields import from_microseconds
 
 _FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f")
 _LOG = Shape(

@@ -4,15 +4,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, NOTHING, TEXT, Kind, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
+from api.http.answers import json_answer
+from cells.kinds.native.nodes import ComputeService
 from cells.model import Cell
-from cells.native.nodes import ComputeService
 
 _SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
 

@@ -7,11 +7,11 @@ from functools import partial
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
-from api.errors import ConflictError, NotFoundError
+from api.http.errors import ConflictError, NotFoundError
 from cells.errors import HostInUseError, HostNotFoundError
+from cells.kinds.native.nodes import COMPUTE, ComputeNode, ComputeService
 from cells.model import Cell
-from cells.native.nodes import COMPUTE, ComputeNode, ComputeService
-from query.uuids import is_uuid
+from resources.uuids import is_uuid
 
 # The largest that stands for a service or a node has sixteen digits.
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)

@@ -13,11 +13,11 @@ import structlog
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.listing.sources import CellReader
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.items.view import HostStatuses
+from cells.kinds.native.nodes import COMPUTE, ComputeService
 from cells.model import Cell, CellAdapter, CellKind, HostReportingAdapter
-from cells.native.nodes import COMPUTE, ComputeService
+from listing.sources import CellReader
+from views.compute.view import HostStatuses
 
 _log = structlog.get_logger(__name__)
 _SINCE = 16
@@ -28,7 +28,7 @@ _NOTHING_KNOWN: HostStatuses = {}
 
 
 class HostStatusCache:
-    """The statuses of all hosts, as `cells.items.view.ItemTemplate` takes them.
+    """The statuses of all hosts, as `views.compute.view.ItemTemplate` takes them.
 
     pool: how cells of others are asked. A cell that says nothing of its hosts is left out.
     """

@@ -9,16 +9,16 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.query_parameters import QueryParameters
-from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
-from api.errors import NotFoundError, NotSupportedError
-from cells.native.nodes import Capacity
+from api.http.answers import json_answer
+from api.http.errors import NotFoundError, NotSupportedError
+from api.http.query_parameters import QueryParameters
+from api.http.request_body import Body, IfGiven, RequestModel
+from cells.kinds.native.nodes import Capacity
 
 _UNTIL = 42
 _LIST = QueryParameters({"zone": 1}, refuses_unknown_since=None)

@@ -7,9 +7,9 @@ import msgspec
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
-from cells.native.nodes import ComputeNode
-from query.fields import from_microseconds
-from query.uuids import number_of
+from cells.kinds.native.nodes import ComputeNode
+from resources.fields import from_microseconds
+from resources.uuids import number_of
 
 _MINUTE_US = 60_000_000
 _MINUTES_PER_DAY = 24 * 60

@@ -18,19 +18,19 @@ from api.compute.hosts.hypervisor_items import (
     short_item,
     statistics,
 )
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.query_parameters import QueryParameters
-from api.compute.protocol.request_body import BOOLEANS
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape, page
-from api.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, ParameterError
-from cells.clock import Clock
-from cells.native.nodes import ComputeNode
-from query.uuids import is_uuid, number_of
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, ParameterError
+from api.http.query_parameters import QueryParameters
+from api.http.request_body import BOOLEANS
+from cells.kinds.native.nodes import ComputeNode
+from resources.clock import Clock
+from resources.uuids import is_uuid, number_of
 
 _PAGES_SINCE = 33
 _UUIDS_SINCE = 53

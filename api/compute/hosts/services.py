@@ -9,20 +9,20 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.compute.hosts.fleet_hosts import FleetHosts, FoundService
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Fqdn
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import OfCells
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, BodyBool, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from api.compute.protocol.times import without_zone
-from api.errors import BadRequestError, NotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Fqdn
+from api.http.errors import BadRequestError, NotFoundError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import Body, BodyBool, IfGiven, RequestModel
 from cells.errors import FleetUnreachableError
-from cells.native.nodes import COMPUTE, ComputeService
-from query.uuids import is_uuid, number_of
+from cells.kinds.native.nodes import COMPUTE, ComputeService
+from resources.uuids import is_uuid, number_of
 
 _log = structlog.get_logger(__name__)
 _FORCED_DOWN_SINCE = 11

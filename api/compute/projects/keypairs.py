@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
-from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
-from api.errors import ForbiddenError, MarkerNotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import ForbiddenError, MarkerNotFoundError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import Body, IfGiven, RequestModel
 from cells.errors import ResourceNotFoundError
 from cells.fleet.key_material import generate_key, read_key
 from cells.fleet.keypairs import SSH, Keypair, PublicKey

@@ -6,13 +6,13 @@ from functools import partial
 from starlette.responses import Response
 
 from api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, NETWORK_UNTIL
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, NOTHING, Key, ListOf, Shape
+from api.http.answers import json_answer
+from api.http.query_parameters import list_parameters
 from cells.fleet.quotas import UNLIMITED
 
 _LIMITS = {

@@ -8,15 +8,15 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.compute.projects.quota_names import NETWORK, shape_of_limits, shown_limits
-from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape
-from api.errors import BadRequestError, NotSupportedError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import BadRequestError, NotSupportedError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from cells.fleet.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})

@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Name, PositiveCount
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
-from api.compute.protocol.query_parameters import list_parameters
-from api.compute.protocol.request_body import Body, IfGiven, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
-from api.errors import BadRequestError, ForbiddenError
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Name, PositiveCount
+from api.http.errors import BadRequestError, ForbiddenError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import Body, IfGiven, RequestModel
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
-from cells.usage import project_turn
+from operations.usage import project_turn
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64

@@ -10,20 +10,20 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.query_parameters import list_parameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
-from api.errors import BadRequestError, MarkerNotFoundError
-from cells.clock import Clock
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError, MarkerNotFoundError
+from api.http.query_parameters import list_parameters
+from cells.kinds.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from cells.model import Cell
-from cells.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
-from query.fields import to_microseconds
+from resources.clock import Clock
+from resources.fields import to_microseconds
 
 _PAGES_SINCE = 40
 _PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}

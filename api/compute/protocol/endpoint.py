@@ -19,9 +19,8 @@ from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
-from api.compute.protocol.query_string import QueryString
 from api.compute.protocol.token import TOKEN_HEADER, Token
-from api.errors import (
+from api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
     IdentityServiceError,
@@ -30,6 +29,7 @@ from api.errors import (
     UnsupportedMicroversionError,
     status_of,
 )
+from api.http.query_string import QueryString
 from api.identity.caller import Caller, Identity
 from api.identity.faults import unauthorized
 from cells.model import InstanceRow, Request

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.errors import (
+from api.http.errors import (
     FAULT_KEYS,
     OTHER_FAULT_KEY,
     ApiError,

@@ -13,15 +13,15 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from api.errors import BadRequestError, CellDownError
-from api.listing.sources import ask_fleet
-from cells.actions.native_cells import NativeCells
+from api.http.errors import BadRequestError, CellDownError
 from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.guarded_cell import GuardedCell
 from cells.fleet.fleet import Fleet
-from cells.mappings import Mappings
+from cells.instance_mappings import Mappings
 from cells.model import NOBODY, Cell
-from cells.usage import size_in, with_sizes
+from listing.sources import ask_fleet
+from operations.native_cells import NativeCells
+from operations.usage import size_in, with_sizes
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ class FleetAccess:
         return None
 
     async def in_use(self, project_id: str) -> "InUse":
-        """What counts against the quotas of a project (cells.usage). Raises FleetUnreachableError."""
+        """What counts against the quotas of a project (operations.usage). Raises FleetUnreachableError."""
         counted = await self.ask(partial(self.fleet.quotas.counts, project_id))
         wanted = await self.ask(partial(self.fleet.cells_of_project, project_id))
         cells = [cell for cell in await self.ask(self.native.cells) if cell.uuid in wanted]

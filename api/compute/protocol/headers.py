@@ -7,7 +7,7 @@ from typing import Any
 from api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
 from api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER
 from api.compute.protocol.token import TOKEN_HEADER
-from api.listing.answer import Consistency
+from listing.answer import Consistency
 
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _TOKEN_PATTERN = "[0-9a-f-]{36}:[0-9]+"  # noqa: S105  # of the header's value

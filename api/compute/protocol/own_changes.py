@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from api.compute.protocol.token import Token
 from api.identity.caller import Caller
-from cells.clock import Clock
+from cells.kinds.native.change_positions import Numbered
 from cells.model import InstanceRow
-from cells.native.change_positions import Numbered
+from resources.clock import Clock
 
 _MAX_NOTES = 10_000
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.compute.protocol.endpoint import ComputeRequest
-from api.errors import ParameterError
+from api.http.errors import ParameterError
 
 PAGING = {"limit": 1, "marker": 1}
 _DIGITS = re.compile(r"[0-9]+")

@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from api.compute.protocol.iso_times import parse_iso_time
-from api.compute.protocol.query_string import QueryString
-from api.errors import BadRequestError, ParameterError
+from api.http.errors import BadRequestError, ParameterError
+from api.http.query_string import QueryString
 from query.errors import RegularExpressionError
 from query.filters import EVERYTHING, Eq, Filter, Has, In, Lacks, Matches, all_of, any_of
 from query.regex import compile_pattern

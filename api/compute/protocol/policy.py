@@ -5,7 +5,7 @@ said here: what belongs to another project is not found, because tenancy is part
 after the request's body and after the lookup, so handlers call `authorize` at that point and not the door.
 """
 
-from api.errors import ForbiddenError
+from api.http.errors import ForbiddenError
 from api.identity.caller import Caller
 
 _READER = (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 
 from api.compute.protocol.token import Token, parse_tokens
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 from api.identity.caller import Caller
-from api.listing.answer import CellAnswer, Consistency, Page
+from listing.answer import CellAnswer, Consistency, Page
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
 AT_LEAST = "at-least"

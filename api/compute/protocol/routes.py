@@ -19,10 +19,10 @@ from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
 from api.compute.protocol.faults import no_such_route
 from api.compute.protocol.headers import Header
 from api.compute.protocol.microversion import NEWEST
-from api.compute.protocol.query_parameters import NO_PARAMETERS, QueryParameters
-from api.compute.protocol.request_body import Body
 from api.compute.protocol.shapes import Kind
-from api.errors import GoneError, NotInMicroversionError
+from api.http.errors import GoneError, NotInMicroversionError
+from api.http.query_parameters import NO_PARAMETERS, QueryParameters
+from api.http.request_body import Body
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 _NEWEST_MINOR = NEWEST[1]

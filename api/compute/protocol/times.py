@@ -2,7 +2,7 @@
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import parse_time
-from query.fields import from_microseconds, to_microseconds
+from resources.fields import from_microseconds, to_microseconds
 
 
 def without_zone(microseconds: int) -> str:

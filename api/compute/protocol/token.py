@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 from cells.model import InstanceRow
 
 TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header

@@ -7,7 +7,7 @@ import msgspec
 
 from api.compute.protocol.links import Links
 from cells.fleet.fleet import InstanceMapping
-from query.fields import from_microseconds
+from resources.fields import from_microseconds
 
 UNKNOWN = "UNKNOWN"
 

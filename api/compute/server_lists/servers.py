@@ -14,30 +14,30 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.links import Links
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from api.compute.protocol.parts_response import HeadResponse, PartsResponse
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
-from api.compute.protocol.query_string import QueryString
 from api.compute.server_lists import down_cells
 from api.compute.server_lists.filters import build_filter, is_for_all_tenants
 from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
-from api.errors import CellDownError, MarkerNotFoundError
+from api.http.errors import CellDownError, MarkerNotFoundError
+from api.http.parts_response import HeadResponse, PartsResponse
+from api.http.query_string import QueryString
 from api.identity.caller import Caller
-from api.listing.answer import Consistency, Page
-from api.listing.explanation import Observer
-from api.listing.find_instance import InstanceFinder
-from api.listing.list_instances import InstanceLister
-from api.listing.page_ends import PageEnds
-from api.listing.sources import CellFailure, ask_fleet
 from api.metrics import ApiMetrics
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
-from cells.items.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 from cells.model import Cell
+from listing.answer import Consistency, Page
+from listing.explanation import Observer
+from listing.find_instance import InstanceFinder
+from listing.list_instances import InstanceLister
+from listing.page_ends import PageEnds
+from listing.sources import CellFailure, ask_fleet
 from query.page import PageRequest
-from query.uuids import is_uuid
+from resources.uuids import is_uuid
+from views.compute.view import MINIMAL_ITEMS_SINCE, ItemTemplate
 
 _log = structlog.get_logger(__name__)
 # More digits than the largest page has, and few enough for int() to accept.
@@ -52,7 +52,7 @@ _decode_identities = msgspec.json.Decoder(list[_Identity]).decode
 
 
 class Mappings(Protocol):
-    """What is needed of `cells.mappings.Mappings`. Calls block."""
+    """What is needed of `cells.instance_mappings.Mappings`. Calls block."""
 
     def mappings_of_cell(
         self, cell_uuid: str, *, project_id: str | None = None, limit: int

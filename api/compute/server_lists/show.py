@@ -11,16 +11,16 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from api.compute.server_lists import down_cells
 from api.compute.server_lists.item_templates import full_template
-from api.errors import BadRequestError, CellDownError, ServerNotFoundError
-from api.listing.answer import CellAnswer, Page, Route
-from api.listing.find_instance import InstanceFinder
-from api.listing.sources import CellReader, ask_fleet, damaged_row, rendered
+from api.http.errors import BadRequestError, CellDownError, ServerNotFoundError
 from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
-from cells.items.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
 from cells.model import Cell, CellKind, InstanceRow
-from query.uuids import is_uuid
+from listing.answer import CellAnswer, Page, Route
+from listing.find_instance import InstanceFinder
+from listing.sources import CellReader, ask_fleet, damaged_row, rendered
+from resources.uuids import is_uuid
+from views.compute.view import MINIMAL_ITEMS_SINCE, HostStatuses, ItemTemplate
 
 _SERVER_GROUPS_SINCE = 71
 _NO_PARAMETERS_SINCE = 102

@@ -10,12 +10,12 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.own_changes import OwnChange, OwnChanges
 from api.compute.protocol.token import Token, unknown_token
 from api.identity.caller import Caller
-from api.listing.list_index import ListIndex
-from api.listing.sources import CellReader
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
+from cells.kinds.native.change_positions import Numbered, position_of
 from cells.model import Cell, CellKind
-from cells.native.change_positions import Numbered, position_of
 from indexer.backends.base import CellProgress
+from listing.index_gateway import ListIndex
+from listing.sources import CellReader
 
 _POLL_INTERVAL_S = 0.05
 

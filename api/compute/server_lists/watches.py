@@ -12,16 +12,16 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import accept
 from api.compute.server_lists.filters import build_filter, build_scope
 from api.compute.server_lists.item_templates import full_template
-from api.errors import TooManyWatchesError
-from api.listing.sources import rendered
-from api.watching.feed import ChangeFeed
-from api.watching.positions import PositionCodec
-from api.watching.watch import Watch, WatchRequest
+from api.http.errors import TooManyWatchesError
 from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
+from listing.sources import rendered
+from listing.watches.feed import ChangeFeed
+from listing.watches.positions import PositionCodec
+from listing.watches.watch import Watch, WatchRequest
 from query.check import check
 from query.evaluate import matcher
-from query.instances import INSTANCE_FIELDS
+from resources.instance import INSTANCE_FIELDS
 
 EVENT_STREAM = "text/event-stream"
 _LAST_ID_HEADER = "Last-Event-ID"

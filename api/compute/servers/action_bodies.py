@@ -4,8 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, UuidText
-from api.compute.protocol.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
 from api.compute.servers.create_body import (
     AccessIPv4,
     AccessIPv6,
@@ -17,6 +15,8 @@ from api.compute.servers.create_body import (
     Hostname,
     UserData,
 )
+from api.http.body_types import Description, Fqdn, Metadata, Name, UuidText
+from api.http.request_body import Body, BodyBool, BodyInteger, IfGiven, RequestModel
 
 _Reason = Annotated[str, Field(min_length=1, max_length=255)]
 _KeyName = Annotated[str, Field(min_length=1, max_length=255)]

@@ -13,11 +13,9 @@ from pydantic import BaseModel, Field, RootModel, create_model
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.request_body import Body, RequestModel, read_json
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import OneOf, Shape
 from api.compute.servers import action_bodies as bodies
@@ -27,10 +25,12 @@ from api.compute.servers.moves import MoveActions
 from api.compute.servers.orders import accept, change, order_of, require_ready, rule
 from api.compute.servers.rebuild import REBUILT_SERVER, RebuildAction
 from api.compute.servers.shape import ADMIN_PASSWORD
-from api.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
+from api.http.request_body import Body, RequestModel, read_json
 from cells.model import InstanceRow
-from cells.usage import check_restored_instance, project_turn
-from query.fields import Record
+from operations.usage import check_restored_instance, project_turn
+from resources.fields import Record
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
 _LATEST = 1000

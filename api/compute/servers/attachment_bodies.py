@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from api.compute.protocol.body_types import Tag, UuidText
-from api.compute.protocol.request_body import Body, BodyBool, IfGiven, RequestModel
 from api.compute.servers.create_body import Address
+from api.http.body_types import Tag, UuidText
+from api.http.request_body import Body, BodyBool, IfGiven, RequestModel
 
 
 class _FixedAddress(RequestModel):

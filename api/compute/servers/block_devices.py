@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from api.compute.servers.create_body import BlockDevice
-from api.errors import BadRequestError, NotSupportedError
+from api.http.errors import BadRequestError, NotSupportedError
 from cells.fleet.flavors import Flavor
 
 _MAX_LOCAL = 3

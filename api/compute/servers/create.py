@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import TOKEN
@@ -20,16 +19,17 @@ from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServ
 from api.compute.servers.new_addresses import addresses_of, check_networks
 from api.compute.servers.references import named_flavor, named_keypairs
 from api.compute.servers.shape import NEW_SERVER
-from api.errors import BadRequestError, CellDownError, ConflictError, ForbiddenError, NotSupportedError
-from cells.actions.request_spec import hints_as_lists
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError, CellDownError, ConflictError, ForbiddenError, NotSupportedError
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell, InstanceRow
-from cells.native.choose_cell import CellRoom, CellWish, choose_cell, is_enough, read_room, wished_cells
-from cells.native.placement import Wish, demand_of
-from cells.usage import check_new_instances, project_turn
+from operations.actions.request_spec import hints_as_lists
+from operations.scheduling.choose_cell import CellRoom, CellWish, choose_cell, is_enough, read_room, wished_cells
+from operations.scheduling.placement import Wish, demand_of
+from operations.usage import check_new_instances, project_turn
 
 _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from api.compute.protocol.body_types import Description, Fqdn, Metadata, Name, Tags, UuidText
-from api.compute.protocol.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
+from api.http.body_types import Description, Fqdn, Metadata, Name, Tags, UuidText
+from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
 
 _MAX_USER_DATA = 65_535
 

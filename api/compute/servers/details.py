@@ -8,7 +8,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers.lookup import FoundServer, find_server
 from cells.errors import InstanceLockedError, InvalidTransitionError
-from query.fields import Record
+from resources.fields import Record
 
 _STATES = ("active", "paused", "suspended", "stopped")
 

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
-from api.compute.protocol.body_types import UuidText
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, optional, page
-from api.errors import CellDownError
+from api.http.answers import json_answer
+from api.http.body_types import UuidText
+from api.http.errors import CellDownError
+from api.http.request_body import Body, RequestModel
 from cells.model import Cell
 
 _SERVICE = "service"

@@ -7,17 +7,17 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import next_link, paging_of
-from api.compute.protocol.query_parameters import QueryParameters
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.lookup import FoundServer, find_server
-from api.errors import BadRequestError, MarkerNotFoundError, NotFoundError
-from cells.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError, MarkerNotFoundError, NotFoundError
+from api.http.query_parameters import QueryParameters
+from cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
 
 _DELETED_SINCE = 21
 _EVENTS_FOR_ALL_SINCE = 51

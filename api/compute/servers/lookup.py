@@ -5,9 +5,9 @@ from functools import partial
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.errors import NotSupportedError, ServerNotFoundError
-from cells.actions.accepting import Acceptance
+from api.http.errors import NotSupportedError, ServerNotFoundError
 from cells.model import Cell, InstanceRow
+from operations.actions.accepting import Acceptance
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from functools import partial
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Metadata, OneItem
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, MapOf, Shape
 from api.compute.servers.details import change_record, read_record
-from api.errors import BadRequestError, NotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Metadata, OneItem
+from api.http.errors import BadRequestError, NotFoundError
+from api.http.request_body import Body, RequestModel
 from cells.fleet.quotas import check
-from query.fields import Record
+from resources.fields import Record
 
 
 class _All(RequestModel):

@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers import action_bodies as bodies
@@ -17,12 +16,13 @@ from api.compute.servers.create import new_password
 from api.compute.servers.lookup import FoundServer
 from api.compute.servers.orders import accept, change, order_of, require_ready, rule
 from api.compute.servers.references import named_flavor
-from api.errors import BadRequestError, ConflictError, NotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import BadRequestError, ConflictError, NotFoundError
 from cells.fleet.flavors import Flavor
+from cells.kinds.native.nodes import ComputeNode
 from cells.model import InstanceRow
-from cells.native.nodes import ComputeNode
-from cells.usage import check_larger_flavor, project_turn
-from query.fields import Record
+from operations.usage import check_larger_flavor, project_turn
+from resources.fields import Record
 
 _PINNED = "pinned_availability_zone"
 _EVACUATE_WITHOUT_BODY_SINCE, _EVACUATED_STAY_STOPPED_SINCE = 14, 95

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from api.compute.servers.create_body import Network
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 
 _DEFAULT_LABEL = "private"
 

@@ -11,10 +11,10 @@ from typing import Any
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers.lookup import FoundServer
-from cells.actions.accepting import Order, refuse_unless_allowed
-from cells.actions.server_actions import ACTIONS
 from cells.model import InstanceRow
-from query.fields import Record
+from operations.actions.accepting import Order, refuse_unless_allowed
+from operations.actions.server_actions import ACTIONS
+from resources.fields import Record
 
 
 def rule(name: str) -> str:
@@ -29,12 +29,12 @@ def order_of(
     values: Mapping[str, Any] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Order:
-    """What the caller wants to be done. See cells.actions.accepting.Order."""
+    """What the caller wants to be done. See operations.actions.accepting.Order."""
     return Order(action, values or {}, parameters or {}, request.origin, request.caller.is_admin)
 
 
 def require_ready(request: ComputeRequest, server: FoundServer, action: str) -> None:
-    """Raise what keeps the server, as it was found, from `action` (a name in cells.actions.server_actions)."""
+    """Raise what keeps the server, as it was found, from `action` (a name in operations.actions.server_actions)."""
     refuse_unless_allowed(ACTIONS[action], server.row.record, is_admin=request.caller.is_admin)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.answers import json_answer
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.shapes import TEXT, Extended, Key, or_null
@@ -16,6 +15,7 @@ from api.compute.servers.create import new_password
 from api.compute.servers.lookup import FoundServer
 from api.compute.servers.orders import accept, order_of, require_ready
 from api.compute.servers.references import check_metadata, named_keypairs
+from api.http.answers import json_answer
 
 _KEY_SINCE, _USER_DATA_SINCE = 54, 57
 REBUILT_SERVER = Extended(

@@ -5,7 +5,7 @@ from typing import Any
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check

@@ -22,10 +22,10 @@ from api.compute.protocol.shapes import (
     or_null,
     page,
 )
-from cells.items.view import ItemTemplate
 from indexer.transform.documents import to_document
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.view import ItemTemplate
 
 _IMAGE_PROPERTIES_SINCE = 98
 _HOST_STATUS_SINCE = 16
@@ -139,7 +139,7 @@ SERVER_LIST = page(
 )
 SERVER_DETAILS = page("servers", LISTED_SERVER, "servers_links")
 _WHY = Shape({"reason": TEXT})
-# What a stream of these tells (api.watching.watch), by the name of the event.
+# What a stream of these tells (listing.watches.watch), by the name of the event.
 SERVER_EVENTS: Mapping[str, Kind] = {
     "ready": Shape({"complete": BOOL}),
     "changed": Shape({"server": LISTED_SERVER}),

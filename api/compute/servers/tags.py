@@ -5,17 +5,17 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Tags
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.request_body import Body, RequestModel, read_bytes
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import TEXT, page
 from api.compute.servers.details import change_record, read_record
-from api.errors import BadRequestError, NotFoundError
-from query.fields import Record
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Tags
+from api.http.errors import BadRequestError, NotFoundError
+from api.http.request_body import Body, RequestModel, read_bytes
+from resources.fields import Record
 
 _SINCE = 26
 _MAX_TAGS = 50

@@ -8,20 +8,20 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.body_types import Description, Fqdn, Name
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import Route
 from api.compute.protocol.shapes import Shape
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
 from api.compute.servers.lookup import find_server
-from api.errors import ConflictError
-from cells.actions.accepting import Order
-from query.fields import Record
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Description, Fqdn, Name
+from api.http.errors import ConflictError
+from api.http.request_body import Body, RequestModel
+from operations.actions.accepting import Order
+from resources.fields import Record
 
 _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
 

@@ -6,18 +6,18 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.request_body import read_bytes
-from api.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
+from api.http.request_body import read_bytes
 from api.identity.tokens.catalog import catalog, version_document
 from api.identity.tokens.directory import Directory
 from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.door import IdentityRequest
 from api.identity.tokens.login import Logins
+from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.requests import authentication_of
 from api.identity.tokens.token import Token, sign
 from api.identity.tokens.views import Views
-from cells.clock import Clock, system_clock
+from resources.clock import Clock, system_clock
 
 _SUBJECT = "X-Subject-Token"
 

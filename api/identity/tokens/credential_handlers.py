@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from api.compute.protocol.answers import empty_answer, json_answer
-from api.compute.protocol.request_body import read_bytes
-from api.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
+from api.http.answers import empty_answer, json_answer
+from api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
+from api.http.request_body import read_bytes
 from api.identity.caller import ROLES
 from api.identity.passwords import hash_password
 from api.identity.tokens.directory import Credential, Directory, new_id
 from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.door import IdentityRequest
+from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.views import role_id
-from cells.clock import Clock, system_clock
-from query.fields import to_microseconds
+from resources.clock import Clock, system_clock
+from resources.fields import to_microseconds
 
 _SECRET_BYTES = 64
 _MAX_NAME = 255

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from api.errors import DirectoryError, UnknownInDirectoryError
+from api.http.errors import DirectoryError, UnknownInDirectoryError
 from api.identity.caller import ROLES, with_implied
 
 DOMAIN_ID = "default"

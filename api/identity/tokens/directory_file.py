@@ -13,7 +13,7 @@ from tempfile import mkstemp
 
 import msgspec
 
-from api.errors import DirectoryUnavailableError
+from api.http.errors import DirectoryUnavailableError
 from api.identity.tokens.directory import Directory
 
 _State = tuple[int, int, int]

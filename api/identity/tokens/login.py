@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import structlog
 
-from api.errors import BadRequestError, UnauthorizedError
+from api.http.errors import BadRequestError, UnauthorizedError
 from api.identity.caller import Caller, with_implied
 from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks
@@ -23,7 +23,7 @@ from api.identity.tokens.requests import (
     UserReference,
 )
 from api.identity.tokens.token import Token, new_audit_id, signed_token
-from cells.clock import Clock, system_clock
+from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 _SECOND = 1_000_000

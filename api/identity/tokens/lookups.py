@@ -10,12 +10,12 @@ from typing import Any
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from api.compute.protocol.answers import json_answer
-from api.errors import IdentityNotFoundError
+from api.http.answers import json_answer
+from api.http.errors import IdentityNotFoundError
 from api.identity.caller import ROLES
 from api.identity.tokens.catalog import SERVICES, endpoints
 from api.identity.tokens.directory import DOMAIN_ID
-from api.identity.tokens.door import IdentityRequest
+from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.views import role_id
 
 _FALSE_WORDS = frozenset({"0", "false", "no", "off"})

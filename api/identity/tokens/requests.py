@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
 

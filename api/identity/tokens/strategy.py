@@ -9,17 +9,17 @@ from starlette.responses import Response
 from api.compute.protocol.headers import Header
 from api.compute.protocol.shapes import Kind, Shape
 from api.documented import Operation
-from api.errors import IdentityNotFoundError, UnauthorizedError
+from api.http.errors import IdentityNotFoundError, UnauthorizedError
 from api.identity.caller import Caller
 from api.identity.tokens import shapes
 from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from api.identity.tokens.credential_handlers import CredentialHandlers, NewCredentialRequest
 from api.identity.tokens.directory_file import DirectoryFile
-from api.identity.tokens.door import Handler, IdentityDoor
 from api.identity.tokens.login import Logins, caller_of
 from api.identity.tokens.lookups import Lookups
+from api.identity.tokens.middleware import Handler, IdentityDoor
 from api.identity.tokens.requests import LoginRequest
-from cells.clock import Clock, system_clock
+from resources.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)

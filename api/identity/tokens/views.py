@@ -8,7 +8,7 @@ from api.identity.tokens.catalog import stable_id
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME, Credential, Directory, Project, User
 from api.identity.tokens.login import roles_of
 from api.identity.tokens.token import Token
-from query.fields import from_microseconds
+from resources.fields import from_microseconds
 
 _MINOR = 1  # there are no microversions here
 _DOMAIN = {"id": DOMAIN_ID, "name": DOMAIN_NAME}

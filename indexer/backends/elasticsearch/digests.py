@@ -16,9 +16,9 @@ from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.backends.elasticsearch.client import Cause, is_passing
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, VERSION
 from indexer.errors import IndexRequestError, IndexUnavailableError
-from query.instances import INSTANCE_FIELDS
 from query.retention import forgotten, remembered
 from query.to_dsl import to_dsl
+from resources.instance import INSTANCE_FIELDS
 
 _HEXADECIMAL = "0123456789abcdef"
 # Where a uuid in its usual form has dashes; the index rejects uuids in any other form.

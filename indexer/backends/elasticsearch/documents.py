@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from cells.digests import row_digest
-from cells.items.kept import KeptRecord, kept_fields
-from cells.items.view import PIECE_NAMES
 from indexer.backends.base import CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
 from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
-from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS, uuid_parts
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KeptRecord, kept_fields
+from views.compute.view import PIECE_NAMES
 
 # Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
 BULK_MAX_DOCUMENTS = 500

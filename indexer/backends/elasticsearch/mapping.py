@@ -10,10 +10,10 @@ Ignoring such a value instead would keep the document but lose it from filters a
 
 from typing import Any
 
-from cells.items.view import PIECE_NAMES
-from query.fields import Field, Kind
-from query.instances import INSTANCE_FIELDS
 from query.to_dsl import UUID_PARTS
+from resources.fields import Field, Kind
+from resources.instance import INSTANCE_FIELDS
+from views.compute.view import PIECE_NAMES
 
 MAPPING_VERSION = 4
 """Kept in the index, which a program with a lower number refuses to write to.

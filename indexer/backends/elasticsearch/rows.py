@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from cells.items.view import PIECE_NAMES, ItemTemplate
 from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
 from indexer.errors import IndexDocumentError, IndexRequestError
 from query.to_dsl import uuid_of
+from views.compute.view import PIECE_NAMES, ItemTemplate
 
 _PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()
 SOURCE = b'{\t%%b,"cell_uuid":\t%%b\t,"view":{%b}}' % _PIECES

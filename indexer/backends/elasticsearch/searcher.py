@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from elasticsearch import Elasticsearch
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.items.view import ItemTemplate
 from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import TooComplexError, open_client, read, send
 from indexer.backends.elasticsearch.documents import (
@@ -23,10 +22,11 @@ from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, 
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from query.errors import NotExpressibleError
-from query.fields import Record
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
 

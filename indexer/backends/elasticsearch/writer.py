@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any
 
 from cells.digests import RangeDigest
-from cells.turns import in_turns
+from cells.interpreter_slot import in_turns
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
 from indexer.backends.elasticsearch import digests as compared

@@ -14,9 +14,9 @@ from sqlalchemy.dialects import sqlite
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from indexer.backends.base import OLDEST_TIME_VERSION
 from query.filters import Filter
-from query.instances import INSTANCE_FIELDS
 from query.retention import forgotten, remembered
 from query.to_sql import to_sql
+from resources.instance import INSTANCE_FIELDS
 
 _DIALECT = sqlite.dialect(paramstyle="qmark")
 

@@ -9,13 +9,13 @@ from sqlalchemy.dialects.sqlite import REAL, dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from cells.items.kept import KeptRecord
-from cells.items.view import PIECE_NAMES
 from indexer.backends.base import MISSHAPEN, Document
 from indexer.errors import IndexDocumentError
 from indexer.extra_fields import Extra
-from query.fields import Kind, Record
-from query.instances import INSTANCE_FIELDS
+from resources.fields import Kind, Record
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import KeptRecord
+from views.compute.view import PIECE_NAMES
 
 # Kept in the file as `user_version`; +1 whenever the tables below change.
 SCHEMA_VERSION = 2

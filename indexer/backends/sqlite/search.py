@@ -8,17 +8,17 @@ from typing import Any
 from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
-from cells.items.view import ItemTemplate
 from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
 from indexer.backends.sqlite.schema import DOCUMENTS, piece_column
 from indexer.errors import IndexDocumentError
 from query.errors import NotExpressibleError
-from query.fields import Kind
 from query.filters import leaves
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
 from query.to_sql import after, order_by, to_sql
+from resources.fields import Kind
+from resources.instance import INSTANCE_FIELDS
+from views.compute.view import ItemTemplate
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
 _DIALECT = sqlite.dialect(paramstyle="qmark")

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cells.items.view import ItemTemplate
 from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
@@ -22,9 +21,10 @@ from indexer.backends.sqlite.access import (
 from indexer.backends.sqlite.schema import document_of
 from indexer.backends.sqlite.search import describe_page, select_page, select_rows
 from indexer.errors import IndexUnavailableError
-from query.fields import Record
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
+from resources.fields import Record
+from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from cells.database import writing
+from cells.database.engines import writing
+from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
-from cells.native.choose_cell import CellRoom, CellWish, is_enough, read_room
-from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.native.placement import Wish
 from cells.tables import allocations
+from operations.scheduling.choose_cell import CellRoom, CellWish, is_enough, read_room
+from operations.scheduling.placement import Wish
 
 ZONES = ("west", "east", "empty")
 WISHES = (

@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
-from cells.database import writing
+from cells.database.engines import writing
 from cells.errors import NoValidHostError
 from cells.fleet.server_groups import ServerGroup
+from cells.kinds.native import nodes as nodes_module
+from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
-from cells.native import nodes as nodes_module
-from cells.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
-from cells.native.placement import Wish, claim_host
 from cells.tables import allocations
+from operations.scheduling.placement import Wish, claim_host
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -130,7 +130,7 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     """Also when all that were read at once did."""
     CellNodes(engine, cell).add_hosts([NewHost(f"h{n}", Capacity(16, 4096, 40)) for n in range(7)])
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
-    used = "cells.native.placement._used"
+    used = "operations.scheduling.placement._used"
     monkeypatch.setattr(used, lambda _, node_id: Capacity(16, 4096, 40) if node_id in full else Capacity(0, 0, 0))
     assert claimed(engine, Capacity(1, 512, 1), Wish()) == "h6"
     assert claimed(engine, Capacity(1, 512, 1), Wish(without=("h6",))) is None

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.opening import open_adapter
 from cells.errors import CellInUseError, UnknownCellError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
+from operations.actions.immediate import InstanceOperations
 
 
 def test_disabled_cell_stays_registered_and_keeps_its_state(fleet: Fleet, cell: Cell) -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cells.clock import system_clock
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import FleetDatabase
 from cells.fleet.fleet_clock import FleetClock
+from resources.clock import system_clock
 
 _HOUR_S = 3600
 _SECOND = 1_000_000

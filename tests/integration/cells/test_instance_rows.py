@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, delete, event, func, select, update
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.native import NativeAdapter
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.errors import CellUnreachableError
-from cells.items.kept import FORM
+from cells.kinds.native import instance_rows
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.native.instance_rows import KEPT_TEXT, Filled, add_rows, count_rows, fill_texts
+from cells.kinds.native.locked_instance import LockedInstance
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native import instance_rows
-from cells.native.instance_rows import KEPT_TEXT, Filled, add_rows, count_rows, fill_texts
-from cells.native.locked_instance import LockedInstance
 from cells.tables import instances, kept_texts
 from notifications.event_types import INSTANCE_UPDATE
+from operations.actions.immediate import InstanceOperations
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_record, make_uuid
+from views.compute.kept import FORM
 
 
 def count_texts(engine: Engine) -> int:

@@ -9,22 +9,22 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.native import NativeAdapter
-from cells.items.kept import KeptInstance
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.native.instance_payload import from_payload
 from cells.model import Cell, InstanceRow
-from cells.native.instance_payload import from_payload
 from indexer.backends.base import Document
 from indexer.writing.rereading import RenderedRows
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import parse_payload
+from operations.actions.immediate import InstanceOperations
 from query.filters import Eq
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.property.payload_strategies import JSON_VALUES, wrapped_payloads
 from tests.support.documents import make_uuid
 from tests.support.shown_items import shown_items
+from views.compute.kept import KeptInstance
 
 _STRANGE_TEXTS = ("\u2028\u2029\x01\x1f\x7f", "]", '"]', '["', "\\", "\\u0000", "\ufeff", "😀\ue000\uffff", "null", "")
 _STRANGE_NUMBERS = (1e308, 5e-324, -0.0, 0.1, 1e16, 1e22, 1e23, 1.0, 2**53 + 1, 2**63 - 1, -(2**63))

@@ -8,13 +8,13 @@ from contextlib import closing
 import pytest
 from sqlalchemy import Engine, text
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.leases import Leases, open_leases
 from tests.support.waiting import wait_until
 
 HOLDER = """
 import sys
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.leases import open_leases
 leases = open_leases(create_database_engine(sys.argv[1]), "index sync")
 assert leases.acquire("cell")

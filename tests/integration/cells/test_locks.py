@@ -1,8 +1,8 @@
 import pytest
 from sqlalchemy import text
 
-from cells.database import create_database_engine
-from cells.locks import exclusive_lock
+from cells.database.engines import create_database_engine
+from cells.database.process_locks import exclusive_lock
 
 END_THE_HOLDER = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"

@@ -9,10 +9,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, select
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.tables import cell_metadata, cell_state, fleet_metadata, instances
-from query.instances import INSTANCE_FIELDS
+from resources.instance import INSTANCE_FIELDS
 
 pytestmark = pytest.mark.usefixtures("migrated_each_time")
 

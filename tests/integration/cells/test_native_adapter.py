@@ -7,29 +7,29 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, delete, event, insert, select, text, update
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.native import NativeAdapter
-from cells.adapters.opening import open_adapter, open_changelog_adapter
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
-from cells.items.kept import FORM, KeptInstance
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.migrations import upgrade_cell
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native.new_instance import new_record
-from cells.simulation.simulated_instances import new_instance
 from cells.tables import changes, instances, kept_texts
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.sqlite.schema import row_of
 from indexer.transform.documents import to_document
 from indexer.transform.native_messages import read_record
 from indexer.writing.rereading import RenderedRows
+from operations.actions.immediate import InstanceOperations
+from operations.actions.new_instance import new_record
+from operations.simulation.simulated_instances import new_instance
 from query.evaluate import sorted_page
-from query.fields import Record, from_microseconds
 from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.fields import Record, from_microseconds
+from resources.instance import INSTANCE_FIELDS
+from views.compute.kept import FORM, KeptInstance
 
 NOW = 1_800_000_000_000_000
 NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from cells.errors import HostInUseError, HostNotFoundError
+from cells.kinds.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
 from cells.model import Cell
-from cells.native.nodes import COMPUTE, Capacity, CellNodes, NewHost
 from cells.tables import allocations, changes
-from query.uuids import number_of
+from resources.uuids import number_of
 
 SIZE = Capacity(vcpus=16, memory_mib=65_536, disk_gib=1000)
 HOSTS = [NewHost("host1", SIZE, "zone-a", "node1.example.org"), NewHost("host2", SIZE, "zone-b")]

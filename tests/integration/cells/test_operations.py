@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from cells.actions.operations import Changed, InstanceOperations
-from cells.adapters.native import NativeAdapter
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import (
     CellUnreachableError,
     FleetUnreachableError,
@@ -18,12 +16,14 @@ from cells.errors import (
     InvalidValueError,
 )
 from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.native.instance_payload import from_payload
 from cells.model import Cell, CellKind, InstanceRow
-from cells.native.instance_payload import from_payload
 from cells.tables import changes
 from notifications.envelope import decode
 from notifications.errors import PayloadError
 from notifications.payloads.fleetlight import InstancePayload
+from operations.actions.immediate import Changed, InstanceOperations
 from query.errors import UnknownFieldError
 
 UNUSED = "0c3b5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"

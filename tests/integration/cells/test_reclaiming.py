@@ -5,13 +5,13 @@ from threading import Event, Thread
 import pytest
 from sqlalchemy import Engine
 
-from cells.actions.accepting import Acceptance
-from cells.actions.reclaiming import Reclaimer
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.settings import FleetSettings
 from cli.processes.following import worker_of
 from cli.settings import Settings
+from operations.actions.accepting import Acceptance
+from operations.actions.reclaiming import Reclaimer
 from tests.support.acting_cell import ActingCell
 from tests.support.waiting import wait_until
 

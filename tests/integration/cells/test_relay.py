@@ -12,23 +12,23 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine, delete, func, select, update
 from structlog.testing import capture_logs
 
-from cells.actions.operations import InstanceOperations
-from cells.adapters.native import NativeAdapter
-from cells.clock import Clock
-from cells.database import create_database_engine
+from bus.bus import Message
+from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.native.instance_payload import from_payload
+from cells.kinds.native.outbox import append_foreign
+from cells.kinds.native.relay import Relay, is_relayed
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
-from cells.native.instance_payload import from_payload
-from cells.native.outbox import append_foreign
-from cells.native.relay import Relay, is_relayed
-from cells.native.relay_metrics import RelayMetrics
 from cells.settings import RelaySettings
 from cells.tables import cell_state, changes, incarnations
-from notifications.bus import Message
 from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
-from query.fields import from_microseconds, to_microseconds
+from operations.actions.immediate import InstanceOperations
+from resources.clock import Clock
+from resources.fields import from_microseconds, to_microseconds
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 
@@ -385,7 +385,7 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
         for _ in range(3):
             assert standby.run_once() == 0
         assert len(checks) == 1, "it looks now and then"
-        monkeypatch.setattr("cells.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
+        monkeypatch.setattr("cells.kinds.native.relay._BUS_CHECK_INTERVAL_S", 0.0)
         standby._bus_check_due = 0.0
         standby.run_once()
         wrong.clear()

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from cells.actions.operations import InstanceOperations
-from cells.database import create_database_engine
+from bus.bus import Delivery, Publisher, Receiver
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import Relay
 from cells.migrations import upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.native.relay import Relay
 from cells.settings import RelaySettings
-from notifications.bus import Delivery, Publisher, Receiver
+from operations.actions.immediate import InstanceOperations
 
 
 @pytest.fixture(params=["memory", pytest.param("amqp", marks=pytest.mark.rabbitmq)])

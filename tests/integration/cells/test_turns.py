@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import QuotaExceededError
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import check

@@ -6,12 +6,12 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from cells.actions.native_cells import NativeCells
-from cells.actions.operations import InstanceOperations
 from cells.errors import QuotaExceededError
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import Cell, CellKind
-from cells.usage import check_new_instances, in_use
+from operations.actions.immediate import InstanceOperations
+from operations.native_cells import NativeCells
+from operations.usage import check_new_instances, in_use
 
 
 def test_usage_is_the_sum_of_the_flavors_of_a_project(

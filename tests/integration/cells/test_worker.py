@@ -16,20 +16,20 @@ from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
-from cells.actions.worker import Worker
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
+from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
-from cells.native.instance_actions import ERROR, SUCCESS, InstanceActionLog
-from cells.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.settings import FleetSettings
 from cells.tables import changes, instances, jobs
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.processes.following import run_worker
 from cli.processes.relaying import run_workers
 from cli.settings import Settings
-from indexer.followers.liveness import Probe
+from indexer.stream.liveness import Probe
+from operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
@@ -37,9 +37,9 @@ from tests.support.waiting import wait_until
 _WORKER = """
 import sys
 from threading import Event
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
-from cells.actions.worker import Worker
+from operations.jobs.worker import Worker
 fleet = Fleet(create_database_engine(sys.argv[1]))
 cell = fleet.cell("one")
 print("ready", flush=True)

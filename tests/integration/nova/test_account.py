@@ -10,15 +10,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
-from cells.adapters.nova_build_requests import NovaBuildRequests
-from cells.adapters.nova_db import NovaDbAdapter
+from cells.kinds.nova_db.adapter import NovaDbAdapter
+from cells.kinds.nova_db.build_requests import NovaBuildRequests
+from cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
+from cells.kinds.nova_db.deployment import Deployment
 from cells.model import Cell, CellKind
-from cells.nova.databases import open_nova_database, parse_nova_url, read
-from cells.nova.deployment import Deployment
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import identifier
 from tests.support.nova import NovaWorld
 

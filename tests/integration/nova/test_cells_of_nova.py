@@ -5,16 +5,16 @@ from contextlib import closing
 
 import pytest
 
-from cells.adapters.nova_db import NovaDbAdapter
-from cells.adapters.opening import open_adapter
+from cells.kinds.nova_db.adapter import NovaDbAdapter
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
-from indexer.upkeep.foreign_verify import verify_foreign_cell
+from indexer.reconcile.external_verify import verify_foreign_cell
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.nova_fleet import NovaFleet
 
 # The databases are made before the first test, which takes Nova a while.

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellAdapter, CellKind
 from query.filters import EVERYTHING, Eq
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.nova.questions import DEMO, Asked, identifier
 from tests.support.nova import NovaWorld
 

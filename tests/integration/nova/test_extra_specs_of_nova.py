@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.compute.flavors.known_extra_specs import check_extra_spec
-from api.errors import BadRequestError
+from api.http.errors import BadRequestError
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "nova" / "extra_specs.py"
 

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
-from cells.adapters.nova_db import NovaDbAdapter
-from cells.adapters.opening import open_adapter
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
+from cells.kinds.nova_db.adapter import NovaDbAdapter
+from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from query.page import PageRequest
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet

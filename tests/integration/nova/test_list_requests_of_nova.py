@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cells.adapters.opening import open_adapter
-from query.fields import from_microseconds
+from cells.kinds.opening import open_adapter
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api
 from tests.property.request_strategies import TIMES, Values, requests
 from tests.support.list_oracle import Times, expected_list

@@ -19,26 +19,26 @@ import kombu
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.adapters.opening import open_adapter
-from cells.database import create_database_engine
+from bus.bus import Receiver
+from bus.external_exchange import split_address
+from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_fleet
 from cells.model import Cell, CellKind
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError
-from indexer.followers.following import Shared
-from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.follower import Shared
 from indexer.writing.leases import CellLeases
-from notifications.binding import split_address
-from notifications.bus import Receiver
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
 from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.adapters.opening import open_adapter
+from bus.bus import Receiver
+from bus.external_exchange import split_address
+from cells.kinds.opening import open_adapter
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_writer
-from indexer.followers.following import Shared
-from indexer.followers.foreign_follower import ForeignFollower
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.follower import Shared
 from indexer.writing.leases import CellLeases
-from notifications.binding import split_address
-from notifications.bus import Receiver
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.contract.streams import Stream, stream
 from tests.integration.nova.test_nova_notifications import NovaCell, running_nova_cell

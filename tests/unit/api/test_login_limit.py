@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from api.errors import TooManyLoginsError, UnauthorizedError
+from api.http.errors import TooManyLoginsError, UnauthorizedError
 from api.identity.login_limit import MOST_FAILURES, WINDOW_S, LoginLimit
 
 

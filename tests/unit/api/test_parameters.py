@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import pytest
 
 from api.compute.protocol.parameters import PARAMETERS, accept, parse_time
-from api.compute.protocol.query_string import QueryString
 from api.compute.server_lists.filters import build_filter
 from api.compute.server_lists.sorting import IGNORED, SORTED, build_order
-from api.errors import BadRequestError, ForbiddenError, ParameterError
+from api.http.errors import BadRequestError, ForbiddenError, ParameterError
+from api.http.query_string import QueryString
 from api.identity import Caller
 from query.check import check
 from query.filters import NOTHING, And, Eq, leaves
-from query.instances import INSTANCE_FIELDS
+from resources.instance import INSTANCE_FIELDS
 
 # contracts/nova-servers, section 3.2
 PUBLIC = {

@@ -3,7 +3,7 @@
 import pytest
 
 from api.compute.protocol.policy import RULES, authorize
-from api.errors import ForbiddenError
+from api.http.errors import ForbiddenError
 from api.identity import Caller
 from api.identity.caller import ROLES
 

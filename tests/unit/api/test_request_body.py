@@ -7,8 +7,8 @@ import pytest
 from pydantic import Field
 from starlette.requests import Request
 
-from api.compute.protocol.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
-from api.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from api.http.request_body import MAX_BODY_BYTES, Body, BodyBool, BodyInteger, RequestModel, read_json
 
 
 class _Flavor(RequestModel):

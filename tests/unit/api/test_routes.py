@@ -10,11 +10,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
 from api.compute.protocol.own_changes import OwnChanges
-from api.compute.protocol.query_parameters import QueryParameters
-from api.compute.protocol.request_body import Body, RequestModel
 from api.compute.protocol.routes import METHODS, Route, RouteTable, gone
+from api.http.query_parameters import QueryParameters
+from api.http.request_body import Body, RequestModel
 from api.identity import NoIdentity
-from cells.clock import system_clock
+from resources.clock import system_clock
 
 
 class _Note(RequestModel):

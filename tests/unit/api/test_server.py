@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from api.errors import InsecureListeningError
+from api.http.errors import InsecureListeningError
+from api.http.listening import address_of, listen
+from api.http.server import serve
 from api.identity import refuse_open_listening
-from api.listening import address_of, listen
-from api.server import serve
 
 
 async def hello(_request: Request) -> Response:

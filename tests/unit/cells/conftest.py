@@ -1,34 +1,5 @@
 """Databases for the tests of cells."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from tests.support.cell_databases import cell, engine, fleet
 
-import pytest
-from sqlalchemy import Engine
-
-from cells.database import create_database_engine
-from cells.fleet.fleet import Fleet
-from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
-    upgrade_fleet(engine)
-    yield Fleet(engine)
-    engine.dispose()
-
-
-@pytest.fixture
-def cell(fleet: Fleet, tmp_path: Path) -> Cell:
-    return fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{tmp_path}/one.db", "memory://")
-
-
-@pytest.fixture
-def engine(cell: Cell) -> Iterator[Engine]:
-    """The database of `cell`."""
-    engine = create_database_engine(cell.database_url)
-    upgrade_cell(engine)
-    yield engine
-    engine.dispose()
+__all__ = ["cell", "engine", "fleet"]

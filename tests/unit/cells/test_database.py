@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from cells.database import create_database_engine, translated_failures, writing
+from cells.database.engines import create_database_engine, translated_failures, writing
 from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.migrations import upgrade_cell
 from cells.tables import cell_state

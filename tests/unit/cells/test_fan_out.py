@@ -9,9 +9,9 @@ from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCel
 from cells.fan_out.cell_pool import CellPool
 from cells.model import Cell, CellKind, InstanceRow
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.waiting import eventually
 
 ONE = Cell("uuid-1", "one", CellKind.NATIVE, "sqlite:///one.db", "memory://")

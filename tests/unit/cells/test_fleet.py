@@ -5,7 +5,7 @@ from psycopg import DatabaseError
 from psycopg.errors import InvalidAuthorizationSpecification, InvalidCatalogName, InvalidPassword
 from sqlalchemy.exc import OperationalError
 
-from cells.database import create_database_engine
+from cells.database.engines import create_database_engine
 from cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
 from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet, InstanceMapping

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.native.instance_payload import POWER_STATES, from_payload, to_payload
-from cells.native.new_instance import new_record
+from cells.kinds.native.instance_payload import POWER_STATES, from_payload, to_payload
 from notifications.envelope import read_sample
 from notifications.errors import PayloadError
 from notifications.payloads import instance as nova
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
 from notifications.registry import parse_payload
-from query.fields import from_microseconds
-from query.instances import INSTANCE_FIELDS
-from query.server_status import DEFAULT_STATUS
+from operations.actions.new_instance import new_record
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
+from resources.server_status import DEFAULT_STATUS
 
 NOW = 1_800_000_000_000_000
 UUID = "00000000-0000-4000-8000-000000000001"

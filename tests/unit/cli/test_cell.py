@@ -9,17 +9,17 @@ import pytest
 from sqlalchemy import delete
 from typer.testing import CliRunner
 
-from cells.actions.operations import InstanceOperations
-from cells.database import create_database_engine, writing
+from bus.bus import Publisher
+from cells.database.engines import create_database_engine, writing
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay import Relay
 from cells.model import Cell, CellKind
-from cells.native.relay import Relay
 from cells.settings import RelaySettings
 from cells.tables import instances
 from cli.app import app
 from cli.settings import load_settings
 from indexer.backends.opening import open_writer
-from notifications.bus import Publisher
+from operations.actions.immediate import InstanceOperations
 from tests.unit.cli.conftest import Run
 
 BUS = "amqp://guest:hidden@127.0.0.1:9//"
@@ -181,7 +181,7 @@ def test_disabled_cell_is_listed_as_such_until_it_is_enabled(run: Run, cell: Cel
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """No list is under way."""
-    monkeypatch.setattr("indexer.upkeep.cell_removal.LISTS_GRACE_S", 0)
+    monkeypatch.setattr("indexer.reconcile.cell_removal.LISTS_GRACE_S", 0)
 
 
 def test_removed_cell_leaves_no_row_and_its_database_stays(run: Run, cell: Cell) -> None:

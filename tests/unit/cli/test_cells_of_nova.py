@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import create_engine, text
 from typer.testing import Result
 
-from cells.clock import system_clock
+from bus.bus import Message
+from bus.topology import RESOURCE_HEADER
 from cells.fleet.fleet_clock import FleetClock
 from cli.fleet import open_fleet
 from cli.processes.following import run_indexer
@@ -21,8 +22,7 @@ from indexer.backends.opening import open_writer
 from indexer.errors import DeadLetterReason
 from indexer.metrics import IndexerMetrics
 from indexer.writing.dead_letters import DeadLetter, to_failure
-from notifications.bus import Message
-from notifications.topology import RESOURCE_HEADER
+from resources.clock import system_clock
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import ROUTING_KEY
 from tests.support.nova_tables import CELL1, SmallNova, small_nova

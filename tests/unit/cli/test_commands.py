@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import OperationalError
 
-from cells.database import create_database_engine, writing
+from cells.database.engines import create_database_engine, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.instance_rows import Filled, count_rows, fill_texts
 from cells.model import Cell
-from cells.native.instance_rows import Filled, count_rows, fill_texts
 from cells.tables import cell_state, changes, instances, kept_texts
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
@@ -255,7 +255,7 @@ def test_database_upgrade_that_is_stopped_goes_on_when_it_is_repeated(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as fewer:
-            fewer.setattr("cells.native.instance_rows._FILLED_AT_ONCE", 1)
+            fewer.setattr("cells.kinds.native.instance_rows._FILLED_AT_ONCE", 1)
             return fill_texts(engine, stop)
 
     add_rows_without_texts(cells[0])

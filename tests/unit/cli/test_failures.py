@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from cells.adapters.opening import open_changelog_adapter
+from bus.bus import Message
+from bus.topology import RESOURCE_HEADER
 from cells.fleet.fleet import Fleet
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
@@ -17,8 +19,6 @@ from cli.settings import load_settings
 from indexer.backends.opening import open_writer
 from indexer.errors import DeadLetterReason
 from indexer.writing.dead_letters import DeadLetter, to_failure
-from notifications.bus import Message
-from notifications.topology import RESOURCE_HEADER
 from tests.support.memory_cell import NOW, ROUTING_KEY
 from tests.unit.cli.conftest import Run
 

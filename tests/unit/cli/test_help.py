@@ -168,7 +168,7 @@ def loaded_by_the_commands() -> set[str]:
     [
         ("import cli.app", {"sqlalchemy", "pydantic", "structlog", "rich", "cells", "indexer", "api", "notifications"}),
         ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
-        ("import cli.processes.processes", {"api.identity", "cells.fan_out", "cells.actions.native_cells"}),
+        ("import cli.processes.processes", {"api.identity", "cells.fan_out", "operations.native_cells"}),
         ("import cli.cells.cell", {"cryptography.x509"}),
     ],
 )

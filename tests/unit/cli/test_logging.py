@@ -24,14 +24,14 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
-    structlog.get_logger("cells.native.relay").info("relay.waiting", cell="cell1", attempt=3)
+    structlog.get_logger("cells.kinds.native.relay").info("relay.waiting", cell="cell1", attempt=3)
     event = json.loads(output.getvalue())
     assert event["event"] == "relay.waiting"
     assert (event["cell"], event["attempt"], event["level"], event["logger"]) == (
         "cell1",
         3,
         "info",
-        "cells.native.relay",
+        "cells.kinds.native.relay",
     )
     assert list(event)[:3] == ["timestamp", "level", "event"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cells.clock import system_clock
 from cells.fleet.fleet import Fleet
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.opening import open_writer
 from indexer.writing.leases import CellLeases
+from resources.clock import system_clock
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run
 

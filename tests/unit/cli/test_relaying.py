@@ -10,24 +10,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from cells.actions.operations import InstanceOperations
-from cells.clock import Clock, system_clock
-from cells.database import create_database_engine
+from bus.bus import Receiver
+from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
-from cells.native.relay_metrics import RelayMetrics
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.processes.following import Beat, run_relay
 from cli.processes.parts import Part
 from cli.processes.relaying import run_relays
 from cli.settings import Settings
-from indexer.followers.liveness import Probe
+from indexer.stream.liveness import Probe
 from indexer.transform.messages import Heartbeat, interpret
-from notifications.bus import Receiver
+from operations.actions.immediate import InstanceOperations
+from resources.clock import Clock, system_clock
 from tests.support.indexer_worlds import in_thread
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from cells.errors import FleetUnreachableError, FleetUnusableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cli.processes.cell_pulses import CellPulses
+from cli.processes.cell_heartbeats import CellPulses
 from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
 from tests.unit.cli.conftest import Run
 

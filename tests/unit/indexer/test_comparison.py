@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from cells.digests import RangeDigest, digests_of
-from indexer.upkeep.comparison import Comparison, differing
+from indexer.reconcile.comparison import Comparison, differing
 from tests.support.documents import make_uuid
 
 

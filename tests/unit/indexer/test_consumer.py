@@ -5,25 +5,25 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cells.items.view import View, render_view
+from bus.bus import Message
+from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexUnavailableError
-from indexer.followers.consumer import Consumer
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
+from indexer.stream.consumer import Consumer
 from indexer.writing.dead_letters import DeadLetters
-from indexer.writing.patient_writing import PatientWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from notifications.bus import Message
+from indexer.writing.retrying_writer import PatientWriter
 from notifications.envelope import LARGEST_BODY_BYTES
-from notifications.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from query.fields import Record, from_microseconds
+from resources.fields import Record, from_microseconds
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
+from views.compute.view import View, render_view
 
 SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from cells.items.view import render_view
 from indexer.backends.base import Document
 from indexer.transform.documents import ForeignChange, merge, to_document
 from tests.support.documents import make_record, make_uuid
+from views.compute.view import render_view
 
 CELL = "c0"
 UUID = make_uuid(1)

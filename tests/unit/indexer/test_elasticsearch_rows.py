@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cells.items.view import ItemTemplate
 from indexer.backends.base import Document
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.errors import IndexDocumentError, IndexRequestError
 from tests.support.documents import TEMPLATE, make_document
+from views.compute.view import ItemTemplate
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
 BRIEF_TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")

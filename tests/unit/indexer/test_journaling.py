@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from indexer.reconcile.external_comparison import compare_cell
 from indexer.transform.documents import to_document
-from indexer.upkeep.foreign_comparison import compare_cell
 from indexer.writing.journaling import CellJournal, JournalingWriter
 from tests.support.documents import make_record
 from tests.support.memory_fleet import MemoryJournals

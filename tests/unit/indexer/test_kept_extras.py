@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
+from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.rebuild import RebuildParts, rebuild_index
+from indexer.reconcile.recorded_sync import sync_and_record
+from indexer.reconcile.verify import verify_cell
 from indexer.transform.documents import to_document
-from indexer.upkeep.bulk_sync import CellSource
-from indexer.upkeep.rebuild import RebuildParts, rebuild_index
-from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.verify import verify_cell
 from indexer.writing.kept_extras import KeepsExtras
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
+from indexer.writing.throttle import Pace
 from tests.support.documents import make_document
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from cells.native.instance_payload import to_payload
-from cells.native.new_instance import new_record
+from cells.kinds.native.instance_payload import to_payload
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.transform.documents import ForeignChange, NativeChange
 from indexer.transform.messages import Heartbeat, OtherNotification, interpret
 from notifications.envelope import Notification, encode
-from query.fields import to_microseconds
+from operations.actions.new_instance import new_record
+from resources.fields import to_microseconds
 from tests.support.memory_cell import CELL_UUID, NOW, MemoryCell
 
 SENT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -10,10 +10,10 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, CellKind, ChangelogAdapter
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
+from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.transform.documents import to_document
-from indexer.upkeep.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
-from indexer.writing.pace import Pace
+from indexer.writing.throttle import Pace
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryLeases
@@ -301,7 +301,7 @@ def test_changes_that_the_cell_forgot_before_they_were_read_are_found_by_compari
 def test_nobody_rebuilds_what_somebody_else_works_on(
     name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexer.upkeep.rebuild._PATIENCE_S", 0)
+    monkeypatch.setattr("indexer.reconcile.rebuild._PATIENCE_S", 0)
     stage = Stage()
     stage.leases.taken[name] = "fleetlight index verify (process 7 on here)"
     with pytest.raises(error, match="process 7 on here"):

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from cells.lineage import Lineage, Position
+from cells.epochs import Lineage, Position
 from cells.model import InstanceRow
 from indexer.backends.base import INCARNATIONS, CellProgress
 from indexer.errors import CellRestoredError
-from indexer.upkeep.bulk_sync import CellSource
-from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.retention import LISTS_GRACE_S
+from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.recorded_sync import sync_and_record
+from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from query.page import PageRequest
 from tests.support.memory_cell import CELL_UUID, MemoryCell

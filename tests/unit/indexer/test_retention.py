@@ -7,25 +7,25 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
+from bus.bus import Message
 from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.upkeep.bulk_sync import CellSource
-from indexer.upkeep.recorded_sync import sync_and_record
-from indexer.upkeep.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
-from indexer.upkeep.retrying import retry
-from indexer.upkeep.verify import verify_cell
+from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.dead_letter_retries import retry
+from indexer.reconcile.recorded_sync import sync_and_record
+from indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
+from indexer.reconcile.verify import verify_cell
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from indexer.writing.leases import CellLeases
-from notifications.bus import Message
 from tests.support.documents import make_document
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryJournals, MemoryLeases
 from tests.support.memory_index import MemoryIndex
 from tests.support.waiting import wait_until
-from tests.unit.indexer.test_retrying import Droppable
+from tests.unit.indexer.test_dead_letter_retries import Droppable
 
 DAY = 86_400_000_000
 RETENTION_S = 30 * 86_400

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cells.lineage import Lineage
+from cells.epochs import Lineage
 from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
-from indexer.followers.saved_progress import Reached, SavedProgress
+from indexer.stream.saved_progress import Reached, SavedProgress
 from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.memory_index import MemoryIndex
 

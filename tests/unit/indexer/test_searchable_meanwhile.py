@@ -8,8 +8,8 @@ import pytest
 
 from indexer.errors import IndexUnavailableError
 from indexer.writing import searchable_meanwhile as module
-from indexer.writing.pace import Pace
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
+from indexer.writing.throttle import Pace
 from tests.support.waiting import wait_until
 
 AS_FAST_AS_IT_GOES = Pace(None, Event())

@@ -11,22 +11,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from bus.bus import Message
+from bus.topology import RESOURCE_HEADER, SEQUENCE_HEADER
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexReplacedError, IndexRequestError
-from indexer.followers.consumer import Receives
-from indexer.followers.following import Activity
-from indexer.followers.liveness import Probe, Pulse
-from indexer.followers.probes import IndexerProbes
-from indexer.followers.service import IndexerService
 from indexer.metrics import IndexerMetrics
+from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.settings import IndexerSettings
-from indexer.upkeep.bulk_sync import CellSource
-from indexer.upkeep.recorded_sync import sync_and_record
+from indexer.stream.consumer import Receives
+from indexer.stream.follower import Activity
+from indexer.stream.liveness import Probe, Pulse
+from indexer.stream.probes import IndexerProbes
+from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
-from notifications.bus import Message
-from notifications.topology import RESOURCE_HEADER, SEQUENCE_HEADER
 from query.page import PageRequest
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
@@ -360,7 +360,7 @@ def test_whatever_goes_away_is_waited_out_and_nothing_is_lost(stage: Stage, what
 def test_pause_of_a_rebuild_is_no_problem_unless_it_lasts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, lasts: bool
 ) -> None:
-    monkeypatch.setattr("indexer.followers.following._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
+    monkeypatch.setattr("indexer.stream.follower._USUAL_PAUSE_S", 0.05 if lasts else 60.0)
     # What ends the pause of a rebuild that was killed is not what this is about.
     stage.index.allow_writes = lambda: None  # type: ignore[method-assign]
 

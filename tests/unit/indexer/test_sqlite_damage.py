@@ -10,9 +10,9 @@ from indexer.backends.sqlite.searcher import SqliteSearcher
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.errors import IndexerError
 from query.filters import EVERYTHING
-from query.instances import INSTANCE_FIELDS
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE, make_document
 
 EVERY_ROW = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000)

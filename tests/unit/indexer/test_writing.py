@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
 from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
-from indexer.writing import patient_writing
-from indexer.writing.patient_writing import PatientWriter
+from indexer.writing import retrying_writer as patient_writing
+from indexer.writing.retrying_writer import PatientWriter
 from tests.support.documents import make_document
 from tests.support.memory_index import MemoryIndex
 

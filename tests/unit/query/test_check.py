@@ -18,7 +18,7 @@ from query.filters import (
     NotMatches,
     Or,
 )
-from query.instances import INSTANCE_FIELDS
+from resources.instance import INSTANCE_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ClauseElement
 
 from query.errors import NotExpressibleError
-from query.fields import Field, FieldSet, Kind
 from query.filters import (
     And,
     Eq,
@@ -32,6 +31,7 @@ from query.filters import (
 from query.sort import Direction, SortKey, SortOrder
 from query.to_dsl import search_after, sort, to_dsl, uuid_parts
 from query.to_sql import SqlDialect, after, order_by, to_sql
+from resources.fields import Field, FieldSet, Kind
 
 FIELDS = FieldSet(
     "thing",

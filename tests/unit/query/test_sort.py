@@ -3,8 +3,8 @@ from itertools import pairwise
 import pytest
 
 from query.errors import UnknownFieldError
-from query.instances import INSTANCE_FIELDS
 from query.sort import Direction, SortKey, SortOrder
+from resources.instance import INSTANCE_FIELDS
 
 
 def test_uuid_ends_every_order() -> None:

@@ -1,0 +1,244 @@
+"""Reading the JSON body of a request into a model (contracts/nova-rest, section 0).
+
+A model is closed: a key that it does not know gets 400, in Nova's words. It is strict: no text for a number, except
+where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions is
+another model, usually a subclass; `Body` knows from which microversion on each of them counts:
+
+    class _Tag(RequestModel):
+        tag: Annotated[str, Field(min_length=1, max_length=60)]
+
+    class _TagEnvelope(RequestModel):
+        tag: _Tag
+
+    TAG = Body({26: _TagEnvelope})
+
+    async def handler(request: ComputeRequest) -> Response:
+        envelope = await TAG.read(request)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar
+
+import msgspec
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    RootModel,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from starlette.requests import ClientDisconnect, Request
+
+from api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+
+MAX_BODY_BYTES = 114_688
+MAX_INTEGER = 2**31 - 1
+_TRUE_TEXTS = ("true", "True", "TRUE", "on", "On", "ON", "yes", "Yes", "YES", "1")
+_FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO", "0")
+BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
+_BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
+_INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
+# As many as int() reads at once without a limit being lifted, and more than anybody writes.
+_MAX_DIGITS = 4_000
+
+
+class RequestModel(BaseModel):
+    """A JSON object of a request: closed, strict, never changed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class ActionModel(RequestModel):
+    """An object with exactly one of its keys, the name of an action."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            names = ", ".join(type(self).model_fields)
+            raise PydanticCustomError("not_one_action", "Exactly one of {names} must be given", {"names": names})
+        return self
+
+
+RootT = TypeVar("RootT")
+
+
+class RootRequestModel(RootModel[RootT]):
+    """A JSON object of a request whose keys are data, such as `{key: value}`."""
+
+    model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
+
+
+def _to_bool(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value in BOOLEANS:
+        return BOOLEANS[value]
+    raise PydanticCustomError("not_a_boolean", "is not a boolean")
+
+
+def _to_integer(value: object) -> object:
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+            raise PydanticCustomError("not_an_integer", "is not an integer")
+        return int(value)
+    # JSON has one kind of number, so 1.0 is an integer.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+BodyBool = Annotated[bool, BeforeValidator(_to_bool), WithJsonSchema(_BOOL_SCHEMA)]
+"""True or false, or one of the words that Nova takes for them."""
+
+BodyInteger = Annotated[int, BeforeValidator(_to_integer), WithJsonSchema(_INTEGER_SCHEMA)]
+"""A number or its digits; bounds come from a `Field` around it."""
+
+
+class _NoNull:
+    """Refuses null, also in the document of the API."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_refuse_null, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        made = handler(schema)
+        kinds = [kind for kind in made["anyOf"] if kind != {"type": "null"}]
+        return kinds[0] if len(kinds) == 1 else {**made, "anyOf": kinds}
+
+
+def _refuse_null(value: object) -> object:
+    if value is None:
+        raise PydanticCustomError("null", "must not be null")
+    return value
+
+
+T = TypeVar("T")
+IfGiven = Annotated[T | None, _NoNull()]
+"""What a body may leave out, which is None then; null is not the same."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Asked(Protocol):
+    """What is needed of an `api.compute.protocol.endpoint.ComputeRequest`."""
+
+    @property
+    def minor(self) -> int: ...
+    @property
+    def is_relaxed(self) -> bool: ...
+    @property
+    def http(self) -> Request: ...
+
+
+class Body(Generic[M]):
+    """The models of one request body.
+
+    models: the microversion 2.N from which each of them counts; they have a common base, which `read` returns.
+    """
+
+    def __init__(self, models: Mapping[int, type[M]]) -> None:
+        self._models = tuple(sorted(models.items(), reverse=True))
+
+    def model(self, minor: int) -> type[M]:
+        """The model that counts in microversion 2.`minor`; raises LookupError before the first."""
+        for since, model in self._models:
+            if since <= minor:
+                return model
+        raise LookupError(minor)
+
+    async def read(self, request: _Asked) -> M:
+        """The body of `request`. Raises BodyTooLargeError, BadRequestError and BodyFieldError."""
+        return self.check(await read_json(request.http), request.minor, is_relaxed=request.is_relaxed)
+
+    def check(self, document: object, minor: int, *, is_relaxed: bool = False) -> M:
+        """`document` as a model of microversion 2.`minor`; is_relaxed: unknown keys are ignored (`/v2`).
+
+        Raises BadRequestError and BodyFieldError.
+        """
+        if not isinstance(document, dict):
+            raise BadRequestError(f"{document!r} is not of type 'object'")
+        try:
+            return self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
+        except ValidationError as error:
+            raise _refusal(error, document) from None
+
+
+async def read_json(http: Request) -> object:
+    """The JSON value that is the body of a request.
+
+    Raises BodyTooLargeError, and BadRequestError for what is no JSON, or holds a NUL character, which cannot be stored.
+    """
+    raw = await read_bytes(http)
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise BadRequestError("Malformed request body") from None
+    if b"\\u0000" in raw and _has_nul(document):
+        raise BadRequestError("Malformed request body: it must not contain NUL characters")
+    return document
+
+
+async def read_bytes(http: Request) -> bytes:
+    """The body of a request as it is. Raises BodyTooLargeError, and BadRequestError when its sender has gone."""
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in http.stream():
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise BodyTooLargeError(MAX_BODY_BYTES)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise BadRequestError("The body ended before all of it had come.") from None
+    return b"".join(chunks)
+
+
+def _has_nul(value: object) -> bool:
+    match value:
+        case str():
+            return "\0" in value
+        case dict():
+            return any(_has_nul(name) or _has_nul(item) for name, item in value.items())
+        case list():
+            return any(map(_has_nul, value))
+        case _:
+            return False
+
+
+def _refusal(error: ValidationError, document: object) -> BadRequestError:
+    """What is wrong first, in Nova's words: the complaint alone where a whole key is missing or too much."""
+    details = error.errors(include_url=False)[0]
+    *parents, name = details["loc"] or ("",)
+    if details["type"] == "extra_forbidden":
+        complaint = f"Additional properties are not allowed ({name!r} was unexpected)"
+    elif details["type"] == "missing":
+        complaint = f"{name!r} is a required property"
+    else:
+        place, _ = _place_in(document, details["loc"])
+        return (
+            BodyFieldError(place, repr(details["input"]), details["msg"]) if place else BadRequestError(details["msg"])
+        )
+    place, value = _place_in(document, parents)
+    return BodyFieldError(place, repr(value), complaint) if place else BadRequestError(complaint)
+
+
+def _place_in(document: object, steps: Sequence[int | str]) -> tuple[str, object]:
+    """Where `steps` lead to in a document, and what is there. Steps that a union adds are none of the document."""
+    taken: list[str] = []
+    for step in steps:
+        match document:
+            case dict() if step in document:
+                document = document[step]
+            case list() if isinstance(step, int) and step < len(document):
+                document = document[step]
+            case _:
+                continue
+        taken.append(str(step))
+    return ".".join(taken), document

@@ -1,0 +1,340 @@
+"""One open connection to a cell's bus: publishing with confirms, and draining what arrives. Internal to the bus.
+
+A link that failed is done for: throw it away and open another one.
+"""
+
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from time import monotonic
+from typing import Any
+
+from amqp.exceptions import (  # type: ignore[import-untyped]  # as kombu, which it belongs to
+    AMQPError,
+    ChannelError,
+    NotFound,
+    PreconditionFailed,
+)
+from kombu import Connection
+from kombu.exceptions import KombuError
+
+from bus import topology
+from bus.amqp_transport import AmqpTransport
+from bus.external_exchange import Binding, split_address
+from bus.memory_transport import MemoryTransport
+from bus.settings import BusSettings
+from notifications.errors import BusError, BusUnavailableError, MessageRefusedError
+
+# Messages under way before their confirms are awaited: 500 gave 12 times the rate of waiting for each (measured).
+CONFIRM_WINDOW = 500
+# The in-memory bus has no disk to spill to; a relay that is told to wait keeps its changes in the outbox.
+MEMORY_QUEUE_LIMIT = 20_000
+_NOT_FOUND = "404"
+# Class and method of AMQP: what a broker names when it closes a channel over what was published on it.
+_BASIC_PUBLISH = (60, 40)
+_ALARM = (
+    ": the broker lets nobody publish, as while it lacks memory or disk "
+    "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
+)
+_ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
+_MEMORY = "memory"
+_SCHEMES = ("amqp", "amqps", _MEMORY)
+
+
+class Link:
+    """A connection to `transport_url` with one channel, on which the cell's topology is declared.
+
+    binding: an exchange of somebody else whose messages the cell's queue gets too. address: for error texts.
+    Not for several threads at once. Raises BusError for an address that can never work, and BusUnavailableError, after
+    which only `abandon` is allowed.
+    """
+
+    def __init__(
+        self,
+        transport_url: str,
+        cell_uuid: str,
+        settings: BusSettings,
+        *,
+        heartbeat_s: int = 0,
+        binding: Binding | None = None,
+    ) -> None:
+        self._cell_uuid = cell_uuid
+        self._confirm_timeout_s = settings.confirm_timeout_s
+        self.is_memory, self._connection = _connection(transport_url, settings, heartbeat_s)
+        self.address = _address(self._connection, is_memory=self.is_memory)
+        self._sent = 0
+        self._unconfirmed: set[int] = set()
+        self._refused = 0
+        self._is_blocked = False
+        try:
+            with self.translated():
+                self._connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+                # The open connection itself: kombu's methods would silently open another one, without our channel.
+                self._raw = self._connection.connection
+                self._transport = self._connection.transport
+                self.channel = self._connection.channel()
+                self._declare(cell_uuid)
+                if binding is not None:
+                    self._find_exchange(binding)
+                    topology.bind(self.channel, cell_uuid, binding)
+                if not self.is_memory:
+                    self.channel.auto_decode = False
+                    self._raw.on_blocked, self._raw.on_unblocked = self._on_blocked, self._on_unblocked
+                    self.channel.confirm_select()
+                    self.channel.events["basic_ack"].add(self._on_ack)
+                    self.channel.events["basic_nack"].add(self._on_nack)
+        except BusError:
+            self.abandon()
+            raise
+
+    def publish(self, exchange: str, messages: Sequence[tuple[bytes, str, dict[str, int | str]]]) -> None:
+        """Publish (body, routing key, headers) in order and return when the broker has taken all of them."""
+        for start in range(0, len(messages), CONFIRM_WINDOW):
+            if self.is_memory:
+                self._check_room()
+            with self.translated():
+                for body, routing_key, headers in messages[start : start + CONFIRM_WINDOW]:
+                    self._send(exchange, body, routing_key, headers)
+            self._await_confirms()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Handle what arrives next; False if nothing did within `timeout_s`."""
+        try:
+            self._transport.drain_events(self._raw, timeout=timeout_s)
+        except TimeoutError:
+            return False
+        except (OSError, AMQPError) as error:
+            raise self._unavailable(error) from error
+        return True
+
+    @contextmanager
+    def taken(self, queue: str, limit: int, max_bytes: int) -> Iterator[list[tuple[bytes, str, dict[str, int | str]]]]:
+        """Take at most `limit` messages out of `queue`, for good when the block ends well; otherwise they stay.
+
+        No more after `max_bytes` of them.
+        Over a channel of its own, since acknowledgements of the other one can be about all messages before.
+        """
+        with self.translated():
+            channel = self._transport.create_channel(self._raw) if not self.is_memory else self._connection.channel()
+            if not self.is_memory:
+                channel.auto_decode = False
+        try:
+            messages: list[Any] = []
+            size = 0
+            with self.translated():
+                while len(messages) < limit and size < max_bytes and (message := channel.basic_get(queue)) is not None:
+                    messages.append(message)
+                    size += len(message.body)
+            yield [(body_of(each), each.delivery_info["routing_key"], each.headers or {}) for each in messages]
+            with self.translated():
+                for message in messages:
+                    channel.basic_ack(message.delivery_tag)
+        finally:
+            with self.translated():
+                channel.close()
+
+    def beat(self) -> None:
+        """Send a heartbeat if one is due, and notice when the broker's are missing; call it every few seconds."""
+        if not self.is_memory:
+            with self.translated():
+                self._transport.heartbeat_check(self._raw)
+
+    def close(self) -> None:
+        """Close the connection in an orderly way."""
+        try:
+            with self.translated():
+                self._connection.release()
+        except BusUnavailableError:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the connection without a word to the broker, which may not be listening."""
+        self._connection.collect()
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn the failures of whatever is done with `channel` into ours."""
+        try:
+            yield
+        except (OSError, AMQPError, KombuError) as error:
+            raise self._unavailable(error) from error
+
+    def _declare(self, cell_uuid: str) -> None:
+        try:
+            topology.declare(self.channel, cell_uuid, has_quorum_queues=not self.is_memory)
+        except PreconditionFailed as error:
+            raise BusError(
+                f"bus {self.address}: a queue exists with other arguments, most likely from an earlier version: "
+                f"{error}; delete it when it is empty (rabbitmqctl delete_queue), and it is made again"
+            ) from error
+
+    def _find_exchange(self, binding: Binding) -> None:
+        """See that the exchange of somebody else is there; over a channel of its own, which a refusal closes."""
+        channel = self._transport.create_channel(self._raw)
+        try:
+            if binding.durable is None:
+                channel.exchange_declare(binding.exchange, "topic", passive=True)
+            else:
+                channel.exchange_declare(binding.exchange, "topic", durable=binding.durable, auto_delete=False)
+        except NotFound as error:
+            raise BusUnavailableError(
+                self.address,
+                f"there is no exchange '{binding.exchange}' yet: nobody has sent notifications to this broker and "
+                "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
+                "amqp_durable_queues is true in nova.conf, else durable=false",
+            ) from error
+        except PreconditionFailed as error:
+            raise BusError(
+                f"bus {self.address}: exchange '{binding.exchange}' exists and is not what the address says with "
+                f"durable={str(binding.durable).lower()}; leave that out, and it is taken as it is: {error}"
+            ) from error
+        else:
+            channel.close()
+
+    def _unavailable(self, error: Exception) -> BusUnavailableError:
+        is_refusal = isinstance(error, PreconditionFailed) and tuple(error.method_sig) == _BASIC_PUBLISH
+        kind = MessageRefusedError if is_refusal else BusUnavailableError
+        return kind(self.address, str(error) or type(error).__name__)
+
+    def _send(self, exchange: str, body: bytes, routing_key: str, headers: dict[str, int | str]) -> None:
+        message = self.channel.prepare_message(
+            body,
+            content_type="application/json",
+            content_encoding="utf-8",
+            headers=dict(headers),
+            properties={"delivery_mode": 2},
+        )
+        # mandatory: a message that reaches no queue comes back and counts as a failure, instead of vanishing.
+        self.channel.basic_publish(message, exchange=exchange, routing_key=routing_key, mandatory=True)
+        if not self.is_memory:
+            self._sent += 1
+            self._unconfirmed.add(self._sent)
+
+    def _await_confirms(self) -> None:
+        deadline = monotonic() + self._confirm_timeout_s
+        while self._unconfirmed:
+            remaining_s = deadline - monotonic()
+            if remaining_s <= 0 or not self.drain(remaining_s):
+                waiting = len(self._unconfirmed)
+                why = _ALARM if self._is_blocked else ""
+                raise BusUnavailableError(
+                    self.address, f"{waiting} messages were not confirmed within {self._confirm_timeout_s} s{why}"
+                )
+        if self._refused:
+            raise BusUnavailableError(self.address, f"the broker refused {self._refused} messages")
+
+    def _on_blocked(self, _reason: str) -> None:
+        self._is_blocked = True
+
+    def _on_unblocked(self) -> None:
+        self._is_blocked = False
+
+    def _on_ack(self, tag: int, multiple: bool) -> None:
+        self._settle(tag, multiple)
+
+    def _on_nack(self, tag: int, multiple: bool) -> None:
+        self._refused += self._settle(tag, multiple)
+
+    def _settle(self, tag: int, multiple: bool) -> int:
+        settled = {other for other in self._unconfirmed if other <= tag} if multiple else {tag}
+        self._unconfirmed -= settled
+        return len(settled)
+
+    def _check_room(self) -> None:
+        queue = topology.work_queue_name(self._cell_uuid)
+        if self.channel.queue_declare(queue=queue, passive=True).message_count >= MEMORY_QUEUE_LIMIT:
+            raise BusUnavailableError(self.address, f"{MEMORY_QUEUE_LIMIT} messages are waiting already")
+
+
+def body_of(message: Any) -> bytes:
+    """The body as it was sent; the in-memory bus keeps text where it got text."""
+    body = message.body
+    return body if isinstance(body, bytes) else str(body).encode()
+
+
+def count_messages(transport_url: str, queue: str, settings: BusSettings) -> int:
+    """How many messages wait in `queue`; 0 if there is no such queue. Raises BusError, BusUnavailableError."""
+    try:
+        with bare_channel(transport_url, settings) as channel:
+            return int(channel.queue_declare(queue=queue, passive=True).message_count)
+    except BusUnavailableError as error:
+        refusal = error.__cause__
+        if isinstance(refusal, ChannelError) and str(refusal.reply_code) == _NOT_FOUND:  # text on the in-memory bus
+            return 0
+        raise
+
+
+@contextmanager
+def bare_channel(transport_url: str, settings: BusSettings) -> Iterator[Any]:
+    """A channel on which nothing is declared, for a moment; raises BusError, BusUnavailableError."""
+    is_memory, connection = _connection(transport_url, settings, heartbeat_s=0)
+    try:
+        connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+        yield connection.channel()
+    except (OSError, AMQPError, KombuError) as error:
+        address = _address(connection, is_memory=is_memory)
+        raise BusUnavailableError(address, str(error) or type(error).__name__) from error
+    finally:
+        connection.collect()
+
+
+def is_in_memory(transport_url: str) -> bool:
+    """Whether this is the address of the bus inside of a process, which ends with it."""
+    return _scheme(transport_url) == _MEMORY
+
+
+def check_address(transport_url: str) -> None:
+    """Raise BusError, without any password, if this can never be the address of a bus. Connects to nothing."""
+    _connection(transport_url, BusSettings(), heartbeat_s=0)
+
+
+def _tls(settings: BusSettings) -> dict[str, object]:
+    """Options of py-amqp, which by itself checks the certificate but not that it is the one of this host."""
+    return {
+        "cert_reqs": ssl.CERT_REQUIRED,
+        "ca_certs": settings.ca_certs and str(settings.ca_certs),
+        "server_hostname": None,  # the one in the address
+    }
+
+
+def _address(connection: Any, *, is_memory: bool) -> str:
+    """For error texts, without the password."""
+    if is_memory:
+        return "memory://"
+    # kombu itself would show the class of the transport.
+    scheme = "amqps" if connection.ssl else "amqp"
+    return str(connection.as_uri(getfields=lambda info: (*_ADDRESS(info), scheme)))
+
+
+def _scheme(transport_url: str) -> str:
+    return transport_url.partition("://")[0]
+
+
+def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> tuple[bool, Any]:
+    transport_url, _ = split_address(transport_url)
+    scheme = _scheme(transport_url)
+    if scheme not in _SCHEMES:
+        # The rest of the address may hold a password.
+        raise BusError(f"no bus speaks '{scheme}': the address must begin with amqp:// or amqps://")
+    is_memory = scheme == _MEMORY
+    options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
+    try:
+        connection = Connection(
+            "memory://localhost" if is_memory else transport_url,
+            # What the address itself says comes first.
+            userid=settings.username,
+            password=settings.password and settings.password.get_secret_value(),
+            ssl=_tls(settings) if scheme == "amqps" else False,
+            transport=MemoryTransport if is_memory else AmqpTransport,
+            connect_timeout=settings.connect_timeout_s,
+            heartbeat=heartbeat_s,
+            transport_options=options,
+        )
+    except (ValueError, TypeError):
+        # What kombu says of it may hold a part of a password: one with a slash in it ends up as the port.
+        raise BusError(
+            f"the address of the bus cannot be read: it must be like {scheme}://user:password@host:5672/vhost, "
+            "with special characters of the password as %XX"
+        ) from None
+    return is_memory, connection

@@ -1,0 +1,38 @@
+"""The bus of a cell that has none: nothing ever comes, and dead letters have no refuge there."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from bus.bus import Delivery, Message
+from notifications.errors import BusUnavailableError
+
+
+class NoBus:
+    """A Receiver (bus.bus) without a broker."""
+
+    @property
+    def is_active(self) -> bool:
+        return False
+
+    @property
+    def is_durable(self) -> bool:
+        return False
+
+    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]:
+        time.sleep(wait_s)
+        return []
+
+    def keep_alive(self) -> None:
+        """There is no connection."""
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """There is nothing to acknowledge."""
+
+    def bury(self, message: Message, reason: str, detail: str) -> None:
+        raise BusUnavailableError("(none)", "the cell has no bus")
+
+    def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,81 @@
+"""The producer kit: what a program needs to emit valid notifications.
+
+    producer = Producer("amqp://guest:guest@localhost//", cell_uuid, publisher_id="nova-compute:host7")
+    producer.emit("service.update", ServiceStatusPayload(host="host7", binary="nova-compute", ...))
+    producer.close()
+
+A payload that lacks a field, or holds a wrong value, fails where it is created, with the field's name. Nothing invalid
+reaches the bus.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bus.bus import Message, Publisher
+from bus.settings import BusSettings
+from bus.topology import routing_key
+from notifications.check import find_problems
+from notifications.envelope import Notification, encode, size_problem
+from notifications.errors import EnvelopeError
+from notifications.registry import parse_payload
+from notifications.versioned import VersionedPayload
+
+
+class Producer:
+    """Emits notifications on the bus of one cell, under one `publisher_id` (`service:host`)."""
+
+    def __init__(
+        self, transport_url: str, cell_uuid: str, publisher_id: str, settings: BusSettings | None = None
+    ) -> None:
+        self._publisher = Publisher(transport_url, cell_uuid, settings)
+        self._publisher_id = publisher_id
+
+    def emit(
+        self,
+        event_type: str,
+        payload: VersionedPayload | Mapping[str, Any],
+        *,
+        priority: str | None = None,
+        request_id: str | None = None,
+    ) -> Notification:
+        """Send one notification and return it when the broker has it.
+
+        payload: an object, or its wrapped form. priority: ERROR for the phase `error`, else INFO, unless given.
+        Raises PayloadError, UnknownPayloadError, UnsupportedVersionError or EnvelopeError before anything is sent, and
+        BusUnavailableError when it could not be sent.
+        """
+        if not isinstance(payload, VersionedPayload):
+            payload = parse_payload(payload)
+        notification = Notification(
+            event_type=event_type,
+            payload=payload.wrap(),
+            publisher_id=self._publisher_id,
+            priority=priority or ("ERROR" if event_type.endswith(".error") else "INFO"),
+            timestamp=datetime.now(UTC),
+            message_id=str(uuid.uuid4()),
+            request_id=request_id,
+        )
+        self.send([notification])
+        return notification
+
+    def send(self, notifications: Sequence[Notification]) -> None:
+        """Send ready notifications, in order, each as it is; if one is invalid, none is sent. Raises as `emit`."""
+        messages = [to_message(notification) for notification in notifications]
+        self._publisher.publish(messages)
+
+    def close(self) -> None:
+        self._publisher.close()
+
+
+def to_message(notification: Notification) -> Message:
+    """The message for a valid notification; raises as `Producer.emit`."""
+    parse_payload(notification.payload)
+    problems = find_problems(notification)
+    if problems:
+        raise EnvelopeError(problems[0].where, problems[0].what)
+    body = encode(notification)
+    if problem := size_problem(body):
+        raise EnvelopeError("message", problem)
+    return Message(body, routing_key(notification.priority), headers={})

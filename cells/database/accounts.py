@@ -1,0 +1,181 @@
+"""Accounts on PostgreSQL: who may change which tables of a fleet.
+
+Tables are made by `fleetlight database upgrade`, and belong to whoever runs that; the same account makes these.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Engine, Table
+
+from cells import tables
+from cells.database.engines import reason_of, translated_failures, writing
+from cells.fleet import tables as fleet_tables
+
+_SEQUENCES = """
+    SELECT sequence.relname
+    FROM pg_class AS sequence
+    JOIN pg_depend AS belongs ON belongs.objid = sequence.oid AND belongs.deptype IN ('a', 'i')
+    JOIN pg_class AS owner ON owner.oid = belongs.refobjid
+    WHERE sequence.relkind = 'S' AND owner.relname = ANY(%s) AND owner.relnamespace = current_schema()::regnamespace
+    ORDER BY sequence.relname
+"""
+"""Those that number the rows of some tables."""
+_ALL: Sequence[LiteralString] = ("INSERT", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class May:
+    """What an account may do to the rows of a table. A row that is locked for a while takes the right to update it.
+
+    but: columns that it must not set in a new row.
+    """
+
+    table: Table
+    verbs: Sequence[LiteralString] = _ALL
+    but: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What an account may do in one database: change some tables, and read all of them except `unread`."""
+
+    changes: Sequence[May] = ()
+    unread: Collection[Table] = ()
+
+
+# Messages of anybody, whole: for those who put them there.
+_MESSAGES = (tables.failures, tables.dropped_failures)
+_UNREAD = (*_MESSAGES, tables.journal_entries)
+# Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
+_ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
+_ACT = (
+    May(tables.instances, ("INSERT", "UPDATE")),
+    May(tables.kept_texts, ("INSERT", "UPDATE")),
+    _ANNOUNCE,
+    May(tables.allocations),
+    May(tables.jobs),
+    May(tables.compute_nodes, ("UPDATE", "DELETE")),
+    May(tables.services, ("UPDATE", "DELETE")),
+    May(tables.instance_actions, ("INSERT", "UPDATE")),
+    May(tables.instance_action_events, ("INSERT", "UPDATE")),
+    May(tables.migrations, ("INSERT", "UPDATE")),
+)
+
+ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
+    # It takes orders, and puts them into a cell together with what they change at once.
+    "api": (
+        Rights(
+            (
+                May(tables.instance_mappings, ("INSERT", "UPDATE")),
+                May(fleet_tables.flavors),
+                May(fleet_tables.flavor_access),
+                May(fleet_tables.keypairs),
+                May(fleet_tables.quota_limits),
+                May(fleet_tables.quota_classes),
+                May(fleet_tables.server_groups),
+                May(fleet_tables.server_group_members),
+                May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
+                May(fleet_tables.aggregates),
+                May(fleet_tables.aggregate_hosts),
+            ),
+            unread=_MESSAGES,
+        ),
+        Rights(_ACT),
+    ),
+    "indexer": (Rights((*map(May, _MESSAGES), May(tables.journals), May(tables.journal_entries))), Rights()),
+    "relay": (
+        Rights(unread=_UNREAD),
+        Rights(
+            (
+                May(tables.changes, ("UPDATE", "DELETE")),
+                May(tables.cell_state, ("UPDATE",)),
+                May(tables.incarnations, ("INSERT", "DELETE")),
+            )
+        ),
+    ),
+    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=_UNREAD), Rights(_ACT)),
+}
+"""Per process its rights in the fleet database, and in the databases of the cells."""
+
+
+_HAS_RIGHTS = """
+    SELECT 1 FROM information_schema.role_table_grants
+    WHERE grantee = %s AND table_schema = current_schema() LIMIT 1
+"""
+
+
+def has_rights(engine: Engine, role: str, unreachable: Callable[[str], Exception]) -> bool:
+    """Whether `role` was let into the PostgreSQL database behind `engine`. unreachable: as in `grant`."""
+    with translated_failures(unreachable), engine.connect() as opened:
+        connection: Any = opened.connection.driver_connection
+        return connection.execute(_HAS_RIGHTS, (role,)).fetchone() is not None
+
+
+def grant(
+    engine: Engine, role: str, password: str | None, rights: Rights, unreachable: Callable[[str], Exception]
+) -> None:
+    """Let `role` into the PostgreSQL database behind `engine`; where there is no such role it is made.
+
+    It has this password afterwards, and these rights to the tables that there are; what it could do before is taken
+    away. Can be repeated, and has to be when there are new tables.
+    password: None leaves the role as it is, which is there already. unreachable: makes the error that is raised when
+        the server fails or refuses something, from its words.
+    """
+    with translated_failures(unreachable), writing(engine) as transaction:
+        connection: Any = transaction.connection.driver_connection
+        try:
+            if password is not None:
+                _make(connection, role, password, unreachable)
+            for statement in _grants(connection, role, rights):
+                connection.execute(statement)
+        except psycopg.Error as error:
+            raise unreachable(reason_of(error)) from error
+
+
+def _make(connection: psycopg.Connection, role: str, password: str, unreachable: Callable[[str], Exception]) -> None:
+    found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
+    # Hashed here: the server may log its statements.
+    verifier = connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256").decode()
+    verb = sql.SQL("ALTER" if found else "CREATE")
+    statement = sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(verb, sql.Identifier(role), sql.Literal(verifier))
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege as error:
+        # Owning the databases is not enough, so this is not left to `reason_of`.
+        raise unreachable(
+            f"{error.diag.message_primary}; accounts are made by the owner of the databases, who needs CREATEROLE for "
+            f"that: {connection.info.user} is not one, or has it not (`ALTER ROLE {connection.info.user} CREATEROLE`)"
+        ) from error
+
+
+def _grants(connection: psycopg.Connection, role: str, rights: Rights) -> Iterator[sql.Composed]:
+    [(database, schema)] = connection.execute("SELECT current_database(), current_schema()").fetchall()
+    names = {"role": sql.Identifier(role), "database": sql.Identifier(database), "schema": sql.Identifier(schema)}
+    yield sql.SQL("GRANT CONNECT ON DATABASE {database} TO {role}").format(**names)
+    yield sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}").format(**names)
+    # Rights to single columns go with those to the table.
+    for kind in ("TABLES", "SEQUENCES"):
+        revoke = sql.SQL("REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {role}")
+        yield revoke.format(kind=sql.SQL(kind), **names)
+    yield sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}").format(**names)
+    for table in rights.unread:
+        yield sql.SQL("REVOKE SELECT ON {table} FROM {role}").format(table=sql.Identifier(table.name), **names)
+    for may in rights.changes:
+        for verb in may.verbs:
+            yield sql.SQL("GRANT {verb} ON {table} TO {role}").format(
+                verb=_verb(may, verb), table=sql.Identifier(may.table.name), **names
+            )
+    inserted = [may.table.name for may in rights.changes if "INSERT" in may.verbs]
+    for (sequence,) in connection.execute(_SEQUENCES, (inserted,)).fetchall():
+        yield sql.SQL("GRANT USAGE ON SEQUENCE {sequence} TO {role}").format(sequence=sql.Identifier(sequence), **names)
+
+
+def _verb(may: May, verb: LiteralString) -> sql.Composable:
+    if verb != "INSERT" or not may.but:
+        return sql.SQL(verb)
+    columns = [sql.Identifier(column.name) for column in may.table.columns if column.name not in may.but]
+    return sql.SQL("INSERT ({columns})").format(columns=sql.SQL(", ").join(columns))

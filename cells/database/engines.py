@@ -1,0 +1,213 @@
+"""Engines for fleet and cell databases, SQLite and PostgreSQL, and transactions that write.
+
+SQLite runs in WAL mode, so readers and the one writer do not wait for each other. `synchronous` is FULL: with NORMAL a
+power cut could take back commits that the relay had already announced, and the index would then hold revisions newer
+than the truth, which nothing could ever overwrite. A killed process loses nothing either way.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from cells.digests import register_digest
+from cells.errors import CellUnreachableError, DatabaseUrlError, NewerTablesError
+from query.sqlite_functions import register_functions
+
+# SQLSTATEs of PostgreSQL.
+_INSUFFICIENT_PRIVILEGE = "42501"
+_NO_SUCH_THING = ("42P01", "42703")  # table, column
+_NO_SUCH_THING_OF_SQLITE = ("no such table", "no such column", "has no column named")
+# How SQLite says that a row has no text, or no JSON, where it should.
+_DAMAGE = ("Could not decode to UTF-8", "JSON cannot hold BLOB values", "malformed JSON")
+_WHO_MAY = (
+    "what a process may do, `fleetlight accounts postgresql`, run by the owner, lets it do, and what changes cells, "
+    "accounts or tables is run by the owner itself"
+)
+UPGRADE = "`fleetlight database upgrade` brings its tables to this version"
+_BUSY_TIMEOUT_S = 30
+_WRITES = "fleetlight_writes"
+VANISHED_AFTER_MS = 30_000
+"""How long nothing that was sent to a PostgreSQL server may be received by it."""
+
+
+def create_database_engine(
+    url: str,
+    *,
+    must_exist: bool = False,
+    statement_timeout_s: float | None = None,
+    answer_timeout_s: float | None = None,
+    pool_size: int = 5,
+) -> Engine:
+    """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
+
+    A PostgreSQL URL may have libpq's parameters (`?sslrootcert=FILE`: TLS, with the server's certificate checked). For
+    a user or password that it does not have libpq looks into its own variables and files (PGUSER, PGPASSFILE).
+
+    must_exist: do not create a SQLite file that is not there (PostgreSQL never creates a database).
+    statement_timeout_s: PostgreSQL ends a statement that takes longer; SQLite has no such limit.
+    answer_timeout_s: a question to PostgreSQL that was not answered by then is given up. A silent server is so anyway,
+        and then a long statement is not (cells.database.silent_servers).
+    Raises DatabaseUrlError, which does not show the password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # The text of a URL that cannot be parsed may hold a password anywhere, so none of it is shown.
+        raise DatabaseUrlError("…", "it is not a URL like sqlite:///file or postgresql://user@host/database") from None
+    match parsed.get_backend_name():
+        case "sqlite":
+            return _sqlite_engine(parsed, must_exist, pool_size)
+        case "postgresql":
+            engine = _postgresql_engine(parsed, statement_timeout_s, pool_size)
+            # The driver takes long to load, and SQLite needs it not.
+            from cells.database.silent_servers import limit_answers  # noqa: PLC0415
+
+            limit_answers(engine, answer_timeout_s)
+            return engine
+        case other:
+            raise DatabaseUrlError(repr(parsed), f"'{other}' is not supported, only sqlite and postgresql")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that is going to write; commits at the end, rolls back on an error.
+
+    On SQLite it takes the write lock at once: a transaction that reads first and then finds another writer in its way
+    could only fail, however long it waited.
+    """
+    # Options of a connection, since an engine with others is made anew, and calls its listeners by a detour.
+    with engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def translated_failures(unreachable: Callable[[str], Exception], *, when_older: str = "") -> Iterator[None]:
+    """Turn what the database says into `unreachable(reason)`; the reason shows no statement, value or password.
+
+    A violated constraint stays what it is: the database did answer. when_older: what the reason ends with when the
+    database has not the tables or columns that this program knows.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DBAPIError as error:
+        remedy = when_older if _lacks_something(error) else None
+        raise unreachable("; ".join(filter(None, (reason_of(error.orig), remedy)))) from error
+    except PoolTimeoutError as error:
+        raise unreachable("every connection to its database is in use") from error
+    except NewerTablesError as error:
+        raise unreachable(str(error)) from error
+    except OSError as error:  # of the lock beside a SQLite file
+        raise unreachable(str(error)) from error
+
+
+def reason_of(error: BaseException | None) -> str:
+    """What a driver says, in one line, and who may do what nobody else may."""
+    lines = str(error).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
+    is_refusal = getattr(error, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+    return f"{reason}; {_WHO_MAY}" if is_refusal else reason
+
+
+def tells_of_damage(error: DBAPIError) -> bool:
+    """Whether it is what some row holds that SQLite failed on, and not the statement or the file."""
+    return str(error.orig).startswith(_DAMAGE)
+
+
+def cell_failures(cell: str) -> AbstractContextManager[None]:
+    """Turn what the database of a native cell (its name) says into CellUnreachableError."""
+    return translated_failures(partial(CellUnreachableError, cell), when_older=UPGRADE)
+
+
+def foreign_cell_failures(cell: str) -> AbstractContextManager[None]:
+    """The same for a cell whose tables are those of other software."""
+    return translated_failures(partial(CellUnreachableError, cell))
+
+
+def has_to_be_mended(error: BaseException) -> bool:
+    """Whether the database refused what this program does because it lacks tables of it, or the account a right.
+
+    Whatever was asked for is right then, and has to be tried again. SQLite calls this an OperationalError, as it does
+    everything that may pass; PostgreSQL a mistake of the statement.
+    """
+    if not isinstance(error, DBAPIError):
+        return False
+    return _lacks_something(error) or getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+
+
+def _lacks_something(error: DBAPIError) -> bool:
+    """Whether the database said that there is no such table or column."""
+    code = getattr(error.orig, "sqlstate", None)
+    return code in _NO_SUCH_THING if code else any(words in str(error.orig) for words in _NO_SUCH_THING_OF_SQLITE)
+
+
+def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise DatabaseUrlError(repr(url), "a database in memory is not shared by threads; name a file")
+    if must_exist:
+        url = url.set(database=f"file:{quote(url.database)}", query={"mode": "rw", "uri": "true"})
+    engine = create_engine(
+        url.set(drivername="sqlite"),
+        connect_args={"timeout": _BUSY_TIMEOUT_S},
+        pool_size=pool_size,
+        max_overflow=-1,
+        json_serializer=_to_json,
+        json_deserializer=msgspec.json.decode,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    # Without this the driver begins transactions by itself, and only before some statements.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    register_functions(connection)
+    register_digest(connection)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: int) -> Engine:
+    # A peer that vanished without closing must not hold a thread for the hours that TCP would wait; nor for the quarter
+    # of one, without keepalives, in which it sends again what was never received.
+    arguments: dict[str, Any] = {
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "tcp_user_timeout": VANISHED_AFTER_MS,
+    }
+    if statement_timeout_s is not None:
+        timeout_ms = round(statement_timeout_s * 1000)
+        arguments |= {"options": f"-c statement_timeout={timeout_ms}", "tcp_user_timeout": timeout_ms}
+    if "sslrootcert" in url.query and "sslmode" not in url.query:
+        # By itself libpq would go on without TLS when the server says that it has none.
+        arguments["sslmode"] = "verify-full"
+    return create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args=arguments,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        json_serializer=_to_json,
+        json_deserializer=msgspec.json.decode,
+    )
+
+
+def _to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

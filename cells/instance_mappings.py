@@ -1,0 +1,86 @@
+"""Which cell a server lives in: the fleet database says it of native cells, Nova's API databases of theirs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.fleet.server_groups import ServerGroups
+from cells.kinds.nova_db.deployment import Deployment, NovaMapping
+from cells.model import Cell, CellKind
+
+
+class Mappings:
+    """May be used by several threads. Every call raises FleetUnreachableError when a database does not answer.
+
+    statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
+    """
+
+    def __init__(self, fleet: Fleet, *, statement_timeout_s: float | None = None) -> None:
+        self._fleet = fleet
+        self._statement_timeout_s = statement_timeout_s
+        self._turn = Lock()
+        self._deployments: dict[str, Deployment] = {}
+
+    @property
+    def server_groups(self) -> ServerGroups:
+        """Those of native cells."""
+        return self._fleet.server_groups
+
+    def mapping_of(self, instance_uuid: str) -> InstanceMapping | None:
+        found = self._fleet.mapping_of(instance_uuid)
+        if found is not None:
+            return found
+        cells = [cell for cell in self._fleet.cells() if cell.kind is CellKind.NOVA_DB]
+        for url in sorted({cell.api_database_url for cell in cells if cell.api_database_url}):
+            mapping = self._deployment(url).mapping_of(instance_uuid)
+            if mapping is None:
+                continue
+            # A server that is in no cell yet is in what stands for all of them.
+            homes = [cell for cell in cells if cell.api_database_url == url and cell.nova_uuid == mapping.cell_uuid]
+            if homes:
+                return _of_fleet(mapping, homes[0])
+        return None
+
+    def mappings_of_cell(
+        self, cell_uuid: str, *, project_id: str | None = None, limit: int
+    ) -> tuple[InstanceMapping, ...]:
+        """At most `limit` instances of a cell that are not deleted: what is known of them while the cell is down."""
+        cell = next((cell for cell in self._fleet.cells() if cell.uuid == cell_uuid), None)
+        if cell is None or cell.api_database_url is None:
+            return self._fleet.mappings_of_cell(cell_uuid, project_id=project_id, limit=limit)
+        deployment = self._deployment(cell.api_database_url)
+        found = deployment.mappings_of_cell(cell.nova_uuid, project_id=project_id, limit=limit)
+        return tuple(_of_fleet(mapping, cell) for mapping in found)
+
+    def close(self) -> None:
+        with self._turn:
+            deployments, self._deployments = self._deployments, {}
+        for deployment in deployments.values():
+            deployment.close()
+
+    def _deployment(self, url: str) -> Deployment:
+        with self._turn, _translated():
+            if url not in self._deployments:
+                self._deployments[url] = Deployment(url, statement_timeout_s=self._statement_timeout_s)
+            return self._deployments[url]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except DatabaseUrlError as error:
+        raise FleetUnreachableError(error.reason) from error
+
+
+def _of_fleet(mapping: NovaMapping, cell: Cell) -> InstanceMapping:
+    return InstanceMapping(
+        mapping.instance_uuid,
+        cell.uuid,
+        mapping.project_id,
+        mapping.user_id,
+        mapping.created_at,
+        queued_for_delete=mapping.queued_for_delete,
+    )

@@ -1,0 +1,281 @@
+"""Reading a native cell: its own database, SQLite or PostgreSQL."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, get_args, overload
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+
+from cells.database.engines import cell_failures, create_database_engine
+from cells.digests import RangeDigest, select_digests, to_digests, within
+from cells.epochs import Lineage, Position
+from cells.interpreter_slot import TURN
+from cells.kinds.native.epochs import read_lineage
+from cells.kinds.native.instance_rows import (
+    FIELDS_TEXT,
+    KEPT_TEXT,
+    UNDECODABLE,
+    Dialect,
+    dialect_of,
+    is_damage,
+    read_damaged,
+    read_fields,
+)
+from cells.model import NO_REVISION, Cell, Change, InstanceRow
+from cells.tables import cell_state, changes, incarnations, instances
+from query.evaluate import matcher
+from query.filters import EVERYTHING, Eq, split_expressible
+from query.page import PageRequest
+from query.retention import remembered
+from query.sort import SortOrder
+from query.to_sql import after, can_express, next_after, order_by, to_sql
+from resources.instance import INSTANCE_FIELDS, keeps_places
+from views.compute.kept import KeptInstance
+
+_COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
+_SELECTED = {dialect: select(instances.c.revision, FIELDS_TEXT[dialect]) for dialect in get_args(Dialect)}
+# Where a row has a kept text, which is no array, that comes instead of its fields.
+_SCANNED = {
+    dialect: select(instances.c.revision, func.coalesce(KEPT_TEXT, FIELDS_TEXT[dialect]), instances.c.uuid)
+    for dialect in get_args(Dialect)
+}
+_PLACES = select(instances.c.revision, instances.c.uuid)
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+# Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
+_RESIDUAL_BATCH_SIZE = 500
+
+
+class NativeAdapter:
+    """A ChangelogAdapter (cells.model) for native cells; may be used by several threads.
+
+    statement_timeout_s: PostgreSQL ends a statement that takes longer.
+    """
+
+    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None) -> None:
+        self._cell = cell
+        self._engine = create_database_engine(
+            cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
+        )
+        self._dialect = dialect_of(self._engine)
+        self._rows = _SELECTED[self._dialect]
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
+        request = replace(request, filter=expressible)
+        if residual == EVERYTHING:
+            with self._reading() as connection:
+                return self._read(connection, request)
+        # All batches of one moment: a row that moves between two of them would be in neither.
+        with self._reading(at_one_moment=not keeps_places(request.order)) as connection:
+            matches = matcher(residual, INSTANCE_FIELDS)
+            found: list[InstanceRow] = []
+            batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))
+            while True:
+                rows = self._read(connection, batch)
+                found.extend(row for row in rows if matches(row.record))
+                if len(found) >= request.limit or len(rows) < batch.limit:
+                    return found[: request.limit]
+                batch = replace(batch, after=request.order.values(rows[-1].record))
+
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
+        if not can_express(request.filter, self._dialect):
+            return self.read_page(request)
+        turn = TURN if self._dialect == "sqlite" else nullcontext()
+        with self._reading() as connection, turn:
+            try:
+                return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                return self._read_around_damage(connection, request)
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
+        compiled = self._statement(replace(request, filter=expressible), self._rows).compile(
+            self._engine, compile_kwargs={"render_postcompile": True}
+        )
+        return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        with self._reading() as connection:
+            try:
+                row = connection.execute(self._rows.where(instances.c.uuid == uuid)).one_or_none()
+                return None if row is None else self._row(row)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                return next(
+                    iter(self._read_around_damage(connection, PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None
+                )
+
+    def position(self) -> Position:
+        newest = select(incarnations.c.uuid).order_by(incarnations.c.id.desc()).limit(1).scalar_subquery()
+        with self._reading() as connection:
+            return Position(*connection.execute(select(newest, cell_state.c.last_sequence)).one())
+
+    def published_sequence(self) -> int:
+        with self._reading() as connection:
+            return int(connection.execute(select(cell_state.c.last_sequence)).scalar_one())
+
+    def oldest_kept_sequence(self) -> int:
+        # In one statement: between two, the relay could number a change or prune the oldest.
+        oldest = select(func.min(changes.c.sequence)).scalar_subquery()
+        statement = select(func.coalesce(oldest, cell_state.c.last_sequence + 1)).select_from(cell_state)
+        with self._reading() as connection:
+            return int(connection.execute(statement).scalar_one())
+
+    def first_foreign_sequence(self, after: int) -> int | None:
+        foreign = and_(
+            changes.c.sequence > after,
+            changes.c.revision == NO_REVISION,
+            # What our own services say of themselves is about no instance, so nothing of it is in the index.
+            changes.c.event_type.startswith("instance.", autoescape=True),
+        )
+        with self._reading() as connection:
+            first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(foreign))
+            return first
+
+    def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
+        wanted = ("sequence", "instance_uuid", "revision", "routing_key", "message")
+        statement = (
+            select(*(changes.c[name] for name in wanted))
+            .where(changes.c.sequence > sequence)
+            .order_by(changes.c.sequence)
+            .limit(limit)
+        )
+        with self._reading() as connection:
+            return [Change(*row) for row in connection.execute(statement)]
+
+    def lineage(self) -> Lineage:
+        with self._reading() as connection:
+            return read_lineage(connection)
+
+    def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
+        statement = select(changes.c.instance_uuid).where(
+            changes.c.sequence.is_(None), changes.c.instance_uuid.in_(uuids)
+        )
+        with self._reading() as connection:
+            return set(connection.execute(statement).scalars())
+
+    def digests(self, prefixes: Sequence[str], length: int, *, horizon: int = 0) -> Mapping[str, RangeDigest]:
+        statement = select_digests(instances.c.uuid, instances.c.revision, prefixes, length, self._dialect)
+        statement = statement.where(self._is_remembered(horizon))
+        with self._reading() as connection:
+            return to_digests(row for row in connection.execute(statement))
+
+    def revisions(self, prefixes: Sequence[str], *, horizon: int = 0) -> Mapping[str, int]:
+        statement = select(instances.c.uuid, instances.c.revision).where(
+            within(instances.c.uuid, prefixes), self._is_remembered(horizon)
+        )
+        with self._reading() as connection:
+            return {row.uuid: row.revision for row in connection.execute(statement)}
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _is_remembered(self, horizon: int) -> ColumnElement[bool]:
+        return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
+
+    def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        try:
+            return [self._row(row) for row in self._select(connection, request, self._rows)]
+        except Exception as error:
+            if not is_damage(error):
+                raise
+        return self._read_around_damage(connection, request)
+
+    def _read_around_damage(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        """As `_read`, where some row cannot be read as it is: of such a one what can be read of it."""
+        places = self._select(connection, request, _PLACES)
+        found = {row.uuid: row for row in self._read_each(connection, places)}
+        return [found[place.uuid] for place in places if place.uuid in found]
+
+    def _read_each(self, connection: Connection, places: Sequence[Row[Any]]) -> Iterator[InstanceRow]:
+        """The rows at these places, in whichever order. They are halved until the damaged ones stand alone."""
+        wanted = self._rows.where(instances.c.uuid.in_([place.uuid for place in places]))
+        try:
+            yield from [self._row(row) for row in connection.execute(wanted).all()]
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            if len(places) == 1:
+                damaged = read_damaged(connection, self._cell.name, places[0].uuid)
+                yield InstanceRow(self._cell.uuid, places[0].revision, damaged)
+                return
+            middle = len(places) // 2
+            yield from self._read_each(connection, places[:middle])
+            yield from self._read_each(connection, places[middle:])
+
+    def _select(self, connection: Connection, request: PageRequest, rows: Select[Any]) -> Sequence[Row[Any]]:
+        # All at once: asking the driver for one row after the other takes a fifth longer.
+        if request.after is not None:
+            coming = next_after(request.order, request.after, _COLUMNS, self._dialect)
+            if coming is not None:
+                found = connection.execute(self._matching(request, rows).where(coming)).all()
+                if len(found) == request.limit:
+                    return found
+        # What is missing is not asked for by itself: a row could have moved there, or from there, in between.
+        return connection.execute(self._statement(request, rows)).all()
+
+    def _statement(self, request: PageRequest, rows: Select[Any]) -> Select[Any]:
+        statement = self._matching(request, rows)
+        if request.after is not None:
+            statement = statement.where(after(request.order, request.after, _COLUMNS, self._dialect))
+        return statement
+
+    def _matching(self, request: PageRequest, rows: Select[Any]) -> Select[Any]:
+        """The first of `rows` in the order that the filter lets pass, wherever the page starts."""
+        return (
+            rows.where(to_sql(request.filter, _COLUMNS, INSTANCE_FIELDS, self._dialect))
+            .order_by(*order_by(request.order, _COLUMNS, self._dialect))
+            .limit(request.limit)
+        )
+
+    def _row(self, row: Sequence[Any]) -> InstanceRow:
+        return InstanceRow(self._cell.uuid, row[0], read_fields(row[1]))
+
+    def _scanned_row(self, row: Sequence[Any]) -> InstanceRow | KeptInstance:
+        revision, text, uuid = row
+        if text[:1] == "[":
+            with suppress(*UNDECODABLE):
+                return self._row(row)
+        # Who reads what is neither fields nor a text that was kept is told so.
+        return KeptInstance(self._cell.uuid, revision, uuid, text)
+
+    @contextmanager
+    def _reading(self, *, at_one_moment: bool = False) -> Iterator[Connection]:
+        """at_one_moment: what is read is as it was at the first statement; on SQLite it always is."""
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
+            if at_one_moment and self._dialect == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
+
+
+class _ScannedRows(Sequence[InstanceRow | KeptInstance]):
+    """Rows as the database gave them; a page of records would be larger than what a processor keeps near."""
+
+    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow | KeptInstance]) -> None:
+        self._rows = rows
+        self._to_instance = to_instance
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[InstanceRow | KeptInstance]:
+        return map(self._to_instance, self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> InstanceRow | KeptInstance: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[InstanceRow | KeptInstance]: ...
+
+    def __getitem__(self, index: int | slice) -> InstanceRow | KeptInstance | Sequence[InstanceRow | KeptInstance]:
+        if isinstance(index, slice):
+            return _ScannedRows(self._rows[index], self._to_instance)
+        return self._to_instance(self._rows[index])

@@ -1,0 +1,134 @@
+"""The record of what was done to instances (contracts/nova-rest, 3.4); it outlives them.
+
+An action is what a request asked for, found by the id of that request; its events are the parts of the work.
+"""
+
+import traceback as tracebacks
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, insert, select, update
+
+from cells.database.engines import cell_failures
+from cells.model import Cell, Request
+from cells.tables import instance_action_events, instance_actions
+
+SUCCESS = "Success"
+ERROR = "Error"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceAction:
+    """One action; times in microseconds since the epoch. message: ERROR if it failed."""
+
+    id: int
+    instance_uuid: str
+    request_id: str
+    action: str
+    user_id: str | None
+    project_id: str | None
+    start_time: int
+    updated_at: int
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceActionEvent:
+    """A part of the work. result: SUCCESS or ERROR, None while it runs, as is finish_time."""
+
+    action_id: int
+    event: str
+    host: str | None
+    start_time: int
+    finish_time: int | None
+    result: str | None
+    traceback: str | None
+    details: str | None
+
+
+class InstanceActionLog:
+    """Reads the actions of one cell. Calls raise CellUnreachableError when its database does not answer."""
+
+    def __init__(self, engine: Engine, cell: Cell) -> None:
+        self._engine = engine
+        self._cell = cell
+
+    def actions(self, instance_uuid: str) -> Sequence[InstanceAction]:
+        """Every action of an instance, the newest first: the one that was asked for last, whenever each was updated."""
+        columns = instance_actions.c
+        statement = select(instance_actions).where(columns.instance_uuid == instance_uuid).order_by(columns.id.desc())
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
+            return [_read(InstanceAction, row) for row in connection.execute(statement)]
+
+    def find(self, instance_uuid: str, request_id: str) -> tuple[InstanceAction, Sequence[InstanceActionEvent]] | None:
+        """The action of a request with its events, newest first; the last one if a request did several things."""
+        columns = instance_actions.c
+        wanted = (
+            select(instance_actions)
+            .where(columns.instance_uuid == instance_uuid, columns.request_id == request_id)
+            .order_by(columns.id.desc())
+            .limit(1)
+        )
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
+            row = connection.execute(wanted).one_or_none()
+            if row is None:
+                return None
+            events = (
+                select(instance_action_events)
+                .where(instance_action_events.c.action_id == row.id)
+                .order_by(instance_action_events.c.id.desc())
+            )
+            return _read(InstanceAction, row), [
+                _read(InstanceActionEvent, event) for event in connection.execute(events)
+            ]
+
+
+def begin_actions(
+    connection: Connection, instance_uuids: Sequence[str], action: str, request: Request, now: int
+) -> Sequence[int | None]:
+    """Record that `request` asked for `action`; returns the records' ids, None for what nobody asked for."""
+    if request.request_id is None:
+        return [None] * len(instance_uuids)
+    common = {
+        "request_id": request.request_id,
+        "action": action,
+        "user_id": request.user_id,
+        "project_id": request.project_id,
+        "start_time": now,
+        "updated_at": now,
+    }
+    rows = [{"instance_uuid": uuid, **common} for uuid in instance_uuids]
+    returning = insert(instance_actions).returning(instance_actions.c.id, sort_by_parameter_order=True)
+    return connection.execute(returning, rows).scalars().all() if rows else []
+
+
+def begin_event(connection: Connection, action_id: int | None, event: str, host: str | None, now: int) -> None:
+    """A part of the work of an action begins; one that was under way has succeeded."""
+    if action_id is None:
+        return
+    finish_event(connection, action_id, now)
+    connection.execute(
+        insert(instance_action_events).values(action_id=action_id, event=event, host=host, start_time=now)
+    )
+
+
+def finish_event(connection: Connection, action_id: int | None, now: int, failure: BaseException | None = None) -> None:
+    """What is under way of an action has ended, well or with `failure`."""
+    if action_id is None:
+        return
+    values: dict[str, Any] = {"finish_time": now, "result": SUCCESS}
+    updated: dict[str, Any] = {"updated_at": now}
+    if failure is not None:
+        text = "".join(tracebacks.format_exception(failure))
+        values |= {"result": ERROR, "traceback": text, "details": str(failure)}
+        updated["message"] = ERROR
+    events = instance_action_events.c
+    connection.execute(
+        update(instance_action_events).where(events.action_id == action_id, events.finish_time.is_(None)).values(values)
+    )
+    connection.execute(update(instance_actions).where(instance_actions.c.id == action_id).values(updated))
+
+
+def _read(kind: Any, row: Row[Any]) -> Any:
+    return kind(**{name: row._mapping[name] for name in kind.__dataclass_fields__})

@@ -1,0 +1,141 @@
+"""Between a record and the payload that announces it.
+
+Attributes of a payload have the names of the fields, so only some values need work: times are microseconds here and
+datetimes there, power states are numbers here and words there, and nested objects are plain dicts here. Both directions
+are hot: one runs with every change, the other with every message that is indexed.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from cells.model import NO_REQUEST, Request
+from notifications.payloads import fleetlight as ours
+from notifications.payloads import instance as nova
+from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
+from notifications.versioned import VersionedPayload
+from resources.fields import Kind, Record, from_microseconds, to_microseconds
+from resources.instance import INSTANCE_FIELDS
+
+# contracts/nova-db, section 9; numbers 2 and 5 were never given out.
+POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
+_POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
+_TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)
+_WITHOUT_ATTRIBUTE = {"flavor_id"}
+
+
+def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
+    """The complete payload of a complete record; `request` is what changed it.
+
+    Raises PayloadError (notifications.errors) naming the field when the record holds what the contract does not allow.
+    """
+    fields = {name: value for name, value in record.items() if name not in _WITHOUT_ATTRIBUTE}
+    for name in _TIMES:
+        if fields[name] is not None:
+            fields[name] = from_microseconds(fields[name])
+    power_state = record["power_state"]
+    # A number without a word goes through, for the payload to refuse it by name.
+    fields["power_state"] = POWER_STATES.get(power_state, power_state)
+    fields["auto_disk_config"] = _DISK_CONFIG[record["auto_disk_config"]]
+    fault = record["fault"]
+    if fault is not None:
+        fields["fault"] = ours.ServerFaultPayload(**{**fault, "created_at": from_microseconds(fault["created_at"])})
+    if record["flavor"] is not None:
+        fields["flavor"] = FlavorPayload(**record["flavor"])
+    for name, part in _PARTS.items():
+        if record[name] is not None:
+            fields[name] = [part(**item) for item in record[name]]
+    return ours.InstancePayload(
+        **fields,
+        request_id=request.request_id,
+        action_initiator_user=request.user_id,
+        action_initiator_project=request.project_id,
+    )
+
+
+def from_payload(payload: VersionedPayload) -> dict[str, Any]:
+    """What a payload says about the record of its instance: every field for ours, some for Nova's.
+
+    A Nova payload carries neither null `block_devices` nor null `shares` (they were not collected), nor the fault that
+    the API shows; its `ip_addresses` are the fixed ones. Raises TypeError for a payload that is not of an instance.
+    """
+    match payload:
+        case ours.InstancePayload():
+            return _from_ours(payload)
+        case nova.InstancePayload():
+            return _from_nova(payload)
+        case _:
+            raise TypeError(f"{payload.NAME} is not about the record of an instance")
+
+
+_DISK_CONFIG = {True: "AUTO", False: "MANUAL", None: None}
+_DISK_CONFIG_FLAG = {"AUTO": True, "MANUAL": False, None: None}
+_PARTS: Mapping[str, type[VersionedPayload]] = {
+    "ip_addresses": ours.AddressPayload,
+    "block_devices": BlockDevicePayload,
+    "keypairs": KeypairPayload,
+    "shares": SharePayload,
+}
+
+
+def _from_ours(payload: ours.InstancePayload) -> dict[str, Any]:
+    values = payload.__dict__
+    record = {name: values.get(name) for name in INSTANCE_FIELDS}
+    for name, convert in _CONVERSIONS.items():
+        value = record[name]
+        if value is not None:
+            record[name] = convert(value)
+    record["flavor_id"] = record["flavor"]["flavorid"] if record["flavor"] else None
+    return record
+
+
+def _from_nova(payload: nova.InstancePayload) -> dict[str, Any]:
+    values = payload.__dict__
+    sent = payload.model_fields_set
+    record: dict[str, Any] = {}
+    for name in _record_fields(type(payload)):
+        if name not in sent:
+            continue
+        value = values[name]
+        if value is None:
+            if name in _NULL_MEANS_NOT_COLLECTED:
+                continue
+        elif name in _CONVERSIONS:
+            value = _CONVERSIONS[name](value)
+        record[name] = value
+    for address in record["ip_addresses"]:
+        address["type"] = "fixed"
+    record["flavor_id"] = record["flavor"]["flavorid"]
+    return record
+
+
+_NULL_MEANS_NOT_COLLECTED = {"block_devices", "shares"}
+
+
+@lru_cache(maxsize=32)
+def _record_fields(payload: type[nova.InstancePayload]) -> tuple[str, ...]:
+    # Nova's `fault` is the exception that an action ended with, not the fault record that the API shows.
+    return tuple(name for name in payload.model_fields if name in INSTANCE_FIELDS and name != "fault")
+
+
+def _plain(part: VersionedPayload) -> dict[str, Any]:
+    values = part.__dict__
+    return {name: values[name] for name in type(part).model_fields}
+
+
+def _plain_list(parts: list[VersionedPayload]) -> list[dict[str, Any]]:
+    return [_plain(part) for part in parts]
+
+
+def _plain_fault(fault: ours.ServerFaultPayload) -> dict[str, Any]:
+    return {**_plain(fault), "created_at": to_microseconds(fault.created_at)}
+
+
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_TIMES, to_microseconds),
+    **dict.fromkeys(_PARTS, _plain_list),
+    "power_state": _POWER_NUMBERS.__getitem__,
+    "auto_disk_config": _DISK_CONFIG_FLAG.__getitem__,
+    "flavor": _plain,
+    "fault": _plain_fault,
+}

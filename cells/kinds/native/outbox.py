@@ -1,0 +1,157 @@
+"""The outbox: changes that are committed and still have to be announced, and what their messages look like.
+
+A change is appended in the transaction that makes it. Its body is final from then on; the sequence number, which the
+relay gives out later, travels in a header.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, Row, insert
+
+from bus import topology
+from bus.bus import Headers, Message
+from cells.database.engines import cell_failures, writing
+from cells.kinds.native.instance_payload import to_payload
+from cells.model import NO_REQUEST, NO_REVISION, Cell, InstanceRow, Request
+from cells.tables import changes
+from notifications.envelope import Notification, decode, encode
+from notifications.event_types import CELL_HEARTBEAT
+from notifications.payloads.fleetlight import CellHeartbeatPayload
+from notifications.versioned import VersionedPayload
+from resources.clock import system_clock
+from resources.fields import from_microseconds
+
+_APPEND = insert(changes)
+_INFO = "INFO"
+_ERROR = "ERROR"
+
+
+def announcements(
+    cell: Cell,
+    event_type: str,
+    rows: Sequence[InstanceRow],
+    committed_at: int,
+    *,
+    publisher_id: str | None = None,
+    request: Request = NO_REQUEST,
+) -> list[dict[str, object]]:
+    """Rows of `changes` that announce `rows` as they are now.
+
+    committed_at: microseconds since the epoch. publisher_id: the cell itself unless given. request: what asked for it.
+    Raises PayloadError (notifications.errors).
+    """
+    return [
+        {
+            "instance_uuid": row.uuid,
+            "revision": row.revision,
+            "event_type": event_type,
+            "routing_key": topology.routing_key(_priority(event_type)),
+            "message": _encode(
+                publisher_id or _cell_itself(cell), event_type, to_payload(row.record, request), committed_at, request
+            ),
+            "committed_at": committed_at,
+        }
+        for row in rows
+    ]
+
+
+def append_event(
+    connection: Connection,
+    event_type: str,
+    payload: VersionedPayload,
+    *,
+    publisher_id: str,
+    at: int,
+    request: Request = NO_REQUEST,
+) -> None:
+    """Append a notification of our own that changes no row: of a service, of the scheduler.
+
+    at: microseconds since the epoch. Raises PayloadError (notifications.errors).
+    """
+    connection.execute(
+        insert(changes).values(
+            instance_uuid="",
+            revision=NO_REVISION,
+            event_type=event_type,
+            routing_key=topology.routing_key(_priority(event_type)),
+            message=_encode(publisher_id, event_type, payload, at, request),
+            committed_at=at,
+        )
+    )
+
+
+def append(connection: Connection, announced: Sequence[Mapping[str, object]]) -> None:
+    """Append `announcements` to the transaction of `connection`, which makes the changes."""
+    if announced:
+        connection.execute(_APPEND, announced)
+
+
+def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
+    """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
+
+    It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
+    Raises EnvelopeError (notifications.errors) when it is no notification, and CellUnreachableError.
+    """
+    event_type = decode(message).event_type
+    with cell_failures(cell.name), writing(engine) as connection:
+        connection.execute(
+            insert(changes).values(
+                instance_uuid=instance_uuid,
+                revision=NO_REVISION,
+                event_type=event_type,
+                routing_key=routing_key,
+                message=message,
+                committed_at=system_clock(),
+            )
+        )
+
+
+def to_message(cell: Cell, row: Row[Any], incarnation: str) -> Message:
+    """The message of a numbered row of `changes`. incarnation: of the cell (cells.kinds.native.epochs)."""
+    headers: Headers = {
+        topology.CELL_HEADER: cell.uuid,
+        topology.INCARNATION_HEADER: incarnation,
+        topology.SEQUENCE_HEADER: row.sequence,
+    }
+    if row.revision != NO_REVISION:
+        headers[topology.REVISION_HEADER] = row.revision
+    if row.instance_uuid:
+        headers[topology.RESOURCE_HEADER] = row.instance_uuid
+    return Message(body=row.message, routing_key=row.routing_key, headers=headers)
+
+
+def heartbeat_message(cell: Cell, sequence: int, at: int, incarnation: str | None = None) -> Message:
+    """The message that says: whatever was committed before `at` has a number up to `sequence`."""
+    headers: Headers = {topology.CELL_HEADER: cell.uuid}
+    if incarnation is not None:
+        headers[topology.INCARNATION_HEADER] = incarnation
+    payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
+    return Message(
+        body=_encode(_cell_itself(cell), CELL_HEARTBEAT, payload, at, NO_REQUEST),
+        routing_key=topology.routing_key(_INFO),
+        headers=headers,
+    )
+
+
+def _cell_itself(cell: Cell) -> str:
+    return f"fleetlight-cell:{cell.name}"
+
+
+def _priority(event_type: str) -> str:
+    return _ERROR if event_type.endswith(".error") else _INFO
+
+
+def _encode(publisher_id: str, event_type: str, payload: VersionedPayload, at: int, request: Request) -> bytes:
+    return encode(
+        Notification(
+            event_type=event_type,
+            payload=payload.wrap(),
+            publisher_id=publisher_id,
+            priority=_priority(event_type),
+            timestamp=from_microseconds(at),
+            message_id=str(uuid4()),
+            request_id=request.request_id,
+        )
+    )

@@ -1,0 +1,362 @@
+"""The relay: from the outbox of one cell to its bus, in order, at least once, at most one relay at a time.
+
+A step is: give the next sequence numbers to committed changes (a transaction of its own), publish what has a number
+and was not published, wait for the confirms, mark it published. Wherever it is cut off, the next relay goes on with the
+same numbers: a change may be published twice, never under two numbers, and there is never a hole.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any, Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Connection, Engine, Row, delete, func, select, update
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity.nap import sleep_using_event
+from tenacity.stop import stop_when_event_set
+from tenacity.wait import wait_random_exponential
+
+from bus.bus import Message
+from cells.database.engines import cell_failures, create_database_engine, writing
+from cells.database.process_locks import exclusive_lock
+from cells.errors import CellUnreachableError
+from cells.kinds.native.epochs import begin_incarnation, current_incarnation
+from cells.kinds.native.outbox import heartbeat_message, to_message
+from cells.kinds.native.relay_metrics import RelayMetrics
+from cells.model import Cell
+from cells.settings import RelaySettings
+from cells.tables import cell_state, changes
+from notifications.envelope import size_problem
+from notifications.errors import BusError, MessageRefusedError
+from resources.clock import Clock, system_clock
+
+_log = structlog.get_logger(__name__)
+
+_PRUNE_INTERVAL_S = 60.0
+# Between two looks at the bus by a relay that stands by.
+_BUS_CHECK_INTERVAL_S = 60.0
+_PRUNE_BATCH_SIZE = 1000
+_MICROSECONDS_PER_HOUR = 3_600_000_000
+
+
+def is_relayed(cell: Cell) -> bool:
+    """Whether a relay is active for the native cell; raises CellUnreachableError and DatabaseUrlError."""
+    engine = create_database_engine(cell.database_url)
+    try:
+        with cell_failures(cell.name):
+            lock = exclusive_lock(engine, _lock_name(cell))
+            is_free = lock.acquire()
+            lock.release()
+    except OSError as error:
+        raise CellUnreachableError(cell.name, error.strerror or str(error)) from error
+    finally:
+        engine.dispose()
+    return not is_free
+
+
+def _lock_name(cell: Cell) -> str:
+    return f"relay-{cell.uuid}"
+
+
+class Publishes(Protocol):
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Return when the bus has confirmed all `messages`; raises BusError, then none or some arrived."""
+        ...
+
+
+class Relay:
+    """The relay of one native cell. `run` until told to stop, or `run_once` for a single step.
+
+    Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone, or
+    cannot reach the bus.
+    beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
+    check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
+        BusError.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        cell: Cell,
+        publisher: Publishes,
+        settings: RelaySettings,
+        clock: Clock = system_clock,
+        *,
+        beat: Callable[[], None] = lambda: None,
+        check_bus: Callable[[], None] = lambda: None,
+        metrics: RelayMetrics | None = None,
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
+        self._cell = cell
+        self._beat = beat
+        self._check_bus = check_bus
+        self._bus_check_due = 0.0
+        self._is_bus_away = False
+        self._publisher = publisher
+        self._settings = settings
+        self._clock = clock
+        self._lock = exclusive_lock(engine, _lock_name(cell))
+        self._is_active = False
+        self._is_waiting = False
+        self._has_failed = False
+        self._reaches_bus = False
+        self._incarnation = ""
+        self._last_sequence = 0
+        self._may_have_unpublished = True
+        self._all_numbered_at: int | None = None
+        self._heartbeat_due = 0.0
+        self._prune_due = 0.0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this relay, and not another one, published last time it looked."""
+        return self._is_active
+
+    def run(self, stop: Event) -> None:
+        """Relay until `stop` is set; waits, longer and longer, while the bus or the database cannot be used.
+
+        Also for what a person has to put right, such as a wrong address: cells of one process do not share their fate.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type((BusError, CellUnreachableError)),
+            wait=wait_random_exponential(multiplier=0.2, max=self._settings.retry_wait_max_s),
+            sleep=sleep_using_event(stop),
+            stop=stop_when_event_set(stop),
+            before_sleep=self._before_retry,
+            retry_error_callback=lambda _: 0,
+        )
+        try:
+            while not stop.is_set():
+                published = retrying(self.run_once)
+                if self._is_waiting and not stop.is_set():
+                    _log.info("relay.cell_relayed_again", cell=self._cell.name)
+                    self._is_waiting = False
+                self._beat()
+                if published < self._settings.batch_size:
+                    stop.wait(self._settings.poll_interval_s)
+        finally:
+            self.close()
+
+    def run_once(self) -> int:
+        """Publish at most one batch, and a heartbeat when it is due; returns the number of changes published.
+
+        Returns 0 when another relay is active. Raises BusError or CellUnreachableError.
+        """
+        with cell_failures(self._cell.name):
+            try:
+                if self._has_failed:
+                    self._reach_bus()
+                    self._has_failed = False
+                return self._step()
+            except BusError:
+                self._has_failed = True
+                if not self._reaches_bus:
+                    # Another one may reach it. From now on without the lock, for which that one would wait.
+                    self.close()
+                self._tell_what_waits()
+                raise
+
+    def _step(self) -> int:
+        was_active, self._is_active = self._is_active, self._lock.acquire()
+        self._metrics.active(self._cell.uuid, is_active=self._is_active)
+        if not self._is_active:
+            self._stand_by()
+            return 0
+        if not was_active:
+            self._take_over()
+        published = self._publish_batch()
+        self._when_due()
+        return published
+
+    def _reach_bus(self) -> None:
+        self._reaches_bus = False
+        self._check_bus()
+        self._reaches_bus = True
+
+    def _take_over(self) -> None:
+        # While the bus is away all relays try in turn: whoever cannot publish changes nothing.
+        self._reach_bus()
+        # Whoever was active before may have been cut off anywhere.
+        self._may_have_unpublished = True
+        with writing(self._engine) as connection:
+            # Even if the newest one is of this relay: a copy from before another one's may be back in its place.
+            self._incarnation = begin_incarnation(connection)
+
+    def _tell_what_waits(self) -> None:
+        """For whoever watches how old it is: there may be no relay that is active."""
+        unpublished = select(changes.c.committed_at).where(changes.c.published_at.is_(None))
+        numbered = unpublished.where(changes.c.sequence.is_not(None)).order_by(changes.c.sequence)
+        others = unpublished.where(changes.c.sequence.is_(None)).order_by(changes.c.id)
+        with self._engine.connect() as connection:
+            for oldest in connection.scalars(numbered.limit(1)).all() or connection.scalars(others.limit(1)):
+                self._metrics.waits_since(self._cell.uuid, oldest)
+
+    def close(self) -> None:
+        """Let another relay take over."""
+        self._lock.release()
+        self._is_active = False
+        self._metrics.active(self._cell.uuid, is_active=False)
+
+    def _stand_by(self) -> None:
+        """See now and then that it could take over: a wrong account or authority would show too late."""
+        if time.monotonic() < self._bus_check_due:
+            return
+        was_away, self._is_bus_away = self._is_bus_away, False
+        try:
+            self._check_bus()
+        except BusError as error:
+            self._is_bus_away = True
+            if not was_away:
+                _log.warning("relay.standby_without_bus", cell=self._cell.name, reason=str(error))
+        else:
+            if was_away:
+                _log.info("relay.standby_has_bus_again", cell=self._cell.name)
+        self._bus_check_due = time.monotonic() + _BUS_CHECK_INTERVAL_S
+
+    def _publish_batch(self) -> int:
+        rows = self._unpublished() if self._may_have_unpublished else []
+        if not rows:
+            looked_at = self._clock()
+            numbered = self._number()
+            if numbered < self._settings.batch_size:
+                self._all_numbered_at = looked_at
+            if not numbered:
+                self._metrics.nothing_waits(self._cell.uuid)
+                return 0
+            rows = self._unpublished()
+        self._may_have_unpublished = True
+        self._metrics.waits_since(self._cell.uuid, rows[0].committed_at)
+        self._publish(rows)
+        with writing(self._engine) as connection:
+            connection.execute(
+                update(changes)
+                .where(changes.c.sequence.between(rows[0].sequence, rows[-1].sequence))
+                .values(published_at=self._clock())
+            )
+        self._metrics.published(self._cell.uuid, len(rows))
+        self._may_have_unpublished = len(rows) == self._settings.batch_size
+        if not self._may_have_unpublished:
+            self._metrics.nothing_waits(self._cell.uuid)
+        return len(rows)
+
+    def _publish(self, rows: Sequence[Row[Any]]) -> None:
+        """Publish what the bus takes. A change too large for it, which would stop all others, is left out there.
+
+        The indexer misses its number, and finds it in the changelog.
+        """
+        sent = [row for row in rows if self._is_sent(row)]
+        try:
+            self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in sent])
+        except MessageRefusedError:
+            # The broker does not say over which of them.
+            for row in sent:
+                try:
+                    self._publisher.publish([to_message(self._cell, row, self._incarnation)])
+                except MessageRefusedError as error:
+                    self._leave_out(row, error.reason)
+                self._beat()
+
+    def _is_sent(self, row: Row[Any]) -> bool:
+        problem = size_problem(row.message)
+        if problem:
+            self._leave_out(row, problem)
+        return problem is None
+
+    def _leave_out(self, row: Row[Any], problem: str) -> None:
+        _log.error("relay.message_too_large", cell=self._cell.name, sequence=row.sequence, detail=problem)
+        self._metrics.left_out(self._cell.uuid)
+
+    def _unpublished(self) -> Sequence[Row[tuple[object, ...]]]:
+        statement = (
+            select(changes)
+            .where(changes.c.published_at.is_(None), changes.c.sequence.is_not(None))
+            .order_by(changes.c.sequence)
+            .limit(self._settings.batch_size)
+        )
+        with self._engine.connect() as connection:
+            return connection.execute(statement).all()
+
+    def _number(self) -> int:
+        """Give the next numbers to at most a batch of changes, in id order; returns how many.
+
+        Ids do not follow commit order, but those of one instance do, since its row was locked: a number may therefore
+        be given to any change that is visible, and each instance's changes are numbered in the order of its revisions.
+        """
+        waiting = select(changes.c.id).where(changes.c.sequence.is_(None)).order_by(changes.c.id)
+        with self._engine.connect() as connection:
+            if connection.execute(waiting.limit(1)).first() is None:
+                return 0
+        first = waiting.limit(self._settings.batch_size).subquery()
+        place = select(first.c.id, func.row_number().over(order_by=first.c.id).label("place")).subquery()
+        with writing(self._engine) as connection:
+            last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
+            if self._is_older(connection, last):
+                self._incarnation = begin_incarnation(connection)
+            numbered = connection.execute(
+                update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
+            ).rowcount
+            connection.execute(update(cell_state).values(last_sequence=last + numbered))
+        self._last_sequence = last + numbered
+        self._metrics.numbered(self._cell.uuid, self._last_sequence)
+        return numbered
+
+    def _when_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._heartbeat_due and self._all_numbered_at is not None:
+            self._publish_heartbeat(self._all_numbered_at)
+            self._heartbeat_due = now + self._settings.heartbeat_interval_s
+        if now >= self._prune_due and self._prune() < _PRUNE_BATCH_SIZE:
+            self._prune_due = now + _PRUNE_INTERVAL_S
+
+    def _publish_heartbeat(self, at: int) -> None:
+        """Promise that whatever was committed before `at` has a number up to the highest given out."""
+        with self._engine.connect() as connection:
+            sequence = connection.execute(select(cell_state.c.last_sequence)).scalar_one()
+            is_restored = self._is_older(connection, sequence)
+        self._metrics.numbered(self._cell.uuid, sequence)
+        if is_restored:
+            with writing(self._engine) as connection:
+                self._incarnation = begin_incarnation(connection)
+            # There may be changes in the older copy that have no number yet.
+            self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
+            return
+        self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._incarnation)])
+
+    def _is_older(self, connection: Connection, last: int) -> bool:
+        """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""
+        return last < self._last_sequence or current_incarnation(connection) != self._incarnation
+
+    def _prune(self) -> int:
+        """Forget the oldest changes, at most a batch, once they are older than the retention; returns how many.
+
+        Only from the front, so that the changelog never has a hole.
+        """
+        horizon = self._clock() - round(self._settings.changelog_retention_h * _MICROSECONDS_PER_HOUR)
+        front = (
+            select(changes.c.sequence, changes.c.published_at)
+            .where(changes.c.sequence.is_not(None))
+            .order_by(changes.c.sequence)
+            .limit(_PRUNE_BATCH_SIZE)
+        )
+        with self._engine.connect() as connection:
+            expired = 0
+            last_expired = 0
+            for sequence, published_at in connection.execute(front):
+                if published_at is None or published_at >= horizon:
+                    break
+                expired += 1
+                last_expired = sequence
+        if expired:
+            with writing(self._engine) as connection:
+                connection.execute(delete(changes).where(changes.c.sequence <= last_expired))
+        return expired
+
+    def _before_retry(self, state: RetryCallState) -> None:
+        self._is_waiting = True
+        self._beat()
+        error = state.outcome.exception() if state.outcome else None
+        self._metrics.failed(self._cell.uuid, type(error).__name__)
+        _log.warning("relay.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))

@@ -1,0 +1,79 @@
+"""What the relays of a process count, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from resources.clock import Clock, system_clock
+
+_MICROSECONDS = 1_000_000
+
+
+class RelayMetrics:
+    """The metrics of relays, in the `registry` that is passed in; one object per registry. Cells are named by uuid."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._waiting_since: dict[str, int] = {}
+        self._is_active = Gauge(
+            "fleetlight_relay_active",
+            "1: this relay publishes the changes of the cell; 0: it stands by",
+            ["cell"],
+            registry=registry,
+        )
+        self._sequence = Gauge(
+            "fleetlight_relay_sequence", "The highest sequence given to a change", ["cell"], registry=registry
+        )
+        self._lag = Gauge(
+            "fleetlight_relay_lag_seconds",
+            "How long the oldest change has waited that the bus has not confirmed; 0 when none waits",
+            ["cell"],
+            registry=registry,
+        )
+        self._published = Counter(
+            "fleetlight_relay_published_changes",
+            "Changes that the bus has confirmed; more than once if it was not heard",
+            ["cell"],
+            registry=registry,
+        )
+        self._failures = Counter(
+            "fleetlight_relay_failures",
+            "Failures that were waited out, by kind",
+            ["cell", "kind"],
+            registry=registry,
+        )
+
+        self._left_out = Counter(
+            "fleetlight_relay_left_out_changes",
+            "Changes that are too large for the bus; indexers read them from the cell",
+            ["cell"],
+            registry=registry,
+        )
+
+    def active(self, cell_uuid: str, *, is_active: bool) -> None:
+        self._is_active.labels(cell_uuid).set(is_active)
+        self._lag.labels(cell_uuid).set_function(lambda: self._lag_s(cell_uuid))
+        if not is_active:
+            self.nothing_waits(cell_uuid)
+
+    def numbered(self, cell_uuid: str, last_sequence: int) -> None:
+        self._sequence.labels(cell_uuid).set(last_sequence)
+
+    def waits_since(self, cell_uuid: str, committed_at: int) -> None:
+        """The oldest change that was not published yet is of that moment, in microseconds since the epoch."""
+        self._waiting_since[cell_uuid] = committed_at
+
+    def nothing_waits(self, cell_uuid: str) -> None:
+        self._waiting_since.pop(cell_uuid, None)
+
+    def published(self, cell_uuid: str, count: int) -> None:
+        self._published.labels(cell_uuid).inc(count)
+
+    def left_out(self, cell_uuid: str) -> None:
+        self._left_out.labels(cell_uuid).inc()
+
+    def failed(self, cell_uuid: str, kind: str) -> None:
+        """kind: the name of the error's class."""
+        self._failures.labels(cell_uuid, kind).inc()
+
+    def _lag_s(self, cell_uuid: str) -> float:
+        since = self._waiting_since.get(cell_uuid)
+        return 0.0 if since is None else max(0, self._clock() - since) / _MICROSECONDS

@@ -1,0 +1,281 @@
+"""Reading a cell that is the compute API of other software: its servers, page by page. Nothing is ever changed there.
+
+What the API can find by itself is asked of it, but it never decides: every filter is tried on what it returns, since
+its regular expressions, and the collation of its database, are not ours. Of its orders only those of uuid and of
+created_at are ours too, the latter up to parts of a second, which it does not show; for all others everything that the
+filter may mean is read, and the first of it kept. See docs/decisions/0048.
+"""
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import merge, nsmallest
+from itertools import chain, groupby, islice, takewhile
+from typing import Any
+from urllib.parse import urlencode
+
+from cells.errors import CellUnreachableError, UpstreamError
+from cells.kinds.nova_api.address import Upstream, UpstreamAddress
+from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError, Query
+from cells.kinds.nova_api.items import to_record
+from cells.kinds.nova_api.query import query_of
+from cells.model import Cell, InstanceRow
+from query.evaluate import matcher
+from query.filters import Eq
+from query.page import PageRequest
+from query.sort import Direction, SortOrder
+from resources.clock import Clock, system_clock
+from resources.fields import from_microseconds
+from resources.instance import INSTANCE_FIELDS
+
+_TIMEOUT_S = 60.0
+_SMALLEST_PAGE, _LARGEST_PAGE = 50, 1000
+# More servers than this are looked for among those that changed lately, as they mostly did; one by one otherwise.
+_FEW = 2
+_LATELY_S = 300
+_OPPOSITE = {Direction.ASC: Direction.DESC, Direction.DESC: Direction.ASC}
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+
+class NovaApiAdapter:
+    """A CellAdapter (cells.model) for a compute API; may be used by several threads. Raises UpstreamError.
+
+    timeout_s: how long one question may take, whatever it takes.
+    """
+
+    def __init__(self, cell: Cell, *, timeout_s: float | None = None, clock: Clock = system_clock) -> None:
+        self._cell = cell
+        self._timeout_s = timeout_s or _TIMEOUT_S
+        self._clock = clock
+        self._upstream = Upstream(UpstreamAddress.read(cell.database_url), timeout_s=self._timeout_s)
+        self._idle: deque[ComputeApi] = deque()
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        with self._asking() as servers:
+            return _Page(servers, request).first_rows()
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        """The parameters of the first requests to the API; what they find is filtered here."""
+        query = query_of(request.filter)
+        asked = query.lists if query.uuids is None else [[("uuid", uuid)] for uuid in query.uuids]
+        requests = [f"GET /servers/detail?{urlencode([('all_tenants', '1'), *each])}" for each in asked]
+        return {"requests": requests, "filtered_in_python": True}
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        return next(iter(self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    @contextmanager
+    def _asking(self) -> Iterator["_Servers"]:
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            client = self._open_client()
+        try:
+            yield _Servers(self._cell, client, self._clock, time.monotonic() + self._timeout_s)
+        except UpstreamError as error:
+            client.close()
+            raise CellUnreachableError(self._cell.name, str(error)) from error
+        except BaseException:
+            client.close()
+            raise
+        self._idle.append(client)
+
+    def _open_client(self) -> ComputeApi:
+        try:
+            return self._upstream.open_client()
+        except UpstreamError as error:
+            raise CellUnreachableError(self._cell.name, str(error)) from error
+
+
+class _Servers:
+    """The servers of the API as rows, until a moment of the monotonic clock. Raises UpstreamError."""
+
+    def __init__(self, cell: Cell, client: ComputeApi, clock: Clock, deadline_s: float) -> None:
+        self._cell = cell
+        self._client = client
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._is_proven = True
+
+    def rows(self, query: Query, size: int, marker: str | None = None) -> Iterator[InstanceRow]:
+        """Those after the server `marker`, as the API orders them; raises MarkerGoneError before the first one."""
+        while True:
+            asked_at = self._clock()
+            page = self._client.servers(query, limit=size, after=marker, deadline_s=self._deadline_s)
+            self._is_proven &= page.is_proven
+            for item in page.servers:
+                try:
+                    record = to_record(item)
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise UpstreamError(f"a server is not shown as one is: {type(error).__name__}: {error}") from error
+                yield InstanceRow(self._cell.uuid, asked_at, record)
+            if not page.has_more:
+                return
+            marker = page.servers[-1]["id"]
+
+    def changed_lately(self) -> Iterator[InstanceRow]:
+        """Servers that changed in the last minutes, deleted ones too; no more than one page of them."""
+        since = from_microseconds(self._clock() - _LATELY_S * 1_000_000).replace(microsecond=0)
+        return islice(self.rows([("changes-since", since.isoformat()), *_UPWARDS], _LARGEST_PAGE), _LARGEST_PAGE)
+
+    def confirm_cells(self) -> None:
+        """Raise UpstreamError when what was listed may lack servers: Nova leaves out cells of its own that are down."""
+        if not self._is_proven and self._client.has_cells_down(deadline_s=self._deadline_s):
+            raise UpstreamError("the API lists no servers of a cell of its own that is down")
+
+    def confirm_absence(self, uuid: str) -> None:
+        """Raise UpstreamError for a server that is not listed, and yet there."""
+        if self._client.has(uuid, deadline_s=self._deadline_s):
+            raise UpstreamError(f"the API knows server {uuid} and does not list it; a cell of its own may be down")
+
+
+class _Page:
+    """How one request is answered."""
+
+    def __init__(self, servers: _Servers, request: PageRequest) -> None:
+        self._servers = servers
+        self._order = request.order
+        self._limit = request.limit
+        self._after = None if request.after is None else request.order.comparable(request.after)
+        self._start = request.after
+        self._matches = matcher(request.filter, INSTANCE_FIELDS)
+        self._query = query_of(request.filter)
+        self._size = min(max(request.limit, _SMALLEST_PAGE), _LARGEST_PAGE)
+
+    def first_rows(self) -> Sequence[InstanceRow]:
+        """The rows of the page in order; each instance once."""
+        if self._query.uuids is not None:
+            return sorted(self._wanted(self._named(self._query.uuids)), key=self._position)[: self._limit]
+        rows = list(islice(self._rows(self._query.lists), self._limit))
+        # Not before: a cell may have gone down while they were read.
+        self._servers.confirm_cells()
+        return rows
+
+    def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
+        """At least those of the page."""
+        if self._order.keys[0].field not in ("uuid", "created_at"):
+            everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
+            return iter(nsmallest(self._limit, _once(self._wanted(everything)), key=self._position))
+        waiting: list[InstanceRow] = []
+        if self._start is not None:
+            # Nova lists them before all others, and not behind a marker. First, since a server that gets into a cell
+            # meanwhile would be in neither of two lists.
+            for each in lists:
+                waiting += _parted(self._servers.rows([*each, *self._sorted()], _SMALLEST_PAGE))[0]
+        # Its cell may have one already, with another time; Nova prefers the request in a list that has both.
+        requested = {row.uuid for row in waiting}
+        streams = [
+            sorted(waiting, key=self._position),
+            *((row for row in self._in_order(self._listed(each)) if row.uuid not in requested) for each in lists),
+        ]
+        return self._wanted(_once(merge(*streams, key=self._position)))
+
+    def _sorted(self) -> Query:
+        key = self._order.keys[0]
+        return _sorted_by(key.field, key.direction)
+
+    def _position(self, row: InstanceRow) -> tuple[Any, ...]:
+        return self._order.comparable(self._order.values(row.record))
+
+    def _wanted(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+        for row in rows:
+            if self._matches(row.record) and (self._after is None or self._position(row) > self._after):
+                yield row
+
+    def _named(self, uuids: Collection[str]) -> Iterator[InstanceRow]:
+        """Servers by their uuids; the API knows no way to ask for several."""
+        lately: dict[str, InstanceRow] = {}
+        if len(uuids) > _FEW:
+            lately = {row.uuid: row for row in self._servers.changed_lately()}
+        for uuid in uuids:
+            found = [lately[uuid]] if uuid in lately else self._one(uuid)
+            yield from found
+
+    def _one(self, uuid: str) -> Sequence[InstanceRow]:
+        """A server is in one of the lists."""
+        for each in self._query.lists:
+            if found := list(islice(self._servers.rows([("uuid", uuid), *each], 1), 1)):
+                return found
+        if self._query.is_for_all:
+            self._servers.confirm_absence(uuid)
+        else:
+            self._servers.confirm_cells()
+        return ()
+
+    def _listed(self, query: Query) -> Iterator[InstanceRow]:
+        """The rows from where the page starts on, in the order of the API, and perhaps some before it."""
+        if self._start is None:
+            return self._servers.rows([*query, *self._sorted()], self._size)
+        marker = str(self._start[-1])
+        try:
+            return self._behind(query, marker)
+        except MarkerGoneError:
+            # It may be in another cell, or nowhere any more.
+            return self._servers.rows([*query, *self._sorted()], _LARGEST_PAGE)
+
+    def _behind(self, query: Query, marker: str) -> Iterator[InstanceRow]:
+        key = self._order.keys[0]
+        forth = self._servers.rows([*query, *self._sorted()], self._size, marker)
+        first = list(islice(forth, 1))  # now it is known whether there is such a server
+        if key.field == "uuid" or self._start is None:
+            return chain(first, forth)
+        # What was created in the same second may come earlier there and later here.
+        value = self._start[0]
+        back = self._servers.rows([*query, *_sorted_by(key.field, _OPPOSITE[key.direction])], _SMALLEST_PAGE, marker)
+        same_second = list(takewhile(lambda row: row.record[key.field] == value, back))
+        return chain(same_second, first, forth)
+
+    def _in_order(self, rows: Iterator[InstanceRow]) -> Iterator[InstanceRow]:
+        """Rows in our order, from those that are not scheduled, and rows in the order of the first key behind them."""
+        waiting, rows = _parted(rows)
+        return merge(sorted(waiting, key=self._position), self._sorted_rows(rows), key=self._position)
+
+    def _sorted_rows(self, rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+        field = self._order.keys[0].field
+        last: tuple[Any, ...] | None = None
+        for _, group in groupby(rows, key=lambda row: row.record[field]):
+            for row in sorted(group, key=self._position):
+                position = self._position(row)
+                if last is not None and position < last:
+                    raise UpstreamError(f"the API does not sort by {field} as it was asked to")
+                last = position
+                yield row
+
+
+def _sorted_by(field: str, direction: Direction) -> Query:
+    by_uuid = [] if field == "uuid" else [("sort_key", "uuid"), ("sort_dir", "asc")]
+    return [("sort_key", field), ("sort_dir", direction.value), *by_uuid]
+
+
+_UPWARDS = _sorted_by("uuid", Direction.ASC)
+
+
+def _parted(rows: Iterator[InstanceRow]) -> tuple[Sequence[InstanceRow], Iterator[InstanceRow]]:
+    """The rows of servers that have not been scheduled, as far as they come before all others, and the rest.
+
+    Some of the others may look like that as well.
+    """
+    waiting: list[InstanceRow] = []
+    for row in rows:
+        if row.record["task_state"] != "scheduling" or row.record["host"] is not None:
+            return waiting, chain([row], rows)
+        waiting.append(row)
+    return waiting, rows
+
+
+def _once(rows: Iterable[InstanceRow]) -> Iterator[InstanceRow]:
+    """A server that is deleted between the readings of two lists is in both."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.uuid not in seen:
+            seen.add(row.uuid)
+            yield row

@@ -1,0 +1,97 @@
+"""The address of a compute API with where to find out who we are there; the secrets themselves are never part of it.
+
+As in `https://nova.example.org:8774/v2.1?cloud=east&clouds_file=/etc/openstack/clouds.yaml`. So the fleet database has
+no secret, and a new password needs no command.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+from cells.errors import UpstreamError
+from cells.kinds.nova_api.client import ComputeApi
+from cells.kinds.nova_api.clouds import read_cloud
+from cells.kinds.nova_api.credentials import Credentials, Fixed, TokenFile, read_secret
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamAddress:
+    """One of: cloud and clouds_file; token_file; username and password_file; none of them, where nobody asks.
+
+    ca_certs: PEM file of the authority behind the certificate of the API; that of the cloud, or those that the system
+    trusts, unless given.
+    """
+
+    url: str
+    cloud: str | None = None
+    clouds_file: Path | None = None
+    token_file: Path | None = None
+    username: str | None = None
+    password_file: Path | None = None
+    ca_certs: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UpstreamError for what can never work."""
+        if (self.cloud is None) != (self.clouds_file is None):
+            raise UpstreamError("a cloud and the file that it is in belong together")
+        if (self.username is None) != (self.password_file is None):
+            raise UpstreamError("a user name and the file with its password belong together")
+        if sum(way is not None for way in (self.cloud, self.token_file, self.username)) > 1:
+            raise UpstreamError("there is more than one way to log in: give a cloud, a token, or a password")
+
+    @classmethod
+    def read(cls, text: str) -> "UpstreamAddress":
+        url, _, query = text.partition("?")
+        given: dict[str, str] = dict(parse_qsl(query))
+        unknown = sorted(given.keys() - cls.__dataclass_fields__.keys() | ({"url"} & given.keys()))
+        if unknown:
+            raise UpstreamError(f"the query of the address of an API is wrong: '{unknown[0]}' is not known")
+
+        def path(key: str) -> Path | None:
+            return Path(given[key]) if key in given else None
+
+        return cls(
+            url,
+            given.get("cloud"),
+            path("clouds_file"),
+            path("token_file"),
+            given.get("username"),
+            path("password_file"),
+            path("ca_certs"),
+        )
+
+    def write(self) -> str:
+        """The text that `read` reads."""
+        given = {
+            name: str(value)
+            for name in self.__dataclass_fields__
+            if name != "url" and (value := getattr(self, name)) is not None
+        }
+        return f"{self.url}?{urlencode(given)}" if given else self.url
+
+
+class Upstream:
+    """A compute API that several threads ask, each by a client of its own, with one login. Raises UpstreamError.
+
+    timeout_s: of one request.
+    """
+
+    def __init__(self, address: UpstreamAddress, *, timeout_s: float) -> None:
+        self._url = address.url
+        self._timeout_s = timeout_s
+        self._credentials, self._ca_certs = _login(address, timeout_s)
+
+    def open_client(self) -> ComputeApi:
+        """Who asks now wants to know it now: nothing is tried a second time."""
+        return ComputeApi(self._url, self._credentials, timeout_s=self._timeout_s, ca_certs=self._ca_certs, attempts=1)
+
+
+def _login(address: UpstreamAddress, timeout_s: float) -> tuple[Credentials, Path | None]:
+    if address.cloud is not None and address.clouds_file is not None:
+        cloud = read_cloud(address.clouds_file, address.cloud, timeout_s=timeout_s)
+        return cloud.credentials, address.ca_certs or cloud.ca_certs
+    if address.token_file is not None:
+        return TokenFile(address.token_file), address.ca_certs
+    if address.username is not None and address.password_file is not None:
+        return Fixed.password(address.username, read_secret(address.password_file)), address.ca_certs
+    return Fixed({}), address.ca_certs

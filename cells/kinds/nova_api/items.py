@@ -1,0 +1,157 @@
+"""From a server as a compute API shows it to what that says of a record: the way back from views.compute.members; pure.
+
+Shapes: contracts/nova-servers, section 7, with the rights of an administrator. What an older microversion does not show
+is not carried, so that it stays as it is known.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from resources.fields import Record, to_microseconds
+from resources.instance import INSTANCE_FIELDS
+from resources.server_status import DELETED
+
+_ADMIN = "OS-EXT-SRV-ATTR:"
+_VOLUMES = "os-extended-volumes:volumes_attached"
+_NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
+_BLANK: Record = {name: [] if field.is_list else _NEVER_NULL.get(name) for name, field in INSTANCE_FIELDS.items()}
+
+
+def to_record(item: Mapping[str, Any]) -> Record:
+    """The complete record of a server; what is not shown is unknown, and unset. Raises what `read_item` raises."""
+    return {**_BLANK, **read_item(item)}
+
+
+def read_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Field name -> stored value, `uuid` among them.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for what is not an item of a list with details.
+    """
+    record = {name: read(item[member]) for member, name, read in _MEMBERS if member in item}
+    record["uuid"] = str(UUID(item["id"]))
+    if isinstance(item.get("flavor"), dict) and "vcpus" in item["flavor"]:
+        record["flavor"] = _flavor(item["flavor"])
+    if item.get("image"):
+        record["image_ref"] = item["image"]["id"]
+        if "properties" in item["image"]:
+            record["image_properties"] = item["image"]["properties"]
+    elif "image" in item:
+        record["image_ref"] = ""
+    record["deleted"] = item["status"] == DELETED
+    if record["deleted"]:
+        # The API does not show it; an instance is terminated when it is deleted.
+        record["deleted_at"] = record.get("terminated_at") or record["updated_at"]
+    return record
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _or_none(value: str) -> str | None:
+    return value or None
+
+
+def _time(text: str | None) -> int | None:
+    """Text with a zone, or without one in UTC (section 7.3)."""
+    if text is None:
+        return None
+    moment = datetime.fromisoformat(text)
+    return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _addresses(networks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": label,
+            "address": address["addr"],
+            "version": address["version"],
+            "mac": address.get("OS-EXT-IPS-MAC:mac_addr"),
+            "meta": {},
+            "port_uuid": None,
+            "device_name": None,
+            "type": address.get("OS-EXT-IPS:type", "fixed"),
+        }
+        for label, addresses in networks.items()
+        for address in addresses
+    ]
+
+
+def _volumes(volumes: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "device_name": None,
+            "boot_index": None,
+            "delete_on_termination": volume.get("delete_on_termination", False),
+            "volume_id": volume["id"],
+            "tag": None,
+        }
+        for volume in volumes
+    ]
+
+
+def _flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:
+    """Without its id, which is not shown since flavors are embedded."""
+    return {
+        "flavorid": None,
+        "name": flavor["original_name"],
+        "memory_mb": flavor["ram"],
+        "vcpus": flavor["vcpus"],
+        "root_gb": flavor["disk"],
+        "ephemeral_gb": flavor["ephemeral"],
+        "swap": flavor["swap"],
+        "extra_specs": flavor.get("extra_specs"),
+    }
+
+
+def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "code": fault["code"],
+        "created_at": _time(fault["created"]),
+        "message": fault["message"],
+        "details": fault.get("details"),
+    }
+
+
+# The member of an item, the field, and how the value is read.
+_MEMBERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("name", "display_name", _as_it_is),
+    ("tenant_id", "project_id", _or_none),
+    ("user_id", "user_id", _or_none),
+    ("created", "created_at", _time),
+    ("updated", "updated_at", _time),
+    ("metadata", "metadata", _as_it_is),
+    ("accessIPv4", "access_ip_v4", _or_none),
+    ("accessIPv6", "access_ip_v6", _or_none),
+    ("addresses", "ip_addresses", _addresses),
+    ("key_name", "key_name", _as_it_is),
+    ("config_drive", "config_drive", _as_it_is),
+    ("OS-DCF:diskConfig", "auto_disk_config", lambda value: value == "AUTO"),
+    ("OS-EXT-AZ:availability_zone", "availability_zone", _or_none),
+    ("OS-EXT-STS:task_state", "task_state", _as_it_is),
+    ("OS-EXT-STS:vm_state", "vm_state", _as_it_is),
+    ("OS-EXT-STS:power_state", "power_state", _as_it_is),
+    ("OS-SRV-USG:launched_at", "launched_at", _time),
+    ("OS-SRV-USG:terminated_at", "terminated_at", _time),
+    ("progress", "progress", _as_it_is),
+    ("security_groups", "security_groups", lambda groups: [group["name"] for group in groups]),
+    (_VOLUMES, "block_devices", _volumes),
+    ("locked", "locked", _as_it_is),
+    ("locked_reason", "locked_reason", _as_it_is),
+    ("description", "display_description", _as_it_is),
+    ("tags", "tags", list),
+    ("trusted_image_certificates", "trusted_image_certificates", _as_it_is),
+    ("pinned_availability_zone", "pinned_availability_zone", _as_it_is),
+    ("scheduler_hints", "scheduler_hints", _as_it_is),
+    (f"{_ADMIN}host", "host", _as_it_is),
+    (f"{_ADMIN}hypervisor_hostname", "node", _as_it_is),
+    (f"{_ADMIN}instance_name", "instance_name", _or_none),
+    (f"{_ADMIN}hostname", "hostname", _as_it_is),
+    *(
+        (f"{_ADMIN}{name}", name, _as_it_is)
+        for name in ("kernel_id", "launch_index", "ramdisk_id", "reservation_id", "root_device_name", "user_data")
+    ),
+    ("fault", "fault", _fault),
+)

@@ -1,0 +1,96 @@
+"""What of a filter a compute API is asked for: parameters that find all that the filter means, and perhaps more; pure.
+
+Meaning of the parameters: contracts/nova-servers, section 4.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cells.kinds.nova_api.client import Query
+from query.filters import And, Eq, Filter, Ge, Has, In, IsNull, Ne, any_of
+
+_LIVE: Query = ()
+_DELETED: Query = (("deleted", "True"),)
+_CHANGED_SINCE = "changes-since"
+_SOFT_DELETED = "soft-delete"
+_NOT_SOFT_DELETED = any_of(Ne("vm_state", _SOFT_DELETED), IsNull("vm_state"))
+# Matched exactly there; a collation that ignores case finds more, never less.
+_EXACT = {
+    "project_id": "project_id",
+    "user_id": "user_id",
+    "host": "host",
+    "vm_state": "vm_state",
+    "task_state": "task_state",
+    "image_ref": "image",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamQuery:
+    """lists: what is to be listed; the servers of one list are not in another one. uuids: nothing else is meant."""
+
+    lists: tuple[Query, ...]
+    uuids: tuple[str, ...] | None = None
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether the lists have every server, deleted or not."""
+        return self.lists == (_LIVE, _DELETED)
+
+
+def query_of(node: Filter) -> UpstreamQuery:
+    """How to find everything that `node` may mean."""
+    terms = node.terms if isinstance(node, And) else (node,)
+    lists = _lists(terms)
+    named = [set(uuids) for term in terms if (uuids := _uuids(term)) is not None]
+    if named:
+        return UpstreamQuery(lists, tuple(sorted(set.intersection(*named))))
+    parameters = tuple(_parameters(terms))
+    if _CHANGED_SINCE in dict(parameters) and lists == (_LIVE, _DELETED):
+        # It lists them all.
+        lists = (_LIVE,)
+    return UpstreamQuery(tuple((*each, *parameters) for each in lists))
+
+
+def _uuids(term: Filter) -> Collection[str] | None:
+    match term:
+        case Eq("uuid", str(uuid)):
+            return (uuid,)
+        case In("uuid", values):
+            return [str(value) for value in values]
+    return None
+
+
+def _lists(terms: tuple[Filter, ...]) -> tuple[Query, ...]:
+    """The API lists live servers, or those that are deleted or soft-deleted."""
+    if Eq("deleted", True) in terms:
+        return (_DELETED,)
+    if Eq("deleted", False) in terms and any(map(_excludes_soft_deleted, terms)):
+        return (_LIVE,)
+    return (_LIVE, _DELETED)
+
+
+def _excludes_soft_deleted(term: Filter) -> bool:
+    match term:
+        case Eq("vm_state", value):
+            return value != _SOFT_DELETED
+        case In("vm_state", values):
+            return _SOFT_DELETED not in values
+    return term == _NOT_SOFT_DELETED
+
+
+def _parameters(terms: tuple[Filter, ...]) -> Iterator[tuple[str, str]]:
+    tags = []
+    for term in terms:
+        match term:
+            case Eq(field, str(value)) if field in _EXACT and value:
+                yield _EXACT[field], value
+            case Eq("locked", bool(value)):
+                yield "locked", str(value)
+            case Has("tags", str(value)) if value and "," not in value:
+                tags.append(value)
+            case Ge("updated_at", datetime() as value):
+                yield _CHANGED_SINCE, value.astimezone(UTC).replace(microsecond=0).isoformat()
+    if tags:
+        yield "tags", ",".join(tags)

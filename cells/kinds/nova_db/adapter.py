@@ -1,0 +1,187 @@
+"""Reading a cell of Nova: its database, and what the API database says of its instances. Nothing is ever written.
+
+The revision of such a row is the time before the reading of it began, in microseconds: whatever was announced meanwhile
+is newer (DESIGN, "The write path", 7).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from cells.batched import batched
+from cells.database.engines import foreign_cell_failures
+from cells.errors import CellUnreachableError
+from cells.kinds.nova_db.api_database import API_DATABASES
+from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
+from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from cells.kinds.nova_db.details import CellDetails, Details
+from cells.kinds.nova_db.pages import page_statement
+from cells.kinds.nova_db.predicates import Predicates
+from cells.kinds.nova_db.records import to_record
+from cells.kinds.nova_db.services import host_statuses
+from cells.kinds.nova_db.tables import instances
+from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
+from query.evaluate import matcher
+from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.clock import Clock, system_clock
+from resources.instance import INSTANCE_FIELDS, keeps_places
+from resources.server_status import WITH_FAULT, status_of
+
+# Rows of one statement when some of the filter is left for Python.
+_RESIDUAL_BATCH_SIZE = 500
+# Values that one statement takes: far below what any of the databases allows.
+_DETAILS_AT_ONCE = 1000
+# A deleted row that a migration of Nova's once put into each of its databases.
+_DUMMY = Ne("uuid", "00000000-0000-0000-0000-000000000000")
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+
+
+class NovaDbAdapter:
+    """A CellAdapter (cells.model) for a cell of Nova; may be used by several threads.
+
+    statement_timeout_s: PostgreSQL, MySQL and MariaDB end a statement that takes longer.
+    clock: microseconds since the epoch.
+    Raises DatabaseUrlError.
+    """
+
+    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> None:
+        self._cell = cell
+        self._clock = clock
+        self._patience_s = statement_timeout_s
+        self._engine = open_nova_database(cell.database_url, statement_timeout_s=statement_timeout_s)
+        self._dialect = dialect_of(self._engine.url)
+        self._details = CellDetails(self._dialect)
+        self._predicates = Predicates(instances, self._dialect)
+        self._api = None
+        if cell.api_database_url:
+            self._api = API_DATABASES.use(cell.api_database_url, statement_timeout_s)
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        batch, residual = self._first_batch(request)
+        # All batches of one moment: a row that moves between two of them would be in neither.
+        at_one_moment = residual != EVERYTHING and not keeps_places(request.order)
+        question = partial(self._read_page, batch, request.limit, residual)
+        with foreign_cell_failures(self._cell.name):
+            return read(self._engine, question, at_one_moment=at_one_moment)
+
+    def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        batch, residual = self._first_batch(request)
+        statement = page_statement(self._dialect, batch, residual)
+        compiled = statement.compile(self._engine, compile_kwargs={"render_postcompile": True})
+        return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
+        return rows[0] if rows else None
+
+    def probe(self) -> None:
+        """A page needs the API database too, and one row would be enough to wait for it."""
+        self.find(NOBODY)
+        if self._api is not None:
+            with foreign_cell_failures(self._cell.name):
+                self._wait_for(self._api.probe())
+
+    def host_statuses(self) -> Mapping[str, str]:
+        with foreign_cell_failures(self._cell.name):
+            return read(self._engine, partial(host_statuses, now=self._clock()))
+
+    def close(self) -> None:
+        self._engine.dispose()
+        if self._api is not None:
+            API_DATABASES.leave(self._api)
+
+    def _first_batch(self, request: PageRequest) -> tuple[PageRequest, Filter]:
+        """What is asked of the database first, and what is left to be tried on the rows."""
+        unsortable = [key.field for key in request.order.keys if key.field not in self._predicates.columns]
+        if unsortable:
+            raise CellUnreachableError(self._cell.name, f"Nova's databases cannot sort by {unsortable[0]}")
+        wanted = all_of(request.filter, _DUMMY)
+        expressible, residual = split_expressible(wanted, self._predicates.can_express)
+        size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
+        return replace(request, filter=expressible, limit=size), residual
+
+    def _read_page(
+        self, batch: PageRequest, limit: int, residual: Filter, connection: Connection
+    ) -> Sequence[InstanceRow]:
+        matches = matcher(residual, INSTANCE_FIELDS)
+        is_whole = residual == EVERYTHING
+        found: list[InstanceRow] = []
+        # Of the whole reading, not of each batch: all of them may show the moment of the first.
+        started = self._clock()
+        while True:
+            rows = self._read(connection, batch, residual, started)
+            found.extend(row for row in rows if is_whole or matches(row.record))
+            if len(found) >= limit or len(rows) < batch.limit:
+                return found[:limit]
+            batch = replace(batch, after=batch.order.values(rows[-1].record))
+
+    def _read(self, connection: Connection, request: PageRequest, residual: Filter, started: int) -> list[InstanceRow]:
+        try:
+            return self._read_whole(connection, request, residual, started)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+        page = page_statement(self._dialect, request, residual)
+        uuid = page.selected_columns["uuid"]
+        uuids = list(dict.fromkeys(connection.scalars(page.with_only_columns(uuid, maintain_column_froms=True))))
+        rows = {row.uuid: row for row in self._read_each(connection, uuids, started)}
+        return [rows[uuid] for uuid in uuids if uuid in rows]
+
+    def _read_each(self, connection: Connection, uuids: Sequence[str], started: int) -> Iterator[InstanceRow]:
+        """These rows, in whichever order. They are halved until the damaged ones stand alone."""
+        these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids))
+        try:
+            yield from self._read_whole(connection, these, EVERYTHING, started)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            if len(uuids) == 1:
+                readable = read_damaged(connection, page_statement(self._dialect, these, EVERYTHING), uuids[0])
+                damaged = DamagedRecord(self._cell.name, readable, reason_of_damage(error))
+                yield InstanceRow(self._cell.uuid, started, damaged)
+                return
+            middle = len(uuids) // 2
+            yield from self._read_each(connection, uuids[:middle], started)
+            yield from self._read_each(connection, uuids[middle:], started)
+
+    def _read_whole(
+        self, connection: Connection, request: PageRequest, residual: Filter, started: int
+    ) -> list[InstanceRow]:
+        found = connection.execute(page_statement(self._dialect, request, residual)).all()
+        # Nothing forbids a second row of extras: the living and newest of them counts.
+        rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
+        details = {uuid: Details() for uuid in rows}
+        for uuids in batched(rows, _DETAILS_AT_ONCE):
+            part = {uuid: details[uuid] for uuid in uuids}
+            # Both at the same time: they are different attributes of the same details.
+            of_api = None if self._api is None else self._api.begin(part)
+            self._details.read(
+                connection,
+                part,
+                deleted={uuid for uuid in uuids if rows[uuid].deleted != 0},
+                failed=[uuid for uuid in uuids if _shows_fault(rows[uuid])],
+            )
+            if of_api is not None:
+                self._wait_for(of_api)
+        return [InstanceRow(self._cell.uuid, started, to_record(row, details[uuid])) for uuid, row in rows.items()]
+
+    def _wait_for(self, of_api: Future[None]) -> None:
+        try:
+            of_api.result(self._patience_s)
+        except TimeoutError:
+            of_api.cancel()
+            raise CellUnreachableError(self._cell.name, "the API database of its deployment does not answer") from None
+
+
+def _shows_fault(row: Row[Any]) -> bool:
+    return status_of(row.vm_state, row.task_state, deleted=bool(row.deleted)) in WITH_FAULT

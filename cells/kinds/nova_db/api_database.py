@@ -1,0 +1,74 @@
+"""The API database of a deployment, as the cells of it that are open in this process share it."""
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from sqlalchemy import Connection, select
+
+from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from cells.kinds.nova_db.details import ApiDetails, Details
+
+# Connections of one process to the API database of a deployment, however many cells that has.
+_CONNECTIONS = 8
+
+_Key = tuple[str, float | None]
+
+
+class ApiDatabase:
+    """Reads what the API database has of the instances of a page, while the cell reads the rest of them."""
+
+    def __init__(self, url: str, statement_timeout_s: float | None) -> None:
+        """Raises DatabaseUrlError."""
+        self._engine = open_nova_database(url, statement_timeout_s=statement_timeout_s, pool_size=_CONNECTIONS)
+        self._details = ApiDetails(dialect_of(self._engine.url))
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="nova-api-database")
+
+    def begin(self, details: Mapping[str, Details]) -> Future[None]:
+        """Begin to fill in `details`, which are by uuid; whoever asks for the result gets what went wrong."""
+        return self._threads.submit(read, self._engine, partial(self._details.read, details=details))
+
+    def probe(self) -> Future[None]:
+        """As `begin`, for next to nothing."""
+        return self._threads.submit(read, self._engine, _ask_nothing)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._engine.dispose()
+
+
+def _ask_nothing(connection: Connection) -> None:
+    connection.execute(select(1))
+
+
+class SharedApiDatabases:
+    """The API databases that are open, each as long as somebody uses it. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[_Key, ApiDatabase] = {}
+        self._users: dict[_Key, int] = {}
+
+    def use(self, url: str, statement_timeout_s: float | None) -> ApiDatabase:
+        """That database; `leave` it once. Raises DatabaseUrlError."""
+        key = (url, statement_timeout_s)
+        with self._guard:
+            if key not in self._open:
+                self._open[key] = ApiDatabase(url, statement_timeout_s)
+            self._users[key] = self._users.get(key, 0) + 1
+            return self._open[key]
+
+    def leave(self, database: ApiDatabase) -> None:
+        with self._guard:
+            key = next(key for key, opened in self._open.items() if opened is database)
+            self._users[key] -= 1
+            is_unused = not self._users[key]
+            if is_unused:
+                del self._open[key], self._users[key]
+        if is_unused:
+            database.close()
+
+
+API_DATABASES = SharedApiDatabases()
+"""Those of this process."""

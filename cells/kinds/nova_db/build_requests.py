@@ -1,0 +1,90 @@
+"""The servers of a Nova deployment that were accepted and are in no cell yet: its build requests.
+
+They are few, and what they are like is in JSON, so all of them are read and filtered here, as Nova does. A request
+whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0042).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, exists, select
+
+from cells.database.engines import foreign_cell_failures
+from cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
+from cells.kinds.nova_db.databases import dialect_of, open_nova_database
+from cells.kinds.nova_db.details import ApiDetails, Details
+from cells.kinds.nova_db.records import build_request_record, readable_build_request
+from cells.kinds.nova_db.tables import build_requests, instance_mappings
+from cells.model import Cell, DamagedRecord, InstanceRow
+from query.evaluate import sorted_page
+from query.filters import And, Eq
+from query.page import PageRequest
+from resources.clock import Clock, system_clock
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+
+
+class NovaBuildRequests:
+    """A CellAdapter (cells.model) for what no cell of Nova has yet; may be used by several threads.
+
+    cell: its database is the API database. The rest is as of NovaDbAdapter.
+    """
+
+    def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> None:
+        self._cell = cell
+        self._clock = clock
+        self._engine = open_nova_database(cell.database_url, statement_timeout_s=statement_timeout_s)
+        self._details = ApiDetails(dialect_of(self._engine.url))
+
+    @property
+    def cell(self) -> Cell:
+        return self._cell
+
+    def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
+        started = self._clock()
+        records = self._records(_project_of(request))
+        page = sorted_page(records, request, INSTANCE_FIELDS)
+        return [InstanceRow(self._cell.uuid, started, record) for record in page]
+
+    def find(self, uuid: str) -> InstanceRow | None:
+        started = self._clock()
+        found = [record for record in self._records() if record["uuid"] == uuid]
+        return InstanceRow(self._cell.uuid, started, found[0]) if found else None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _records(self, project_id: str | None = None) -> list[Record]:
+        rows, mappings = build_requests.c, instance_mappings.c
+        in_cell = exists(
+            select(1).where(and_(mappings.instance_uuid == rows.instance_uuid, mappings.cell_id.is_not(None)))
+        )
+        statement = select(build_requests).where(~in_cell, rows.instance_uuid.is_not(None))
+        if project_id is not None:
+            # Fewer rows; the filter itself decides.
+            statement = statement.where(rows.project_id == project_id)
+        with self._reading() as connection:
+            found: Sequence[Row[Any]] = connection.execute(statement).all()
+            details = {row.instance_uuid: Details() for row in found}
+            if details:
+                self._details.read(connection, details)
+        records = (self._record(row, details[row.instance_uuid]) for row in found)
+        return [record for record in records if record is not None]
+
+    def _record(self, row: Row[Any], details: Details) -> Record | None:
+        try:
+            return build_request_record(row, details)
+        except MISSHAPEN as error:
+            return DamagedRecord(self._cell.name, readable_build_request(row), reason_of_damage(error))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with foreign_cell_failures(self._cell.name), self._engine.connect() as connection:
+            yield connection
+
+
+def _project_of(request: PageRequest) -> str | None:
+    terms = request.filter.terms if isinstance(request.filter, And) else (request.filter,)
+    projects = [term.value for term in terms if isinstance(term, Eq) and term.field == "project_id"]
+    return str(projects[0]) if projects and "\0" not in str(projects[0]) else None

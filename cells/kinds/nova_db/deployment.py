@@ -1,0 +1,177 @@
+"""What the API database of a Nova deployment says: which cells there are, and which cell a server is in.
+
+The address of a cell may be a template, filled in from the address that Nova's own services are configured with
+(contracts/nova-db, 4).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, or_, select, true
+
+from cells.database.engines import translated_failures
+from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.kinds.nova_db.databases import dialect_of, open_nova_database, parse_nova_url
+from cells.kinds.nova_db.tables import cell_mappings, instance_mappings, utf8
+from resources.clock import system_clock
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class NovaCell:
+    """A cell as its deployment knows it. database_url: as it is written down there, maybe a template; a secret."""
+
+    uuid: str
+    name: str
+    database_url: str
+
+    def __repr__(self) -> str:
+        return f"NovaCell({self.name!r}, {self.uuid})"
+
+
+@dataclass(frozen=True, slots=True)
+class NovaMapping:
+    """Where a server is: in the cell with that uuid in Nova, or, without one, in no cell yet.
+
+    created_at: microseconds since the epoch. queued_for_delete: somebody has asked for its deletion.
+    """
+
+    instance_uuid: str
+    cell_uuid: str | None
+    project_id: str
+    user_id: str | None
+    created_at: int
+    queued_for_delete: bool
+
+
+class Deployment:
+    """An API database; may be used by several threads. Calls raise FleetUnreachableError when it does not answer.
+
+    Raises DatabaseUrlError.
+    """
+
+    def __init__(self, url: str, *, statement_timeout_s: float | None = None) -> None:
+        self._engine: Engine = open_nova_database(url, statement_timeout_s=statement_timeout_s)
+        self._dialect = dialect_of(self._engine.url)
+
+    def cells(self) -> Sequence[NovaCell]:
+        """Every cell, cell0 and disabled ones too: those are only not scheduled to."""
+        columns = cell_mappings.c
+        statement = select(columns.uuid, columns.name, columns.database_connection).order_by(columns.id)
+        with self._reading() as connection:
+            return [
+                NovaCell(row.uuid, row.name or row.uuid, row.database_connection)
+                for row in connection.execute(statement)
+            ]
+
+    def mapping_of(self, instance_uuid: str) -> NovaMapping | None:
+        columns = instance_mappings.c
+        statement = _mappings().where(columns.instance_uuid == instance_uuid)
+        with self._reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None or row.instance_uuid != instance_uuid else _mapping(row)
+
+    def mappings_of_cell(
+        self, cell_uuid: str | None, *, project_id: str | None = None, limit: int
+    ) -> Sequence[NovaMapping]:
+        """At most `limit` servers of a cell, or of none yet, whose deletion nobody has asked for."""
+        columns = instance_mappings.c
+        is_there = cell_mappings.c.uuid.is_(None) if cell_uuid is None else cell_mappings.c.uuid == cell_uuid
+        statement = _mappings().where(is_there, _is_live()).order_by(columns.id).limit(limit)
+        if project_id is not None:
+            statement = statement.where(columns.project_id == project_id)
+            if self._dialect == "mysql":
+                statement = statement.where(utf8(columns.project_id) == project_id)
+        with self._reading() as connection:
+            return [_mapping(row) for row in connection.execute(statement)]
+
+    def newest_of_cell(self, cell_uuid: str, limit: int) -> Sequence[str]:
+        """The uuids of the newest servers of a cell, at most `limit`, whose deletion nobody has asked for."""
+        is_there = cell_mappings.c.uuid == cell_uuid
+        statement = _mappings().where(is_there, _is_live()).order_by(instance_mappings.c.id.desc()).limit(limit)
+        with self._reading() as connection:
+            return [_mapping(row).instance_uuid for row in connection.execute(statement)]
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
+            yield connection
+
+
+def filled_in(template: str, main_url: str | None) -> str:
+    """The address of a cell. main_url: what fills in templates: `[database] connection` of Nova's services.
+
+    Raises DatabaseUrlError for a place that nothing fills.
+    """
+    places = set(_PLACE.findall(template))
+    if not places:
+        return template
+    if main_url is None:
+        raise DatabaseUrlError("…", "it is a template; give the address that Nova's own services use (main database)")
+    known = _components(main_url)
+    if unknown := sorted(places - known.keys()):
+        raise DatabaseUrlError("…", f"it is a template, and the main database has no {{{unknown[0]}}}")
+    return _PLACE.sub(lambda place: known[place[1]], template)
+
+
+def with_account_of(url: str, given: str) -> str:
+    """The address `url` with who we are in the address `given`: Nova's own accounts can write, and are never used."""
+    ours, theirs = parse_nova_url(given), parse_nova_url(url)
+    if dialect_of(theirs) == "sqlite":
+        return url
+    is_alike = dialect_of(ours) == dialect_of(theirs)
+    account = theirs.set(query=ours.query if is_alike else {})
+    # `set` takes None for "as it was".
+    account = account._replace(username=ours.username, password=ours.password)
+    return account.render_as_string(hide_password=False)
+
+
+def _components(url: str) -> dict[str, str]:
+    """As Nova takes an address apart: raw text, and nothing for what is missing."""
+    parts = urlsplit(url)
+    return {
+        "scheme": parts.scheme,
+        "username": parts.username or "",
+        "password": parts.password or "",
+        "hostname": parts.hostname or "",
+        "port": str(parts.port or ""),
+        "path": parts.path.lstrip("/"),
+        "query": parts.query,
+        "fragment": parts.fragment,
+    }
+
+
+def _mappings() -> Select[tuple[object, ...]]:
+    columns = instance_mappings.c
+    return select(
+        columns.instance_uuid,
+        columns.project_id,
+        columns.user_id,
+        columns.created_at,
+        columns.queued_for_delete,
+        cell_mappings.c.uuid.label("cell_uuid"),
+    ).select_from(instance_mappings.outerjoin(cell_mappings, cell_mappings.c.id == columns.cell_id))
+
+
+def _is_live() -> ColumnElement[bool]:
+    asked = instance_mappings.c.queued_for_delete
+    return or_(asked.is_(None), asked != true())
+
+
+def _mapping(row: Row[tuple[object, ...]]) -> NovaMapping:
+    values = row._mapping
+    return NovaMapping(
+        values["instance_uuid"],
+        values["cell_uuid"],
+        values["project_id"],
+        values["user_id"],
+        system_clock() if values["created_at"] is None else values["created_at"],
+        queued_for_delete=bool(values["queued_for_delete"]),
+    )

@@ -1,0 +1,256 @@
+"""What hangs off the instances of a page, in one statement for each database (contracts/nova-db, 7).
+
+The tables have many rows for one instance, so they are stacked and not joined: a row of the statement says what it is
+about, and has its values as text.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    null,
+    select,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from cells.kinds.nova_db import tables
+from cells.kinds.nova_db.databases import NovaDialect
+from cells.kinds.nova_db.image_properties import IMAGE_PROPERTIES
+from resources.fields import to_microseconds
+
+# How an image's properties that a server shows are stored.
+_STORED_PROPERTIES = {f"image_{name}": name for name in IMAGE_PROPERTIES}
+_LOCKED_REASON = "locked_reason"
+_WANTED_KEYS = (_LOCKED_REASON, *sorted(_STORED_PROPERTIES))
+_VALUES = 6
+# SQLite and MySQL have numbers where PostgreSQL has truth.
+_TRUE = frozenset({"1", "true", "t"})
+_METADATA, _SYSTEM, _TAG, _VOLUME, _FAULT, _SPEC, _GROUP = "m", "s", "t", "v", "f", "r", "g"
+
+Plain = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Details:
+    """Of one instance; the names are those of the fields."""
+
+    metadata: Plain = field(default_factory=dict)
+    image_properties: Plain = field(default_factory=dict)
+    locked_reason: str | None = None
+    tags: list[str] = field(default_factory=list)
+    block_devices: list[Plain] = field(default_factory=list)
+    fault: Plain | None = None
+    server_groups: list[str] = field(default_factory=list)
+    pinned_availability_zone: str | None = None
+    scheduler_hints: Plain | None = None
+
+
+class _SpecData(msgspec.Struct):
+    availability_zone: str | None = None
+    scheduler_hints: Any = None
+
+
+class _Spec(msgspec.Struct):
+    data: _SpecData = msgspec.field(name="nova_object.data")
+
+
+_decode_spec = msgspec.json.Decoder(_Spec).decode
+
+
+class CellDetails:
+    """Reads what a cell database has of instances."""
+
+    def __init__(self, dialect: NovaDialect) -> None:
+        without_faults = [_metadata(dialect), _system_metadata(dialect), _tags(dialect), _volumes(dialect)]
+        self._dialect = dialect
+        self._keys = bound(_WANTED_KEYS, dialect)
+        self._plain = union_all(*without_faults)
+        self._with_faults = union_all(*without_faults, _faults(dialect))
+
+    def read(
+        self,
+        connection: Connection,
+        details: Mapping[str, Details],
+        *,
+        deleted: Collection[str],
+        failed: Collection[str],
+    ) -> None:
+        """Fill in `details`, which are by uuid.
+
+        deleted: those of them whose system metadata went with them. failed: those whose last fault is shown.
+        """
+        statement = self._with_faults if failed else self._plain
+        values: Plain = {"uuids": bound(details, self._dialect), "keys": self._keys}
+        if failed:
+            values["failed"] = bound(failed, self._dialect)
+        system: list[tuple[bool, int, str, str, str | None]] = []
+        volumes: list[tuple[int, str, Plain]] = []
+        for source, uuid, a, b, c, d, e, f in connection.execute(statement, values).all():
+            of = details[uuid]
+            match source:
+                case "m" if a is not None:
+                    of.metadata[a] = b
+                case "s" if c == "0" or uuid in deleted:
+                    system.append((c == "0", int(d), uuid, a, b))
+                case "t":
+                    of.tags.append(a)
+                case "v":
+                    device = {
+                        "volume_id": a,
+                        "device_name": b,
+                        "boot_index": None if c is None else int(c),
+                        "delete_on_termination": e in _TRUE,
+                        "tag": f,
+                    }
+                    volumes.append((int(d), uuid, block_device(device)))
+                case "f":
+                    of.fault = {"code": int(a), "message": b, "details": c, "created_at": _microseconds(d)}
+        # What was said last, and of the living, is said for good.
+        for _, _, uuid, key, value in sorted(system, key=itemgetter(0, 1)):
+            _add_system_metadata(details[uuid], key, value)
+        for _, uuid, device in sorted(volumes, key=itemgetter(0)):
+            details[uuid].block_devices.append(device)
+        for each in details.values():
+            each.tags.sort()
+
+
+class ApiDetails:
+    """Reads what the API database has of instances."""
+
+    def __init__(self, dialect: NovaDialect) -> None:
+        self._dialect = dialect
+        self._statement = union_all(_specs(dialect), _groups(dialect))
+
+    def read(self, connection: Connection, details: Mapping[str, Details]) -> None:
+        """Fill in `details`, which are by uuid."""
+        values = {"uuids": bound(details, self._dialect)}
+        for source, uuid, text in connection.execute(self._statement, values).all():
+            of = details[uuid]
+            if source == _GROUP:
+                of.server_groups.append(text)
+                continue
+            try:
+                spec = _decode_spec(text).data
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                continue
+            of.pinned_availability_zone = spec.availability_zone
+            of.scheduler_hints = spec.scheduler_hints if isinstance(spec.scheduler_hints, dict) else None
+
+
+def image_properties(system_metadata: Mapping[str, str | None]) -> Plain:
+    """The properties of the image that a server shows, of what was stored at its boot."""
+    return {
+        _STORED_PROPERTIES[key]: value
+        for key, value in system_metadata.items()
+        if key in _STORED_PROPERTIES and value is not None
+    }
+
+
+def block_device(device: Mapping[str, Any]) -> Plain:
+    """A volume as a record has it, from the values of a block device mapping."""
+    return {
+        "device_name": device.get("device_name"),
+        "boot_index": device.get("boot_index"),
+        "delete_on_termination": bool(device.get("delete_on_termination")),
+        "volume_id": device["volume_id"],
+        "tag": device.get("tag"),
+    }
+
+
+def among(stored: ColumnElement[Any], name: str, dialect: NovaDialect) -> ColumnElement[bool]:
+    """Whether a column is one of the texts that are `bound` to `name`: one value, so that one statement fits all."""
+    match dialect:
+        case "sqlite":
+            listed = func.json_each(bindparam(name, type_=String)).table_valued("value")
+            return stored.in_(select(listed.c.value))
+        case "postgresql":
+            return stored == func.any(bindparam(name, type_=ARRAY(String)))
+    return stored.in_(bindparam(name, expanding=True))
+
+
+def bound(texts: Collection[str], dialect: NovaDialect) -> str | list[str]:
+    return msgspec.json.encode(list(texts)).decode() if dialect == "sqlite" else list(texts)
+
+
+def _metadata(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.instance_metadata.c
+    wanted = _rows(_METADATA, rows.instance_uuid, rows.key, rows.value)
+    return wanted.where(rows.deleted == 0, among(rows.instance_uuid, "uuids", dialect))
+
+
+def _system_metadata(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.instance_system_metadata.c
+    wanted = _rows(_SYSTEM, rows.instance_uuid, rows.key, rows.value, rows.deleted, rows.id)
+    return wanted.where(among(rows.instance_uuid, "uuids", dialect), among(rows.key, "keys", dialect))
+
+
+def _tags(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.tags.c
+    return _rows(_TAG, rows.resource_id, rows.tag).where(among(rows.resource_id, "uuids", dialect))
+
+
+def _volumes(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.block_device_mapping.c
+    wanted = _rows(
+        _VOLUME,
+        rows.instance_uuid,
+        rows.volume_id,
+        rows.device_name,
+        rows.boot_index,
+        rows.id,
+        rows.delete_on_termination,
+        rows.tag,
+    )
+    of_instances = among(rows.instance_uuid, "uuids", dialect)
+    return wanted.where(rows.deleted == 0, rows.volume_id.is_not(None), of_instances)
+
+
+def _faults(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.instance_faults.c
+    of_instances = among(rows.instance_uuid, "failed", dialect)
+    last = select(func.max(rows.id)).where(rows.deleted == 0, of_instances).group_by(rows.instance_uuid)
+    wanted = _rows(_FAULT, rows.instance_uuid, rows.code, rows.message, rows.details, rows.created_at)
+    return wanted.where(rows.id.in_(last.subquery().select()))
+
+
+def _specs(dialect: NovaDialect) -> Select[Any]:
+    rows = tables.request_specs.c
+    wanted = select(literal_column(f"'{_SPEC}'", String), rows.instance_uuid, rows.spec)
+    return wanted.where(among(rows.instance_uuid, "uuids", dialect))
+
+
+def _groups(dialect: NovaDialect) -> Select[Any]:
+    members, groups = tables.instance_group_member.c, tables.instance_groups.c
+    wanted = select(literal_column(f"'{_GROUP}'", String), members.instance_uuid, cast(groups.uuid, Text))
+    return wanted.where(members.group_id == groups.id, among(members.instance_uuid, "uuids", dialect))
+
+
+def _rows(source: str, uuid: ColumnElement[Any], *values: ColumnElement[Any]) -> Select[Any]:
+    padding = [null()] * (_VALUES - len(values))
+    texts = [cast(value, Text) for value in (*values, *padding)]
+    return select(literal_column(f"'{source}'", String), uuid, *texts)
+
+
+def _add_system_metadata(details: Details, key: str, value: str | None) -> None:
+    if key == _LOCKED_REASON:
+        details.locked_reason = value
+    elif key in _STORED_PROPERTIES and value is not None:
+        details.image_properties[_STORED_PROPERTIES[key]] = value
+
+
+def _microseconds(text: str) -> int:
+    return to_microseconds(datetime.fromisoformat(text).replace(tzinfo=UTC))

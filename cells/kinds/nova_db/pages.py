@@ -1,0 +1,95 @@
+"""The statement that reads a page of a cell database (contracts/nova-db, 7)."""
+
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Subquery, select, union_all
+
+from cells.kinds.nova_db import tables
+from cells.kinds.nova_db.databases import NovaDialect
+from cells.kinds.nova_db.predicates import Predicates
+from query.filters import Filter
+from query.page import PageRequest
+from query.sort import Direction
+from query.to_sql import after, order_by
+
+# Times that an index of Nova's has the rows of a list in the order of.
+_INDEXED_TIMES = frozenset({"created_at", "updated_at"})
+
+
+@lru_cache(maxsize=64)
+def page_statement(dialect: NovaDialect, request: PageRequest, residual: Filter) -> Select[Any]:
+    """The page alone in a derived table, so that nothing but ids is sorted; then what its rows have once each.
+
+    residual: what is left to be tried on the rows; those that it cannot be true of may be left out.
+    A fan-out asks all its cells the same, and to build the statement takes longer than to run it for a few rows.
+    """
+    return _pages(dialect).statement(request, residual)
+
+
+@lru_cache
+def _pages(dialect: NovaDialect) -> "_Pages":
+    return _Pages(dialect)
+
+
+class _Pages:
+    def __init__(self, dialect: NovaDialect) -> None:
+        self._dialect = dialect
+        self._inner = tables.instances.alias("o")
+        self._outer = tables.instances.alias("i")
+        self._predicates = Predicates(self._inner, dialect)
+        self._outer_columns = Predicates(self._outer, dialect).columns
+
+    def statement(self, request: PageRequest, residual: Filter) -> Select[Any]:
+        ids = self._ids(request, residual)
+        rows, extra, cache = self._outer, tables.instance_extra.alias("x"), tables.instance_info_caches.alias("n")
+        joined = (
+            ids.join(rows, rows.c.id == ids.c.id)
+            .outerjoin(extra, extra.c.instance_uuid == rows.c.uuid)
+            .outerjoin(cache, cache.c.instance_uuid == rows.c.uuid)
+        )
+        columns = (
+            *tables.read_columns(rows, self._dialect),
+            extra.c.flavor,
+            extra.c.trusted_certs,
+            cache.c.network_info,
+        )
+        living_last = (extra.c.deleted == 0).asc()
+        order = order_by(request.order, self._outer_columns, self._dialect)
+        return select(*columns).select_from(joined).order_by(*order, living_last, extra.c.id)
+
+    def _ids(self, request: PageRequest, residual: Filter) -> Subquery:
+        first = request.order.keys[0]
+        if self._dialect == "postgresql" and first.field in _INDEXED_TIMES:
+            return self._ids_by_time(request, residual)
+        columns = self._predicates.columns
+        order = order_by(request.order, columns, self._dialect)
+        return self._matching(request, residual).order_by(*order).subquery("p")
+
+    def _ids_by_time(self, request: PageRequest, residual: Filter) -> Subquery:
+        """PostgreSQL's indexes have nulls where our order has not: it would sort all rows for a few that may be null.
+
+        Those that have a time come in the order of the index, and those that have none are looked up in it.
+        """
+        columns = self._predicates.columns
+        first = request.order.keys[0]
+        time: ColumnElement[Any] = columns[first.field]
+        is_ascending = first.direction is Direction.ASC
+        later_keys = order_by(request.order, columns, self._dialect)[1:]
+        keys = [columns[key.field].label(key.field) for key in request.order.keys]
+        timed = self._matching(request, residual).add_columns(*keys).where(time.is_not(None))
+        if request.after is not None and request.after[0] is not None:
+            start = request.after[0]
+            timed = timed.where(time >= start if is_ascending else time <= start)
+        timed = timed.order_by(time.asc() if is_ascending else time.desc(), *later_keys)
+        timeless = self._matching(request, residual).add_columns(*keys).where(time.is_(None)).order_by(*later_keys)
+        both = union_all(timed.subquery().select(), timeless.subquery().select()).subquery()
+        found = select(both.c.id).order_by(*order_by(request.order, both.c, self._dialect)).limit(request.limit)
+        return found.subquery("p")
+
+    def _matching(self, request: PageRequest, residual: Filter) -> Select[Any]:
+        compiled = self._predicates
+        found = select(self._inner.c.id).where(compiled.compile(request.filter), compiled.superset(residual))
+        if request.after is not None:
+            found = found.where(after(request.order, request.after, compiled.columns, self._dialect))
+        return found.limit(request.limit)

@@ -1,0 +1,106 @@
+"""From what Nova has of an instance to a record (resources.instance); pure (contracts/nova-db, 2)."""
+
+from contextlib import suppress
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from cells.kinds.nova_db.details import Details, image_properties
+from cells.kinds.nova_db.json_columns import addresses, current_flavor, decoded, flavor, trusted_certificates
+from resources.fields import Kind, to_microseconds
+from resources.instance import INSTANCE_FIELDS
+
+# The names that `[DEFAULT] instance_name_template` gives unless it is configured.
+_INSTANCE_NAME = "instance-%08x"
+_FROM_ELSEWHERE = {"deleted", "hidden", "locked", "flavor", "flavor_id", "instance_name", "ip_addresses"}
+_DETAILS = tuple(each.name for each in fields(Details))
+# Not in these databases, or not shown.
+_NOT_THERE: dict[str, Any] = dict.fromkeys(("security_groups", "keypairs", "shares"))
+_ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
+_FROM_JSON = {*_FROM_ELSEWHERE, *_NOT_THERE, *_DETAILS, "trusted_image_certificates"}
+PLAIN_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
+"""The fields that are columns of `instances`, as they are."""
+
+
+def to_record(row: Row[Any], details: Details) -> dict[str, Any]:
+    """The record of a row of `instances` with its `flavor`, `trusted_certs` and `network_info`.
+
+    Security groups are not in these databases. An absent list is empty.
+    """
+    values = row._mapping
+    record: dict[str, Any] = {name: values[name] for name in PLAIN_COLUMNS}
+    current = current_flavor(values["flavor"])
+    deleted = values["deleted"]
+    record["deleted"] = None if deleted is None else deleted != 0
+    record["hidden"] = bool(values["hidden"])
+    record["locked"] = bool(values["locked_by"])
+    record |= _flavor_fields(current)
+    record["instance_name"] = _INSTANCE_NAME % values["id"]
+    record["ip_addresses"] = addresses(values["network_info"])
+    record["trusted_image_certificates"] = trusted_certificates(values["trusted_certs"])
+    return record | _NOT_THERE | _details_fields(details)
+
+
+def build_request_record(row: Row[Any], details: Details) -> dict[str, Any] | None:
+    """The record of a build request; None for one that cannot be read, which Nova treats as absent.
+
+    Raises cells.kinds.nova_db.damage.MISSHAPEN for one that says something else than it should.
+    """
+    found = decoded(row.instance)
+    if not isinstance(found, dict):
+        return None
+    record: dict[str, Any] = {name: _as_stored(name, found.get(name)) for name in PLAIN_COLUMNS}
+    size = flavor(found.get("flavor"))
+    certificates = found.get("trusted_certs") or {}
+    system = found.get("system_metadata") or {}
+    record |= _flavor_fields(size) | _NOT_THERE | _details_fields(details) | dict.fromkeys(_ON_A_HOST)
+    record |= _of_build_request(row)
+    record |= {
+        "hidden": bool(found.get("hidden")),
+        "locked": bool(found.get("locked_by")),
+        "instance_name": None,
+        "ip_addresses": addresses((found.get("info_cache") or {}).get("network_info")),
+        "trusted_image_certificates": certificates.get("ids"),
+        "metadata": found.get("metadata") or {},
+        "image_properties": image_properties(system),
+        "tags": sorted(tag["tag"] for tag in decoded(row.tags) or ()),
+    }
+    return record
+
+
+def readable_build_request(row: Row[Any]) -> dict[str, Any]:
+    """What can be read of a build request of which `build_request_record` can make no record."""
+    found = decoded(row.instance)
+    readable: dict[str, Any] = {"hidden": bool(found.get("hidden"))}
+    for name in PLAIN_COLUMNS:
+        with suppress(TypeError, ValueError):
+            readable[name] = _as_stored(name, found.get(name))
+    return readable | _of_build_request(row)
+
+
+def _of_build_request(row: Row[Any]) -> dict[str, Any]:
+    """What a build request says in columns, and what is so of each."""
+    return {
+        "uuid": row.instance_uuid,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "deleted": False,
+    }
+
+
+def _flavor_fields(size: dict[str, Any] | None) -> dict[str, Any]:
+    return {"flavor": size, "flavor_id": None if size is None else size["flavorid"]}
+
+
+def _details_fields(details: Details) -> dict[str, Any]:
+    return {name: getattr(details, name) for name in _DETAILS}
+
+
+def _as_stored(name: str, value: Any) -> Any:
+    """Times are text in an object."""
+    if value is None or INSTANCE_FIELDS[name].kind is not Kind.TIMESTAMP:
+        return value
+    moment = datetime.fromisoformat(value)
+    return to_microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

@@ -1,0 +1,53 @@
+"""Whether databases have the tables and columns of Nova that are read, to be told before a list needs them."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import Connection, Table, inspect
+from sqlalchemy.exc import NoSuchTableError
+
+from cells.database.engines import foreign_cell_failures
+from cells.errors import CellUnreachableError, DatabaseUrlError
+from cells.kinds.nova_db.databases import open_nova_database, read
+from cells.kinds.nova_db.tables import API_TABLES, CELL_TABLES
+from cells.model import Cell
+
+
+def check_schema(cell: Cell) -> None:
+    """Raises CellUnreachableError that names what the databases of a cell of Nova lack."""
+    wanted = {cell.database_url: () if cell.is_before_cells else CELL_TABLES}
+    if cell.api_database_url:
+        wanted[cell.api_database_url] = API_TABLES
+    for url, tables in wanted.items():
+        lacking = _lacking(cell, url, tables)
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            raise CellUnreachableError(
+                cell.name,
+                f"its schema is not known here: there is no {lacking[0]}{more}; Nova's schemas are, from Wallaby on",
+            )
+
+
+def _lacking(cell: Cell, url: str, tables: Sequence[Table]) -> list[str]:
+    try:
+        engine = open_nova_database(url)
+    except DatabaseUrlError as error:
+        raise CellUnreachableError(cell.name, error.reason) from error
+    try:
+        with foreign_cell_failures(cell.name):
+            return read(engine, partial(_lacking_in, tables=tables))
+    finally:
+        engine.dispose()
+
+
+def _lacking_in(connection: Connection, tables: Sequence[Table]) -> list[str]:
+    inspector = inspect(connection)
+    lacking: list[str] = []
+    for table in tables:
+        try:
+            there = {column["name"] for column in inspector.get_columns(table.name)}
+        except NoSuchTableError:
+            lacking.append(f"table {table.name}")
+        else:
+            lacking += [f"column {table.name}.{column.name}" for column in table.columns if column.name not in there]
+    return lacking

@@ -1,0 +1,206 @@
+"""The tables of Nova that are read, with the columns that every release from Wallaby on has (contracts/nova-db, 1).
+
+Times are microseconds on our side. Text is compared by code point: PostgreSQL and SQLite can be told, and MySQL, whose
+columns ignore case, accents and spaces at the end, compares the bytes of UTF-8 instead.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    FromClause,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    cast,
+    false,
+    func,
+)
+from sqlalchemy.types import TypeDecorator
+
+from cells.kinds.nova_db.databases import NovaDialect
+from resources.fields import from_microseconds, to_microseconds
+
+
+class NaiveTime(TypeDecorator[int]):
+    """A column of naive UTC times, as microseconds since the epoch."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else from_microseconds(value).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else to_microseconds(value.replace(tzinfo=UTC))
+
+
+class Utf8(TypeDecorator[str]):
+    """Text as the bytes of its UTF-8 form, whose order is that of code points."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else value.encode()
+
+
+class Hexadecimal(TypeDecorator[str]):
+    """A uuid: lower-case digits with dashes in the same places, which every collation orders alike.
+
+    Its own collation is the one that its index has.
+    """
+
+    impl = String
+    cache_ok = True
+
+
+_TEXTS = (
+    *("project_id", "user_id", "display_name", "display_description", "hostname", "host", "node", "launched_on"),
+    *("availability_zone", "vm_state", "task_state", "reservation_id", "image_ref", "kernel_id", "ramdisk_id"),
+    *("key_name", "os_type", "architecture", "root_device_name", "config_drive", "locked_by"),
+    *("access_ip_v4", "access_ip_v6"),
+)
+_NUMBERS = ("power_state", "progress", "launch_index", "instance_type_id")
+_TIMES = ("created_at", "updated_at", "launched_at", "terminated_at", "deleted_at")
+
+metadata = MetaData()
+
+
+def _table(name: str, *columns: Column[Any]) -> Table:
+    return Table(name, metadata, *columns)
+
+
+def _of_instance(name: str, *columns: Column[Any]) -> Table:
+    """A table whose rows belong to instances, and may be marked as deleted."""
+    keys = (Column("id", Integer), Column("instance_uuid", String), Column("deleted", Integer))
+    return _table(name, *keys, *columns)
+
+
+# Of a cell.
+instances = _table(
+    "instances",
+    Column("id", Integer),
+    Column("uuid", Hexadecimal, nullable=False),
+    Column("deleted", Integer),
+    Column("hidden", Boolean),
+    Column("auto_disk_config", Boolean),
+    Column("user_data", Text),
+    *(Column(name, String) for name in _TEXTS),
+    *(Column(name, Integer) for name in _NUMBERS),
+    *(Column(name, NaiveTime) for name in _TIMES),
+)
+instance_extra = _of_instance("instance_extra", Column("flavor", Text), Column("trusted_certs", Text))
+instance_info_caches = _of_instance("instance_info_caches", Column("network_info", Text))
+instance_metadata = _of_instance("instance_metadata", Column("key", String), Column("value", String))
+instance_system_metadata = _of_instance("instance_system_metadata", Column("key", String), Column("value", String))
+instance_faults = _of_instance(
+    "instance_faults",
+    Column("code", Integer),
+    Column("message", String),
+    Column("details", Text),
+    Column("created_at", DateTime),
+)
+block_device_mapping = _of_instance(
+    "block_device_mapping",
+    Column("volume_id", String),
+    Column("device_name", String),
+    Column("boot_index", Integer),
+    Column("delete_on_termination", Boolean),
+    Column("tag", String),
+)
+tags = _table("tags", Column("resource_id", String), Column("tag", String))
+services = _table(
+    "services",
+    Column("host", String),
+    Column("binary", String),
+    Column("deleted", Integer),
+    Column("disabled", Boolean),
+    Column("forced_down", Boolean),
+    Column("last_seen_up", NaiveTime),
+    Column("created_at", NaiveTime),
+)
+
+CELL_TABLES = tuple(metadata.tables.values())
+"""Those of a cell."""
+
+cell_mappings = _table(
+    "cell_mappings",
+    Column("id", Integer),
+    Column("uuid", String),
+    Column("name", String),
+    Column("database_connection", Text),
+)
+instance_mappings = _table(
+    "instance_mappings",
+    Column("id", Integer),
+    Column("instance_uuid", String),
+    Column("cell_id", Integer),
+    Column("project_id", String),
+    Column("user_id", String),
+    Column("created_at", NaiveTime),
+    Column("queued_for_delete", Boolean),
+)
+build_requests = _table(
+    "build_requests",
+    Column("id", Integer),
+    Column("instance_uuid", Hexadecimal),
+    Column("project_id", String),
+    Column("created_at", NaiveTime),
+    Column("updated_at", NaiveTime),
+    Column("instance", Text),
+    Column("tags", Text),
+)
+request_specs = _table("request_specs", Column("instance_uuid", String), Column("spec", Text))
+instance_groups = _table("instance_groups", Column("id", Integer), Column("uuid", String))
+instance_group_member = _table("instance_group_member", Column("instance_uuid", String), Column("group_id", Integer))
+
+
+API_TABLES = tuple(table for table in metadata.tables.values() if table not in CELL_TABLES)
+"""Those of the API database."""
+
+
+def field_columns(rows: FromClause, dialect: NovaDialect) -> dict[str, ColumnElement[Any]]:
+    """The fields (resources.instance) that a column of `rows`, an alias of `instances`, holds, ready to be compared."""
+    columns: dict[str, ColumnElement[Any]] = {name: rows.c[name] for name in (*_NUMBERS, *_TIMES, "auto_disk_config")}
+    columns |= {name: _comparable_text(rows.c[name], dialect) for name in _TEXTS}
+    columns["uuid"] = rows.c.uuid
+    columns["deleted"] = rows.c.deleted != 0
+    columns["hidden"] = func.coalesce(rows.c.hidden, false(), type_=Boolean)
+    # Nova shows what this column says, and keeps `locked` beside it for filters.
+    columns["locked"] = func.coalesce(as_text(rows.c.locked_by, dialect) != "", false(), type_=Boolean)
+    return columns
+
+
+def read_columns(rows: FromClause, dialect: NovaDialect) -> list[ColumnElement[Any]]:
+    """What is read of each of `rows`, an alias of `instances`."""
+    readable = [rows.c[name] for name in ("id", "uuid", "deleted", "hidden", "auto_disk_config", "user_data")]
+    plain = [rows.c[name] for name in (*_NUMBERS, *_TIMES)]
+    return [*readable, *plain, *(as_text(rows.c[name], dialect).label(name) for name in _TEXTS)]
+
+
+def as_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
+    """PostgreSQL has types of its own for addresses and for who locked an instance."""
+    if dialect == "postgresql":
+        if stored.name in {"access_ip_v4", "access_ip_v6"}:
+            return func.host(stored, type_=String)
+        if stored.name == "locked_by":
+            return cast(stored, String)
+    return stored
+
+
+def utf8(stored: ColumnElement[Any]) -> ColumnElement[Any]:
+    """How MySQL compares a text byte by byte."""
+    return cast(stored, Utf8)
+
+
+def _comparable_text(stored: ColumnElement[Any], dialect: NovaDialect) -> ColumnElement[Any]:
+    return utf8(stored) if dialect == "mysql" else as_text(stored, dialect)

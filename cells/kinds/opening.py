@@ -1,0 +1,49 @@
+"""From a cell to its adapter. A new kind of cell is a new module here and a line in `open_adapter`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
+from cells.kinds.native.adapter import NativeAdapter
+from cells.kinds.nova_api.adapter import NovaApiAdapter
+from cells.kinds.nova_db.adapter import NovaDbAdapter
+from cells.kinds.nova_db.build_requests import NovaBuildRequests
+from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
+from resources.clock import Clock, system_clock
+
+
+def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> CellAdapter:
+    """The adapter for `cell`; connects only when it is asked.
+
+    clock: says how new rows are that count no revisions.
+    Raises CellUnreachableError for a kind of cell that has no adapter, or a URL that cannot be used.
+    """
+    with _usable(cell):
+        match cell.kind:
+            case CellKind.NOVA_API:
+                return NovaApiAdapter(cell, timeout_s=statement_timeout_s, clock=clock)
+            case CellKind.NOVA_DB if cell.is_before_cells:
+                return NovaBuildRequests(cell, statement_timeout_s=statement_timeout_s, clock=clock)
+            case CellKind.NOVA_DB:
+                return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s, clock=clock)
+            case CellKind.NATIVE:
+                return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
+    raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")
+
+
+def open_changelog_adapter(cell: Cell) -> ChangelogAdapter:
+    """As `open_adapter`, for a kind of cell that numbers its changes; statements may take as long as they do."""
+    if cell.kind is not CellKind.NATIVE:
+        raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
+    with _usable(cell):
+        return NativeAdapter(cell)
+
+
+@contextmanager
+def _usable(cell: Cell) -> Iterator[None]:
+    try:
+        yield
+    except DatabaseUrlError as error:
+        raise CellUnreachableError(cell.name, error.reason) from error
+    except UpstreamError as error:
+        raise CellUnreachableError(cell.name, str(error)) from error

@@ -1,0 +1,35 @@
+"""Whether what runs for each cell gets its work done, for the `/healthz` of relays and workers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cells.model import Cell
+from indexer.stream.liveness import ALIVE, Probe, Pulse
+
+# Much longer than anything that a relay or a worker waits for in one step, such as the confirms of a broker.
+_TIMEOUT_S = 180.0
+
+
+class CellPulses:
+    """The pulse of each cell's thread, by cell; they are the probes of the process (indexer.stream.liveness)."""
+
+    def __init__(self, timeout_s: float = _TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._pulses: dict[Cell, Pulse] = {}
+
+    @contextmanager
+    def of(self, cell: Cell) -> Iterator[Pulse]:
+        """A pulse that counts as long as the block takes."""
+        pulse = self._pulses[cell] = Pulse()
+        try:
+            yield pulse
+        finally:
+            del self._pulses[cell]
+
+    def healthz(self) -> Probe:
+        stuck = sorted(cell.name for cell, pulse in list(self._pulses.items()) if pulse.silent_s > self._timeout_s)
+        return Probe(False, {"status": "stuck", "cells": stuck}) if stuck else ALIVE
+
+    def readyz(self) -> Probe:
+        """Nobody sends requests to such a process, so it is ready as long as it runs."""
+        return ALIVE

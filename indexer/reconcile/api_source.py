@@ -1,0 +1,132 @@
+"""The rows of a cell from the compute API in front of it: for instances whose database nobody here can read.
+
+They have no revision. What a page shows is as old as the moment before it was asked for, so whatever was announced
+meanwhile wins; and what the API does not show is kept from the document that is there (DESIGN, "The write path").
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
+from cells.kinds.nova_api.items import read_item
+from cells.model import InstanceRow
+from indexer.backends.base import Document, Rejection
+from indexer.reconcile.bulk_sync import SourcePage, no_limit
+from indexer.transform.documents import ForeignChange, merge
+from indexer.writing.checkpoints import Checkpoint
+from notifications.event_types import INSTANCE_UPDATE
+from resources.clock import Clock, system_clock
+
+_LIVE, _DELETED = "live", "deleted"
+_BY_UUID = (("sort_key", "uuid"), ("sort_dir", "asc"))
+_QUERIES: Mapping[str, Query] = {_LIVE: _BY_UUID, _DELETED: (*_BY_UUID, ("deleted", "True"))}
+_PAGE_SIZE = 1000
+_UNKNOWN = "?"
+
+
+class ListsServers(Protocol):
+    """The part of cells.kinds.nova_api.client.ComputeApi that a source needs."""
+
+    def servers(self, query: Query, *, limit: int, after: str | None = None) -> ServerPage: ...
+
+
+class ApiSource:
+    """indexer.reconcile.bulk_sync.Source; raises UpstreamError, and what `read` and `own` raise.
+
+    read: the documents there are among some uuids. own: those among some uuids that are rows of the cell itself, which
+    is known better from there.
+    """
+
+    has_gone_back = False
+    """An API has no sequence, so nobody could tell."""
+
+    def __init__(
+        self,
+        api: ListsServers,
+        cell_uuid: str,
+        *,
+        read: Callable[[Collection[str]], Mapping[str, Document]],
+        own: Callable[[Collection[str]], Collection[str]],
+        page_size: int = _PAGE_SIZE,
+        spend: Callable[[int], None] = no_limit,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._api = api
+        self._page_size = page_size
+        self._cell_uuid = cell_uuid
+        self._read = read
+        self._own = own
+        self._spend = spend
+        self._clock = clock
+
+    def start(self, watermark: int) -> int:
+        """An API has no sequence, so nothing more is promised than before."""
+        return watermark
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Always: what was there before is not read again, but announced if it has changed."""
+        return True
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        stage, after = position or (_LIVE, "")
+        if stage == _LIVE:
+            yield from self._stage(_LIVE, after)
+            after = ""
+        yield from self._stage(_DELETED, after)
+
+    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
+        """None: the same request would have the same answer."""
+        return ()
+
+    def _stage(self, stage: str, after: str) -> Iterator[SourcePage]:
+        # The last servers of the page before: if one has gone, the one before it is as good.
+        markers = [after] if after else []
+        while True:
+            asked_at = self._clock()
+            try:
+                found = self._api.servers(
+                    _QUERIES[stage], limit=self._page_size, after=markers[-1] if markers else None
+                )
+            except MarkerGoneError:
+                markers.pop()
+                continue
+            if not found.servers:
+                return
+            page, markers = self._page(stage, found.servers, asked_at)
+            yield page
+            if not found.has_more:
+                return
+            self._spend(len(found.servers))
+
+    def _page(self, stage: str, items: Sequence[Any], asked_at: int) -> tuple[SourcePage, list[str]]:
+        changes: dict[str, ForeignChange] = {}
+        rejected: list[Rejection] = []
+        for item in items:
+            try:
+                carried = read_item(item)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                rejected.append(self._rejection(_id_of(item), f"{type(error).__name__}: {error}"))
+                continue
+            changes[carried["uuid"]] = ForeignChange(carried["uuid"], asked_at, INSTANCE_UPDATE, carried)
+        for uuid in self._own(list(changes)):
+            del changes[uuid]
+        existing = self._read(list(changes))
+        documents = []
+        for uuid, change in changes.items():
+            try:
+                document = merge(self._cell_uuid, existing.get(uuid), [change])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                rejected.append(self._rejection(uuid, f"{type(error).__name__}: {error}"))
+                continue
+            if document is not None:
+                documents.append(document)
+        markers = [_id_of(item) for item in items]
+        return SourcePage(documents, [stage, markers[-1]], len(items), rejected), markers
+
+    def _rejection(self, uuid: str, reason: str) -> Rejection:
+        return Rejection(Document(self._cell_uuid, 0, {"uuid": uuid}, ()), reason)
+
+
+def _id_of(item: Any) -> str:
+    found = item.get("id") if isinstance(item, dict) else None
+    return found if isinstance(found, str) else _UNKNOWN

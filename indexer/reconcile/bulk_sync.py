@@ -1,0 +1,282 @@
+"""All rows of a cell into the index, also while changes arrive: the revision of a row decides, not who comes last."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cells.batched import batched
+from cells.epochs import Position
+from cells.model import ChangelogAdapter, InstanceRow
+from indexer.backends.base import Document, Rejection, WriteResult
+from indexer.errors import IndexerError
+from indexer.writing.checkpoints import Checkpoint, Checkpoints
+from indexer.writing.page_writing import write_pages
+from indexer.writing.rereading import RenderedRows, render_rows, rows_of
+from indexer.writing.retrying_writer import WritesDocuments
+from query.filters import EVERYTHING
+from query.page import PageRequest
+from query.retention import remembered
+from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
+
+RESOURCE_TYPES = ("OS::Nova::Server",)
+"""What can be synced, by the name that users give it (Searchlight's, and Heat's)."""
+
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+# What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
+_CHECKPOINT_INTERVAL_S = 5.0
+_LOOK_INTERVAL_S = 1.0
+_READ_AGAIN_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """rows: how many were read, deleted ones among them. sequence: every change up to it is in the index now.
+
+    rejected: uuid -> why the index does not take it. seen: up to where the cell had got at the end, about; None where
+    nobody counts. has_gone_back: whether some of it is of a future that the cell lost meanwhile, when it was restored
+    from a backup.
+    """
+
+    rows: int
+    sequence: int
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    seen: Position | None = None
+    has_gone_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePage:
+    """Rows that were read together, as documents. position: of the last one, where the source can go on after it.
+
+    documents: can be gone through again and again. rejected: rows that could not even become documents, known when all
+    have been gone through. seen: see Checkpoint.
+    """
+
+    documents: Iterable[Document]
+    position: list[str]
+    rows: int
+    rejected: Collection[Rejection] = ()
+    seen: Position | None = None
+
+
+class Source(Protocol):
+    """Where the rows of a cell come from."""
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether rows came, or had come before the checkpoint, from a future that the cell does not have any more."""
+        ...
+
+    def start(self, watermark: int) -> int:
+        """Before the first row is read: every change up to this sequence will be in the rows."""
+        ...
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Whether what was read up to that checkpoint is still worth something."""
+        ...
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        """All rows, or those after `position`; used by a thread of its own."""
+        ...
+
+    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
+        """Of the rows that were rejected, those of which the source may say more than `pages` did."""
+        ...
+
+
+def ignore_progress(_rows: int) -> None:
+    """For callers who do not want to see how far a sync is."""
+
+
+def no_limit(_rows: int) -> None:
+    """For callers who want it as fast as it goes."""
+
+
+class CellSource:
+    """The rows straight from a cell with a changelog; raises CellUnreachableError.
+
+    horizon: rows that are forgotten at it are left out (indexer.reconcile.retention).
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        *,
+        batch_size: int,
+        spend: Callable[[int], None] = no_limit,
+        horizon: int = 0,
+    ) -> None:
+        self._adapter = adapter
+        self._filter = remembered(horizon)
+        self._batch_size = batch_size
+        self._spend = spend
+        self._seen: Position | None = None
+        self._look_due_s = 0.0
+        self.has_gone_back = False
+
+    @property
+    def adapter(self) -> ChangelogAdapter:
+        return self._adapter
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def forget_lost_future(self) -> None:
+        """The index has nothing of it any more."""
+        self._seen, self.has_gone_back = None, False
+
+    def start(self, watermark: int) -> int:
+        sequence = self._look().sequence
+        foreign = self._adapter.first_foreign_sequence(watermark)
+        # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
+        return sequence if foreign is None else min(sequence, foreign - 1)
+
+    def can_go_on(self, checkpoint: Checkpoint) -> bool:
+        """Not if the changes since then are gone, nor if the database is an older copy of itself."""
+        self._seen = checkpoint.seen
+        self._look()
+        reaches_back = self._adapter.oldest_kept_sequence() <= checkpoint.sequence + 1
+        return reaches_back and checkpoint.sequence <= self._adapter.published_sequence()
+
+    def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
+        after = None if position is None else tuple(position)
+        while True:
+            rows = self._adapter.scan(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
+            is_last = len(rows) < self._batch_size
+            # A backup that is made and restored between two looks would not be noticed.
+            if is_last or time.monotonic() >= self._look_due_s:
+                self._look()
+            if rows:
+                last = rows[-1].uuid
+                documents = RenderedRows(rows)
+                yield SourcePage(documents, [last], len(rows), documents.rejected.values(), self._seen)
+                after = (last,)
+            if is_last:
+                return
+            self._spend(len(rows))
+
+    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
+        """The fields of the rows: what is broken may be no more than the text that the cell keeps of one."""
+        return rows_of(self._adapter, uuids).values()
+
+    def _look(self) -> Position:
+        """Where the cell is now, and whether where it was before is still part of its past."""
+        before, now = self._seen, self._adapter.position()
+        if before is not None and before.incarnation is not None:
+            is_past = before.incarnation == now.incarnation or self._adapter.lineage().contains(
+                before.incarnation, before.sequence
+            )
+            if not is_past or now.sequence < before.sequence:
+                self.has_gone_back = True
+        self._seen, self._look_due_s = now, time.monotonic() + _LOOK_INTERVAL_S
+        return now
+
+
+def sync(
+    source: Source,
+    writer: WritesDocuments,
+    *,
+    watermark: int = 0,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """Write every row of the source, deleted ones too; repeating it changes nothing.
+
+    watermark: every change up to this sequence is in the index already.
+    checkpoints: a sync that was cut off goes on from the one that is there; forgotten at the end.
+    on_progress: called with the number of rows so far, after each page and each second; what it raises ends the sync.
+    Raises what the source and the writer raise; what was written until then stays and does no harm.
+    """
+    found = done = checkpoints.load() if checkpoints else None
+    if done is None or not source.can_go_on(done):
+        # The sequence is read first: whatever is announced while the rows are read has a higher one.
+        done = Checkpoint([], source.start(watermark), 0, {})
+    work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
+    try:
+        write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
+        rejected = _write_again(source, writer, work.done.rejected)
+    except BaseException:
+        # Who could not write the rows cannot write this either.
+        with suppress(IndexerError):
+            work.save()
+        raise
+    work.forget()
+    done = work.done
+    return SyncResult(done.rows, done.sequence, rejected, done.seen, source.has_gone_back)
+
+
+def _write_again(source: Source, writer: WritesDocuments, rejected: Mapping[str, str]) -> Mapping[str, str]:
+    """What stays of `rejected` when these rows are read again."""
+    left = dict(rejected)
+    for uuids in batched(rejected, _READ_AGAIN_BATCH):
+        documents, refused = render_rows(source.read_again(uuids))
+        refused += writer.write(documents).rejected
+        for document in documents:
+            del left[document.id]
+        left |= {rejection.document.id: rejection.reason for rejection in refused}
+    return left
+
+
+class _Work:
+    """How far one sync is. done: everything up to there is written. has_checkpoint: whether one is there already."""
+
+    def __init__(
+        self,
+        done: Checkpoint,
+        checkpoints: Checkpoints | None,
+        on_progress: Callable[[int], None],
+        *,
+        has_checkpoint: bool,
+    ) -> None:
+        self.done = done
+        self._has_checkpoint = has_checkpoint
+        self._checkpoints = checkpoints
+        self._on_progress = on_progress
+        self._saved = done
+        self._saved_at_s = time.monotonic()
+
+    def on_written(self, page: SourcePage, result: WriteResult) -> None:
+        done = self.done
+        refused = (*page.rejected, *result.rejected)
+        rejected = done.rejected | {rejection.document.id: rejection.reason for rejection in refused}
+        self.done = Checkpoint(page.position, done.sequence, done.rows + page.rows, rejected, page.seen)
+        if time.monotonic() - self._saved_at_s >= _CHECKPOINT_INTERVAL_S:
+            self.save()
+        self._on_progress(self.done.rows)
+
+    def on_idle(self) -> None:
+        self._on_progress(self.done.rows)
+
+    def save(self) -> None:
+        if self._checkpoints and self.done is not self._saved:
+            self._has_checkpoint = True
+            self._checkpoints.save(self.done)
+            self._saved, self._saved_at_s = self.done, time.monotonic()
+
+    def forget(self) -> None:
+        """A sync of some seconds has none: a write less, which the index would have to make visible at once."""
+        if self._checkpoints and self._has_checkpoint:
+            self._checkpoints.forget()
+
+
+def sync_cell(
+    adapter: ChangelogAdapter,
+    writer: WritesDocuments,
+    *,
+    batch_size: int,
+    horizon: int = 0,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+) -> SyncResult:
+    """`sync` straight from a cell that nothing is known of yet."""
+    source = CellSource(adapter, batch_size=batch_size, horizon=horizon)
+    return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
+
+
+def is_empty(adapter: ChangelogAdapter) -> bool:
+    """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
+    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1))

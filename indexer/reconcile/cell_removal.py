@@ -1,0 +1,98 @@
+"""The end of a cell: no row of it stays in the index, and none comes back."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cells.errors import CellInUseError
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, IndexWriter
+from indexer.errors import LeaseHeldError
+from indexer.reconcile.retention import LISTS_GRACE_S
+from indexer.writing.checkpoints import forget_checkpoints
+from indexer.writing.journaling import JOURNALS
+from indexer.writing.leases import CellLeases
+
+_POLL_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """rows: of the index. mappings: of instances to the cell, in the fleet database."""
+
+    rows: int
+    mappings: int
+
+
+def remove_cell(
+    fleet: Fleet,
+    cell_uuid: str,
+    writer: IndexWriter,
+    leases: CellLeases,
+    *,
+    is_relayed: Callable[[Cell], bool],
+    remove_bus: Callable[[Cell], None],
+    patience_s: float,
+    on_wait: Callable[[LeaseHeldError], None],
+    on_batch: Callable[[int], None],
+    pause: Callable[[float], None] = time.sleep,
+) -> Removed:
+    """Remove a disabled cell from the index, then from the fleet.
+
+    The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
+    leases, waiting at most `patience_s` for those who follow it, and as long for its relay: whoever comes later finds
+    the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
+    `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
+    call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
+    again, while rows of a cell that nobody knows would stay for ever.
+
+    remove_bus: removes its queues, as far as that is possible.
+    Raises CellInUseError, LeaseHeldError, LeaseLostError, UnknownCellError, FleetUnreachableError, and what the writer
+    raises.
+    """
+    cell = _disabled(fleet, cell_uuid)
+    with leases.removal(cell, patience_s=patience_s, on_wait=on_wait) as confirm:
+        # What was true before the wait need not be true any more.
+        cell = _disabled(fleet, cell_uuid)
+        _wait_for_relay(cell, is_relayed, patience_s, on_wait)
+
+        def between_batches(rows: int) -> None:
+            confirm()
+            on_batch(rows)
+
+        forget_checkpoints(writer, cell_uuid=cell.uuid)
+        if cell.uuid in writer.load_progress():
+            writer.save_progress([CellProgress(cell.uuid, 0, 0, is_complete=False)])
+            pause(LISTS_GRACE_S)
+            confirm()
+        rows = writer.remove_cell(cell.uuid, between_batches)
+        writer.save_state(HORIZONS, {cell.uuid: None})
+        for kind in (INCARNATIONS, JOURNALS, REPAIRS):
+            writer.save_state(kind, {cell.uuid: None})
+        confirm()
+        # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
+        remove_bus(cell)
+        return Removed(rows, fleet.remove_cell(cell))
+
+
+def _wait_for_relay(
+    cell: Cell, is_relayed: Callable[[Cell], bool], patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+) -> None:
+    """It leaves a disabled cell as followers do."""
+    deadline_s = time.monotonic() + patience_s
+    has_waited = False
+    while is_relayed(cell):
+        if time.monotonic() >= deadline_s:
+            raise CellInUseError(cell.name, "a relay still publishes its changes; stop that process first")
+        if not has_waited:
+            on_wait(LeaseHeldError(cell.name, "its relay"))
+        has_waited = True
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _disabled(fleet: Fleet, cell_uuid: str) -> Cell:
+    cell = fleet.cell(cell_uuid)
+    if not cell.disabled:
+        raise CellInUseError(cell.name, f"it is in use; disable it first: `fleetlight cell disable {cell.name}`")
+    return cell

@@ -1,0 +1,156 @@
+"""Failures that somebody wants to be tried again: interpreted as the consumer would, and off the list if the index has
+what they said then, or what their cell has of the instance.
+
+The cell is right: a change of one of its rows is not written as the old message has it but as the row is now, so that a
+message that waited for long cannot bring back what has been deleted and forgotten meanwhile.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from cells.errors import CellUnreachableError
+from cells.fleet.failures import Failure
+from cells.model import CellAdapter, CellKind, InstanceRow
+from indexer.backends.base import IndexWriter
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.reconcile.external_comparison import ForeignRows
+from indexer.reconcile.retention import load_horizons
+from indexer.transform.batches import Batch, RowReading
+from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.external_rows import kept_fields
+from indexer.transform.messages import Meaning, interpret, read_headers
+from indexer.writing.dead_letters import KeepsFailures
+from indexer.writing.journaling import CellJournal, JournalingWriter, KeepsJournals
+from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.rereading import RendersRows, render_rows, rows_of
+from resources.clock import Clock, system_clock
+
+
+class ChangesFailures(KeepsFailures, Protocol):
+    """The part of cells.fleet.failures.FailureStore that a retry needs."""
+
+    def drop(self, ids: Collection[str]) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What came of one failure: it is solved and off the list, or it is still there; `what` says why, as a sentence."""
+
+    failure_id: str
+    is_solved: bool
+    what: str
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """meanings, problems: by failure id; each failure is in one of them. rows: of the cell, by uuid."""
+
+    meanings: dict[str, Meaning] = field(default_factory=dict)
+    problems: dict[str, MalformedMessageError] = field(default_factory=dict)
+    rows: dict[str, InstanceRow] = field(default_factory=dict)
+
+    def instance_of(self, failure: Failure) -> str | None:
+        meaning = self.meanings.get(failure.id)
+        return meaning.uuid if isinstance(meaning, NativeChange | ForeignChange) else failure.summary.instance_uuid
+
+
+def retry(
+    failures: Sequence[Failure],
+    adapter: CellAdapter,
+    writer: IndexWriter,
+    store: ChangesFailures,
+    journals: KeepsJournals,
+    *,
+    clock: Clock = system_clock,
+) -> list[Retried]:
+    """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
+
+    journals: where it is told what changes in cells that number nothing. clock: of the fleet.
+
+    Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
+    """
+    cell = adapter.cell
+    is_native = cell.kind is CellKind.NATIVE
+    read_rows = partial(rows_of, adapter)
+    reading = None if is_native else RowReading(read_rows, kept_fields(cell.kind))
+    batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading)
+    attempt = _interpret(failures, cell.uuid, batch)
+    uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
+    attempt.rows = read_rows(uuids)
+    # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
+    by_row: Collection[str] = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
+    render: RendersRows = render_rows if is_native else ForeignRows(adapter, writer).documents
+    documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
+    documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
+    if batch.unread:
+        raise CellUnreachableError(cell.name, "it went away while its rows were read")
+    if is_native:
+        rejected += KeepsExtras(writer, writer).write(documents).rejected
+    else:
+        rejected += (
+            JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock)).write(documents).rejected
+        )
+    writer.make_searchable()
+    refused = {
+        **batch.failed,
+        **{each.document.id: MalformedMessageError(DeadLetterReason.REJECTED, each.reason) for each in rejected},
+    }
+    results: list[Retried] = []
+    unsolved: list[Failure] = []
+    for failure in failures:
+        conclusion = _conclude(failure, attempt, refused)
+        if isinstance(conclusion, MalformedMessageError):
+            unsolved.append(_failed_again(failure, conclusion, clock()))
+        results.append(Retried(failure.id, isinstance(conclusion, str), str(conclusion)))
+    store.add(unsolved)
+    store.drop([result.failure_id for result in results if result.is_solved])
+    return results
+
+
+def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _Attempt:
+    """What the messages mean; notifications of somebody else are added to the batch."""
+    attempt = _Attempt()
+    for failure in failures:
+        if failure.summary.reason == DeadLetterReason.TOO_LARGE:
+            # Its body was not kept.
+            attempt.problems[failure.id] = MalformedMessageError(DeadLetterReason.TOO_LARGE, failure.summary.detail)
+            continue
+        try:
+            _, revision, _ = read_headers(cell_uuid, failure.headers)
+            meaning = interpret(failure.body, revision)
+        except MalformedMessageError as error:
+            attempt.problems[failure.id] = error
+            continue
+        attempt.meanings[failure.id] = meaning
+        if not isinstance(meaning, NativeChange):
+            batch.add(meaning)
+    return attempt
+
+
+def _conclude(
+    failure: Failure, attempt: _Attempt, refused: dict[str, MalformedMessageError]
+) -> str | MalformedMessageError:
+    """Why the failure is solved, or why it is not."""
+    uuid = attempt.instance_of(failure)
+    if uuid is not None and uuid in refused:
+        return refused[uuid]
+    if uuid is not None and uuid in attempt.rows:
+        return f"instance {uuid} is in the index as its cell has it"
+    match attempt.meanings.get(failure.id):
+        case None:
+            return attempt.problems[failure.id]
+        case NativeChange():
+            return MalformedMessageError(
+                DeadLetterReason(failure.summary.reason), f"its cell does not have instance {uuid}"
+            )
+        case ForeignChange():
+            return f"the index has what it says of instance {uuid}, or something newer, or need not have it any more"
+        case _:
+            return "it can be read, and there is nothing in it for the index"
+
+
+def _failed_again(failure: Failure, error: MalformedMessageError, now: int) -> Failure:
+    summary = replace(failure.summary, reason=error.reason.value, detail=str(error), last_at=now, times=1)
+    return replace(failure, summary=summary, trace=error.trace)

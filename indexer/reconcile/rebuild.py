@@ -1,0 +1,288 @@
+"""A new physical index in the place of the current one, while lists and changes go on.
+
+The next index is filled from the cells, and from then on follows them by their changelogs, so that live changes go to
+both: the indexers write to the current one and need not know of the next one. When the two are known to be equal,
+writing to the current one pauses for a moment, what has changed last is brought over, and the next one takes its place
+in one step. So no indexer has to agree to anything, and one that does not answer cannot lose a change.
+
+Everything can be cut off at any point and be started again: it goes on where it was.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from threading import Event
+from typing import Protocol
+
+from cells.errors import CellUnreachableError
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import INCARNATIONS, Generations, IndexWriter
+from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
+from indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
+from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
+from indexer.writing.kept_extras import keeping_extras
+from indexer.writing.leases import CellLeases
+from indexer.writing.searchable_meanwhile import searchable_meanwhile
+from indexer.writing.throttle import Pace
+
+_KIND, _NAME = "rebuild", "next"
+_FOLLOW_INTERVAL_S = 0.2
+_ATTEMPTS = 5
+# How long to wait for whoever works on a cell, or on the index. What an indexer does by itself ends soon.
+_PATIENCE_S = 10
+
+
+class RebuildPhase(StrEnum):
+    """What a rebuild is doing."""
+
+    FILLING = "filling the next index"
+    CATCHING_UP = "bringing the index that was kept up to date"
+    VERIFYING = "comparing it with the cells"
+    SWITCHING = "putting it in the place of the current one"
+
+
+class Watcher(Protocol):
+    """Who looks on. Calls may come from several threads."""
+
+    def on_step(self) -> None:
+        """Called often, but not in the last moments; what it raises ends the rebuild, which can be started again."""
+        ...
+
+    def on_phase(self, phase: RebuildPhase) -> None: ...
+
+    def on_rows(self, cell: Cell, rows: int) -> None:
+        """So many rows of the cell are in the next index; called also when nothing is new."""
+        ...
+
+    def on_notice(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildParts:
+    """What a rebuild works with.
+
+    cells: every cell of the fleet. current: the index as everybody else sees it.
+    """
+
+    cells: Callable[[], Sequence[Cell]]
+    open_adapter: Callable[[Cell], ChangelogAdapter]
+    current: IndexWriter
+    generations: Generations
+    leases: CellLeases
+    pace: Pace
+    batch_size: int
+    parallel: int
+
+
+def rebuild_index(parts: RebuildParts, watcher: Watcher, *, back: bool) -> None:
+    """Rebuild the index, or go on with what was begun; the index that was current is kept as the previous one.
+
+    back: take the previous index, which only lacks what has changed since, instead of a new one.
+    Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
+    FleetUnreachableError, and what the index raises. The current index stays as it is then.
+    """
+    with parts.leases.rebuild(patience_s=_PATIENCE_S) as confirm:
+        _begin(parts, back)
+        with closing(parts.generations.open_next()) as new:
+            _Rebuild(parts, new, watcher, confirm, back).run()
+
+
+def abandon_rebuild(parts: RebuildParts) -> bool:
+    """Drop the next index; False if there is none. Raises RebuildRunningError."""
+    with parts.leases.rebuild(patience_s=_PATIENCE_S):
+        there_was = parts.generations.has_next()
+        parts.generations.drop_next()
+        forget_checkpoints(parts.current, source=FOR_REBUILD)
+        return there_was
+
+
+def drop_previous(parts: RebuildParts) -> bool:
+    """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
+    with parts.leases.rebuild(patience_s=_PATIENCE_S):
+        there_was = parts.generations.has_previous()
+        parts.generations.drop_previous()
+        return there_was
+
+
+def _begin(parts: RebuildParts, back: bool) -> None:
+    generations = parts.generations
+    if generations.has_next():
+        begun = parts.current.load_state(_KIND).get(_NAME)
+        if begun != {"back": back}:
+            other, this = ("a way back", "a rebuild") if not back else ("a rebuild", "a way back")
+            raise RebuildError(
+                f"{other} was begun and has not ended, so {this} cannot begin: go on with it or abandon it"
+            )
+        return
+    if back and not generations.has_previous():
+        raise RebuildError("there is no previous index to go back to")
+    forget_checkpoints(parts.current, source=FOR_REBUILD)
+    parts.current.save_state(BEGUN_AS, dict.fromkeys(parts.current.load_state(BEGUN_AS)))
+    parts.current.save_state(_KIND, {_NAME: {"back": back}})
+    if back:
+        generations.take_previous_as_next()
+    else:
+        generations.create_next()
+
+
+class _CellsChangedError(Exception):
+    """A cell has joined the fleet since the rebuild looked."""
+
+
+class _Rebuild:
+    def __init__(
+        self, parts: RebuildParts, new: IndexWriter, watcher: Watcher, confirm: Callable[[], None], back: bool
+    ) -> None:
+        self._parts = parts
+        self._new = new
+        self._watcher = watcher
+        self._confirms = [confirm]
+        self._back = back
+        self._unusable = parts.generations if parts.generations.is_unusable() else None
+        self._cells: dict[str, RebuiltCell] = {}
+        self._reached: dict[str, int] = {}
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            for _ in range(_ATTEMPTS):
+                self._add_cells(stack)
+                try:
+                    self._verify()
+                    self._watcher.on_phase(RebuildPhase.SWITCHING)
+                    self._switch()
+                except _CellsChangedError:
+                    continue
+                return
+        raise RebuildError("cells keep joining the fleet: start the rebuild again when that is over")
+
+    def _add_cells(self, stack: ExitStack) -> None:
+        """Fill in the cells that there are and that were not there before."""
+        opened = [self._open(cell, stack) for cell in self._missing_cells()]
+        self._watcher.on_phase(RebuildPhase.CATCHING_UP if self._back else RebuildPhase.FILLING)
+        self._fill(opened)
+        self._new.make_searchable()
+        self._cells |= {cell.cell.uuid: cell for cell in opened}
+
+    def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
+        parts = self._parts
+        # Nobody removes, syncs or verifies it meanwhile.
+        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
+        opened = open_cell(
+            cell,
+            parts.current,
+            self._new,
+            unusable=self._unusable,
+            open_adapter=parts.open_adapter,
+            batch_size=parts.batch_size,
+            is_filled=self._back,
+            on_notice=self._watcher.on_notice,
+        )
+        return stack.enter_context(closing(opened))
+
+    def _fill(self, cells: Sequence[RebuiltCell]) -> None:
+        """Fill several at once; when one cannot be filled, the others stop."""
+        parts = self._parts
+        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+        known = self._new if self._unusable else parts.current
+        # Asked and made searchable once for all cells: each time costs as much as some thousand rows.
+        writer = keeping_extras(self._new, known, known)
+        stop = Event()
+
+        def fill(cell: RebuiltCell) -> None:
+            def on_progress(rows: int) -> None:
+                if stop.is_set():
+                    raise RebuildError("another cell could not be filled")
+                self._confirm()
+                self._watcher.on_rows(cell.cell, rows)
+                self._watcher.on_step()
+
+            try:
+                cell.fill(writer, parts.pace.spend, on_progress)
+            except BaseException:
+                stop.set()
+                raise
+
+        with (
+            searchable_meanwhile(self._new, parts.pace),
+            ThreadPoolExecutor(parts.parallel, thread_name_prefix="rebuild") as threads,
+        ):
+            filling = [threads.submit(fill, cell) for cell in cells]
+        # The first failure is the reason of the others.
+        failures = [error for future in filling if (error := future.exception())]
+        if failures:
+            raise next((error for error in failures if not isinstance(error, RebuildError)), failures[0])
+
+    def _verify(self) -> None:
+        self._watcher.on_phase(RebuildPhase.VERIFYING)
+        with self._following() as check:
+
+            def on_step() -> None:
+                self._confirm()
+                self._watcher.on_step()
+                check()
+
+            for cell in self._cells.values():
+                cell.verify(on_step)
+                on_step()
+
+    def _switch(self) -> None:
+        current = self._parts.current
+        incarnations = current.load_state(INCARNATIONS)
+        # Nothing is known of what will be the previous one, should this be cut off.
+        current.save_state(HISTORIES, dict.fromkeys(current.load_state(HISTORIES)))
+        self._parts.generations.switch(self._finish)
+        # It is done; without this a way back takes longer.
+        with suppress(IndexerError):
+            histories = {
+                uuid: [incarnation, self._reached[uuid]]
+                for uuid, incarnation in current.load_state(INCARNATIONS).items()
+                if incarnation == incarnations.get(uuid) and uuid in self._reached
+            }
+            current.save_state(HISTORIES, histories)
+
+    def _finish(self) -> None:
+        """While nobody writes to the current index."""
+        for uuid, cell in self._cells.items():
+            cell.finish()
+            if (reached := cell.reached()) is not None:
+                self._reached[uuid] = reached
+        if self._missing_cells():
+            raise _CellsChangedError
+        # Whoever has a lease now had it all the time, so nobody else has worked on a cell.
+        self._confirm()
+
+    def _missing_cells(self) -> list[Cell]:
+        return [cell for cell in self._parts.cells() if cell.uuid not in self._cells]
+
+    def _confirm(self) -> None:
+        for confirm in self._confirms:
+            confirm()
+
+    @contextmanager
+    def _following(self) -> Iterator[Callable[[], None]]:
+        """Follow all cells meanwhile; what is yielded raises what went wrong with that."""
+        stop = Event()
+
+        def follow_all() -> None:
+            while not stop.wait(_FOLLOW_INTERVAL_S):
+                for cell in self._cells.values():
+                    try:
+                        cell.follow()
+                    except (CellUnreachableError, IndexUnavailableError) as error:
+                        self._watcher.on_notice(str(error))
+                        stop.wait(_FOLLOW_INTERVAL_S)
+
+        with ThreadPoolExecutor(1, thread_name_prefix="rebuild-follow") as threads:
+            following = threads.submit(follow_all)
+
+            def check() -> None:
+                if following.done():
+                    following.result()
+
+            try:
+                yield check
+            finally:
+                stop.set()
+        following.result()

@@ -1,0 +1,319 @@
+"""One cell in a rebuild: all of it into the next index, and then every change, until the next index is the current one.
+
+A cell that numbers its changes gives its own rows, and its changelog says what has happened since. Of any other cell,
+and of one that cannot be reached, the current index has all that can be had: its documents are copied.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Protocol
+
+from cells.errors import CellUnreachableError
+from cells.model import NO_REVISION, Cell, CellKind, Change, ChangelogAdapter
+from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
+from indexer.errors import MalformedMessageError, RebuildError
+from indexer.reconcile.bulk_sync import CellSource, sync
+from indexer.reconcile.copying import copy_bare, copy_differing
+from indexer.reconcile.retention import load_horizons
+from indexer.reconcile.rewritten_rows import replace_rewritten
+from indexer.reconcile.verify import verify_cell
+from indexer.writing.catch_up import catch_up
+from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
+from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader, rows_of
+from indexer.writing.retrying_writer import WritesDocuments
+
+HISTORIES = "previous histories"
+"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the incarnation
+(indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
+
+BEGUN_AS = "rebuilt histories"
+"""The kind of state that tells what each cell, by uuid, called its present when the next index began to be filled."""
+
+# Some turns of whoever follows all cells in the meantime.
+_CATCH_UP_TIMEOUT_S = 60.0
+_SHOWN = 5
+_ATTEMPTS = 3
+
+
+class RebuiltCell(Protocol):
+    """What a rebuild does with one cell. Every call raises CellUnreachableError, and what the writers raise."""
+
+    @property
+    def cell(self) -> Cell: ...
+
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+        """Everything that there is; goes on where it was cut off. What was written need not be searchable then.
+
+        writer: of the new index; it keeps what only the current one knows.
+        """
+        ...
+
+    def follow(self) -> None:
+        """What has changed since, so far; called again and again by one thread."""
+        ...
+
+    def verify(self, on_step: Callable[[], None]) -> None:
+        """Compare, and mend what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
+        ...
+
+    def finish(self) -> None:
+        """The last of it, while nobody writes to the current index. Raises RebuildError."""
+        ...
+
+    def reached(self) -> int | None:
+        """After `finish`: a sequence that the current index has nothing beyond; None if nobody knows one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_cell(
+    cell: Cell,
+    current: IndexWriter,
+    new: IndexWriter,
+    *,
+    unusable: Generations | None,
+    open_adapter: Callable[[Cell], ChangelogAdapter],
+    batch_size: int,
+    is_filled: bool,
+    on_notice: Callable[[str], None],
+) -> RebuiltCell:
+    """How this cell gets into the `new` index.
+
+    unusable: where documents of the current one are read if nothing else can be asked of it. is_filled: the new
+    one was the current one once, and only lacks changes.
+    Raises CellUnreachableError when the cell alone has what is needed.
+    """
+    copies = _Copies(cell, current, new, unusable)
+    if cell.kind is CellKind.NATIVE:
+        try:
+            adapter = open_adapter(cell)
+            adapter.published_sequence()
+        except CellUnreachableError as error:
+            if unusable is not None:
+                raise
+            on_notice(f"{error}; what the index has of it is kept as it is")
+        else:
+            return _FollowedCell(adapter, copies, current, new, batch_size=batch_size, is_filled=is_filled)
+    return _CopiedCell(copies)
+
+
+class _Copies:
+    """What a cell has in the current index and nowhere else, into the next one."""
+
+    def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, unusable: Generations | None) -> None:
+        self.cell = cell
+        self._current = current
+        self._new = new
+        self._unusable = unusable
+        # Nothing is purged behind a later one before our lease on the cell has ended.
+        self.horizon = load_horizons(current).get(cell.uuid, 0)
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether nothing but bare documents can be read from the current index."""
+        return self._unusable is not None
+
+    def copy(self, on_step: Callable[[], None], *, foreign: bool) -> None:
+        self._current.make_searchable()
+        self._new.make_searchable()
+        rejected = self._copy(on_step, foreign)
+        self._new.make_searchable()
+        if rejected:
+            raise RebuildError(
+                f"the next index does not take {len(rejected)} documents of cell '{self.cell.name}' that the current "
+                f"one has, so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
+            )
+
+    def _copy(self, on_step: Callable[[], None], foreign: bool) -> list[Rejection]:
+        cell_uuid = self.cell.uuid
+        if self._unusable is None:
+            return copy_differing(
+                self._current, self._new, cell_uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
+            )
+        if not foreign:
+            return []  # only rows of native cells, which are here themselves
+        return copy_bare(self._unusable.bare_documents(cell_uuid), self._new, cell_uuid, on_step)
+
+
+class _CopiedCell:
+    def __init__(self, copies: _Copies) -> None:
+        self.cell = copies.cell
+        self._copies = copies
+
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+        self._copy(lambda: on_progress(0))
+
+    def follow(self) -> None:
+        """What changes meanwhile is copied at the end."""
+
+    def verify(self, on_step: Callable[[], None]) -> None:
+        self._copy(on_step)
+
+    def finish(self) -> None:
+        self._copy(lambda: None)
+
+    def reached(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _copy(self, on_step: Callable[[], None]) -> None:
+        for foreign in (False, True):
+            self._copies.copy(on_step, foreign=foreign)
+
+
+class _FollowedCell:
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        copies: _Copies,
+        current: IndexWriter,
+        new: IndexWriter,
+        *,
+        batch_size: int,
+        is_filled: bool,
+    ) -> None:
+        self.cell = adapter.cell
+        self._adapter = adapter
+        # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
+        self._extras = new if copies.is_unusable else current
+        self._current = current
+        self._new = new
+        self._batch_size = batch_size
+        self._is_filled = is_filled
+        self._copies = copies
+        self._saved = new.load_progress().get(self.cell.uuid)
+        self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
+        self._rereader = self._new_rereader(self._tracker)
+        # How often something could only be found by comparing, and how often that was done.
+        self._gaps = 0
+        self._compared_gaps = 0
+        self._begun_as = self._note_beginning()
+
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+        if self._saved is not None:
+            return
+        if self._is_filled:
+            # What has changed before that is found by comparing.
+            self._tracker.advance_to(self._adapter.published_sequence())
+        else:
+            source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
+            checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
+            result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
+            self._tracker.advance_to(result.sequence)
+            for uuid in result.rejected:
+                self._rereader.add(uuid)
+        self._tracker.mark_synced()
+        # Not searchable yet, which nobody needs before all cells are compared.
+        self._saved = self._tracker.snapshot()
+        self._new.save_progress([self._saved])
+
+    def follow(self) -> None:
+        if not self._catch_up(self._tracker, self._rereader):
+            # Filling took longer than the changelog is kept: what is missing can only be found by comparing.
+            self._tracker.advance_to(self._adapter.published_sequence())
+            self._gaps += 1
+        self._save()
+
+    def verify(self, on_step: Callable[[], None]) -> None:
+        self._copies.copy(on_step, foreign=True)
+        for _ in range(_ATTEMPTS):
+            gaps = self._gaps
+            result = verify_cell(
+                self._adapter,
+                self._new,
+                repair=True,
+                catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+                extras=self._extras,
+                on_progress=lambda _ranges, _differences: on_step(),
+            )
+            self._compared_gaps = gaps
+            if self._gaps == gaps:
+                break
+        if result.remaining:
+            self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
+        has_other_history = self._begun_as != self._adapter.position().incarnation
+        if has_other_history or (self._is_filled and not self._has_followed_this_history()):
+            # Of a future that the cell lost since, it may have rows that differ in no revision.
+            replace_rewritten(self._adapter, self._new, batch_size=self._batch_size, on_batch=on_step)
+
+    def finish(self) -> None:
+        # What is written here may be taken back if something else fails, and then was never written.
+        tracker = deepcopy(self._tracker)
+        rereader = self._new_rereader(tracker)
+        if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
+            raise RebuildError(f"cell '{self.cell.name}' has forgotten changes too early: start the rebuild again")
+        self._copies.copy(lambda: None, foreign=True)
+        if tracker.unindexed:
+            self._refuse(sorted(tracker.unindexed))
+
+    def reached(self) -> int | None:
+        return self._adapter.published_sequence()
+
+    def close(self) -> None:
+        self._adapter.close()
+
+    def _note_beginning(self) -> str | None:
+        """What the cell called its present when the first row was read, perhaps by a rebuild that was cut off."""
+        begun: Mapping[str, list[str | None]] = self._current.load_state(BEGUN_AS)
+        if self.cell.uuid in begun:
+            return begun[self.cell.uuid][0]
+        incarnation = self._adapter.position().incarnation
+        self._current.save_state(BEGUN_AS, {self.cell.uuid: [incarnation]})
+        return incarnation
+
+    def _has_followed_this_history(self) -> bool:
+        """Whether all that the previous index has is known to have happened in the cell."""
+        found = self._current.load_state(HISTORIES).get(self.cell.uuid)
+        lineage = self._adapter.lineage()
+        if found is None or found[0] is None:
+            return not lineage.incarnations
+        incarnation, sequence = found
+        return lineage.contains(incarnation, sequence)
+
+    def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
+        read_rows = partial(rows_of, self._adapter)
+        writer = KeepsExtras(self._new, self._extras)
+        return Rereader(self.cell.uuid, read_rows, writer, tracker, on_reread=lambda _: None)
+
+    def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:
+        def read_again(dead: Sequence[tuple[Change, MalformedMessageError]]) -> None:
+            # The indexer has put the messages where a person sees them.
+            for change, _ in dead:
+                if change.revision != NO_REVISION:
+                    rereader.add(change.instance_uuid)
+
+        is_done = catch_up(
+            self._adapter,
+            self._new,
+            tracker,
+            dead_letters=read_again,
+            batch_size=self._batch_size,
+            on_batch=lambda: None,
+            horizon=self._copies.horizon,
+        )
+        rereader.work(time.monotonic())
+        return is_done
+
+    def _save(self) -> None:
+        progress = self._tracker.snapshot()
+        if progress != self._saved:
+            self._new.make_searchable()
+            self._new.save_progress([progress])
+            self._saved = progress
+
+    def _refuse(self, instances: list[str]) -> None:
+        """Unless the current index has no more of the cell either."""
+        known = self._current.load_progress().get(self.cell.uuid)
+        if known is not None and known.is_complete:
+            shown = "; ".join(instances[:_SHOWN]) + ("; …" if len(instances) > _SHOWN else "")
+            raise RebuildError(
+                f"the next index does not take {len(instances)} instances of cell '{self.cell.name}' that the current "
+                f"one has, so it was not put in its place: {shown}"
+            )

@@ -1,0 +1,92 @@
+"""A sync of a native cell outside the indexer: it says itself how far the index follows the cell afterwards."""
+
+import time
+from collections.abc import Callable
+
+from indexer.backends.base import CellProgress, IndexWriter
+from indexer.errors import CellRestoredError
+from indexer.reconcile.bulk_sync import CellSource, SyncResult, ignore_progress, sync
+from indexer.reconcile.retention import LISTS_GRACE_S
+from indexer.reconcile.rewritten_rows import replace_rewritten
+from indexer.reconcile.verify import verify_cell
+from indexer.writing.checkpoints import Checkpoints, forget_checkpoints
+from indexer.writing.epoch_history import History
+from indexer.writing.kept_extras import keeping_extras
+
+_ATTEMPTS = 3
+
+
+def sync_and_record(
+    cell_uuid: str,
+    source: CellSource,
+    writer: IndexWriter,
+    *,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[int], None] = ignore_progress,
+    pause: Callable[[float], object] = time.sleep,
+) -> SyncResult:
+    """`sync`, then make it searchable and save the progress.
+
+    The cell is complete afterwards unless a row was rejected. If it was restored from a backup, before or meanwhile,
+    what the index has of the lost future leaves it first, as when an indexer follows the cell back (decision 0018).
+    pause: waits that many seconds, so that lists know before.
+    Raises what `sync` raises, and CellRestoredError when the cell is restored again and again.
+    """
+
+    def saved() -> CellProgress:
+        return writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
+
+    for _ in range(_ATTEMPTS):
+        history = History(source.adapter, writer, lambda: saved().watermark)
+        if history.was_restored():
+            _forget_lost_future(source, writer, history, lambda: on_progress(0), pause)
+        result = sync(
+            source,
+            keeping_extras(writer, writer, writer),
+            watermark=saved().watermark,
+            checkpoints=checkpoints,
+            on_progress=on_progress,
+        )
+        if _is_of_present(history, result):
+            writer.make_searchable()
+            known = saved()
+            watermark = max(known.watermark, result.sequence)
+            writer.save_progress(
+                [CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)]
+            )
+            return result
+        history.begin_mending()
+    raise CellRestoredError(source.adapter.cell.name)
+
+
+def _is_of_present(history: History, result: SyncResult) -> bool:
+    """Whether all that was read is part of the cell's past; then the index says which incarnation it follows."""
+    history.seen = result.seen
+    try:
+        history.has_read_on()
+    except CellRestoredError:
+        return False
+    return not result.has_gone_back
+
+
+def _forget_lost_future(
+    source: CellSource,
+    writer: IndexWriter,
+    history: History,
+    on_step: Callable[[], None],
+    pause: Callable[[float], object],
+) -> None:
+    cell_uuid = source.adapter.cell.uuid
+    history.begin_mending()
+    forget_checkpoints(writer, cell_uuid=cell_uuid)
+    writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)])
+    writer.make_searchable()
+    # A list that has begun, or remembers what the index said before, must not find rows gone and miss none.
+    pause(LISTS_GRACE_S)
+    on_step()
+    verify_cell(
+        source.adapter, writer, repair=True, catch_up_timeout_s=0, on_progress=lambda _ranges, _differences: on_step()
+    )
+    replace_rewritten(source.adapter, writer, batch_size=source.batch_size, on_batch=on_step)
+    source.forget_lost_future()
+    history.end_mending()

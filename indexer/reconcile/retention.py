@@ -1,0 +1,152 @@
+"""How long deleted instances stay in the index, and how they leave it.
+
+Each cell has a horizon, kept beside the progress: rows that are forgotten at it (query.retention) need not be in the
+index, and lists that may want one ask the cell. It only moves forward, and before anything is removed: everybody who
+reads it has some time to notice, so that no list relies on rows that are just leaving.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import Event
+
+import structlog
+
+from cells.errors import FleetUnreachableError
+from cells.model import Cell
+from indexer.backends.base import HORIZONS, IndexWriter
+from indexer.errors import IndexerError, LeaseHeldError
+from indexer.writing.leases import CellLeases
+from resources.clock import Clock, system_clock
+
+_log = structlog.get_logger(__name__)
+
+_MICROSECONDS = 1_000_000
+_INTERVAL_S = 3600.0
+_RETRY_INTERVAL_S = 60.0
+LISTS_GRACE_S = 10.0
+"""Before something leaves the index that lists may rely on: one may have begun just before."""
+
+
+def grace_s(refresh_interval_s: float) -> float:
+    """Seconds between an announcement and the removal, when indexers look at horizons that often."""
+    return refresh_interval_s + LISTS_GRACE_S
+
+
+def load_horizons(writer: IndexWriter) -> Mapping[str, int]:
+    """The horizon of each cell that has one, by its uuid; raises what the writer raises."""
+    return {cell_uuid: int(horizon) for cell_uuid, horizon in writer.load_state(HORIZONS).items()}
+
+
+def announce(writer: IndexWriter, cell_uuids: Collection[str], retention_s: float, now: int) -> Mapping[str, int]:
+    """Move the horizons of some cells to `retention_s` before `now` (microseconds); returns where they are then.
+
+    A horizon never goes back, also when the retention was made longer: what is gone is gone.
+    """
+    known = load_horizons(writer)
+    wanted = max(0, now - round(retention_s * _MICROSECONDS))
+    horizons = {uuid: max(wanted, known.get(uuid, 0)) for uuid in cell_uuids}
+    writer.save_state(HORIZONS, {uuid: horizon for uuid, horizon in horizons.items() if horizon != known.get(uuid)})
+    return horizons
+
+
+def has_forgotten(writer: IndexWriter, cell_uuid: str, horizon: int) -> bool:
+    """Whether searchable rows of a cell are forgotten at `horizon`; raises what the writer raises."""
+
+    def count(horizon: int) -> int:
+        ranges = [writer.digests(cell_uuid, [""], 1, horizon=horizon, foreign=foreign) for foreign in (False, True)]
+        return sum(digest.count for digests in ranges for digest in digests.values())
+
+    return count(0) != count(horizon)
+
+
+def purge_cell(
+    writer: IndexWriter, leases: CellLeases, cell: Cell, horizon: int, on_batch: Callable[[int], None]
+) -> int:
+    """Remove what is forgotten of a cell, alone; returns how many rows there were.
+
+    horizon: announced some time ago. Somebody with a longer retention, who did so at the same moment, may have put an
+    earlier one in its place, which counts then. Raises LeaseHeldError, LeaseLostError, and what the writer raises.
+    """
+    with leases.bulk(cell) as confirm:
+        horizon = min(horizon, load_horizons(writer).get(cell.uuid, 0))
+
+        def between_batches(rows: int) -> None:
+            confirm()
+            on_batch(rows)
+
+        return writer.purge(cell.uuid, horizon, between_batches)
+
+
+class Purger:
+    """Purges the cells of a fleet, again and again.
+
+    cells: raises FleetUnreachableError. grace_s: see `grace_s`. What fails is logged, and tried again a minute later.
+    """
+
+    def __init__(
+        self,
+        cells: Callable[[], Sequence[Cell]],
+        writer: IndexWriter,
+        leases: CellLeases,
+        *,
+        retention_s: float,
+        grace_s: float,
+        interval_s: float = _INTERVAL_S,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._cells = cells
+        self._writer = writer
+        self._leases = leases
+        self._retention_s = retention_s
+        self._grace_s = grace_s
+        self._interval_s = interval_s
+        self._clock = clock
+
+    def run(self, stop: Event) -> None:
+        """Purge until `stop` is set."""
+        while not stop.is_set():
+            stop.wait(self._interval_s if self._purge(stop) else min(self._interval_s, _RETRY_INTERVAL_S))
+
+    def _purge(self, stop: Event) -> bool:
+        """Announce, wait, purge each cell; False when some cell has to be tried again."""
+        try:
+            # Only what is indexed: a cell that nobody follows has no rows to remove, and no need of a horizon.
+            followed = self._writer.load_progress().keys()
+            cells = [cell for cell in self._cells() if cell.uuid in followed]
+            horizons = announce(self._writer, [cell.uuid for cell in cells], self._retention_s, self._clock())
+        except (IndexerError, FleetUnreachableError) as error:
+            _log.warning("indexer.purge_postponed", reason=str(error))
+            return False
+        stop.wait(self._grace_s)
+        purged = [self._purge_cell(cell, horizons[cell.uuid], stop) for cell in cells]
+        return all(purged)
+
+    def _purge_cell(self, cell: Cell, horizon: int, stop: Event) -> bool:
+        if stop.is_set():
+            return True
+        started = time.monotonic()
+        try:
+            rows = purge_cell(self._writer, self._leases, cell, horizon, _stop_at(stop))
+        except _StopRequestedError:
+            return True
+        except LeaseHeldError as error:
+            _log.info("indexer.purge_postponed", cell=cell.name, reason=str(error))
+            return False
+        except (IndexerError, FleetUnreachableError) as error:
+            _log.warning("indexer.purge_postponed", cell=cell.name, reason=str(error))
+            return False
+        if rows:
+            _log.info("indexer.purged", cell=cell.name, rows=rows, duration_s=round(time.monotonic() - started, 3))
+        return True
+
+
+class _StopRequestedError(Exception):
+    """`stop` was set between two batches: what is left is removed the next time."""
+
+
+def _stop_at(stop: Event) -> Callable[[int], None]:
+    def on_batch(_rows: int) -> None:
+        if stop.is_set():
+            raise _StopRequestedError
+
+    return on_batch

@@ -1,0 +1,277 @@
+"""The loop of one cell: receive a batch, write it, move the watermark, acknowledge.
+
+What becomes of a message: applied, or stale (something newer is there) -> acknowledged; malformed, of an unknown
+payload, of a newer major version, rejected by the index, or such that this program fails on it -> dead letter with the
+reason, and its instance is read again from the cell; index away -> nothing is acknowledged, and nothing more is
+received until it is back.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, TypeVar
+
+from bus.bus import Delivery, Headers, Message
+from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from cells.model import Change
+from indexer.backends.base import Document, WriteResult
+from indexer.errors import DeadLetterReason, MalformedMessageError
+from indexer.metrics import IndexerMetrics
+from indexer.settings import IndexerSettings
+from indexer.stream.cell_assignment import Turn
+from indexer.transform.batches import Batch, ReadsRows, RowReading
+from indexer.transform.messages import read_headers
+from indexer.writing.dead_letters import Buries, DeadLetter, DeadLetters
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader
+from indexer.writing.retrying_writer import WritesAndReads
+
+T = TypeVar("T")
+
+_KEEP_ALIVE_INTERVAL_S = 1.0
+_DEAD_LETTERS_INTERVAL_S = 15.0
+
+
+class Receives(Buries, Protocol):
+    """The part of bus.bus.Receiver that a consumer needs; `receive` raises BusError."""
+
+    @property
+    def is_active(self) -> bool: ...
+    def receive(self, max_messages: int, max_bytes: int, wait_s: float) -> list[Delivery]: ...
+    def keep_alive(self) -> None: ...
+    def ack(self, deliveries: Sequence[Delivery]) -> None: ...
+    def close(self) -> None: ...
+
+
+def _nothing() -> None:
+    """For callers who do not want to know."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A batch whose documents are being written.
+
+    sources: uuid -> the message that its document came from. dead: messages that gave no document, and why.
+    refused: why there is no document of an instance after the write, by uuid.
+    """
+
+    deliveries: list[Delivery]
+    batch: Batch
+    sequences: list[int] = field(default_factory=list)
+    sources: dict[str, Delivery] = field(default_factory=dict)
+    dead: list[tuple[Delivery, MalformedMessageError]] = field(default_factory=list)
+    refused: Mapping[str, MalformedMessageError] = field(default_factory=dict)
+    duplicates: int = 0
+    never_happened: int = 0
+    write: Future[WriteResult] | None = None
+
+
+class Consumer:
+    """Consumes the bus of one cell; everything but the writes happens in the caller's thread.
+
+    While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
+    the index works. Batches are finished, and acknowledged, in the order in which they came.
+
+    horizon: of the cell (indexer.reconcile.retention), as far as it is known at the moment. on_done: called after each
+        batch. turn: what is known of whether this indexer gets the messages of the cell.
+    rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
+    """
+
+    def __init__(
+        self,
+        cell_uuid: str,
+        *,
+        receiver: Receives,
+        writer: WritesAndReads,
+        tracker: ProgressTracker,
+        rereader: Rereader,
+        dead_letters: DeadLetters,
+        settings: IndexerSettings,
+        metrics: IndexerMetrics,
+        horizon: Callable[[], int],
+        on_done: Callable[[], None] = _nothing,
+        turn: Turn | None = None,
+        accepts: Callable[[Headers], bool] = lambda _: True,
+        rows: RowReading | None = None,
+        own_rows: ReadsRows | None = None,
+    ) -> None:
+        self._cell_uuid = cell_uuid
+        self._receiver = receiver
+        self._writer = writer
+        self._tracker = tracker
+        self._rereader = rereader
+        self._dead_letters = dead_letters
+        self._settings = settings
+        self._metrics = metrics
+        self._horizon = horizon
+        self._on_done = on_done
+        self._turn = turn or Turn()
+        self._accepts = accepts
+        self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
+        self._own_rows = own_rows and partial(self._in_thread, own_rows)
+        self._dead_letters_due_s = 0.0
+        self._pending: deque[_Pending] = deque()
+        self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
+
+    def step(self) -> int:
+        """Receive and write at most one batch; returns the number of its messages.
+
+        Raises BusUnavailableError, IndexRequestError, and IndexUnavailableError when stopped while the index is away.
+        Then the consumer is done for: close it, and what was not acknowledged will be delivered again.
+        """
+        settings = self._settings
+        deliveries = self._receiver.receive(
+            settings.batch_max_messages, settings.batch_max_bytes, settings.batch_wait_s
+        )
+        if deliveries:
+            self._metrics.batch_received(self._cell_uuid, len(deliveries))
+            self._pending.append(self._begin(deliveries))
+        has_backlog = len(deliveries) == settings.batch_max_messages
+        while self._pending and (not has_backlog or len(self._pending) >= settings.writes_in_flight):
+            self._finish_oldest()
+        now_s = time.monotonic()
+        self._rereader.work(now_s)
+        if now_s >= self._dead_letters_due_s:
+            self._dead_letters.take_from_bus()
+            self._dead_letters_due_s = now_s + _DEAD_LETTERS_INTERVAL_S
+        self._take_turns()
+        return len(deliveries)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was received is dealt with."""
+        return not self._pending
+
+    def drain(self) -> None:
+        """Finish what has been received; raises what `step` raises."""
+        while self._pending:
+            self._finish_oldest()
+
+    def give_up(self, changes: Sequence[tuple[Change, MalformedMessageError]]) -> None:
+        """Changes of the changelog that can never be indexed: dead letters, as if the bus had brought them."""
+        self._keep_dead([DeadLetter.of(_message(self._cell_uuid, change), error) for change, error in changes])
+
+    def keep_alive(self) -> None:
+        """Call this every few seconds while `step` is not called."""
+        self._receiver.keep_alive()
+
+    def close(self) -> None:
+        """Let go of the bus; what was not acknowledged goes back. Waits for the writes under way."""
+        self._threads.shutdown(cancel_futures=True)
+        self._receiver.close()
+        self._turn.is_active = False
+
+    def _take_turns(self) -> None:
+        turn = self._turn
+        if turn.is_to_end:
+            self.drain()
+            # Another one is active from now on, and this one comes last when it connects again.
+            self._receiver.close()
+            turn.end(time.monotonic())
+        turn.is_active = self._receiver.is_active
+
+    def _begin(self, deliveries: list[Delivery]) -> _Pending:
+        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, self._own_rows))
+        for delivery in deliveries:
+            self._take(delivery, pending)
+        batch = pending.batch
+        if batch.to_read:
+            # What these messages are merged into may be among the documents that are still being written.
+            self.drain()
+        documents = batch.documents(self._read)
+        if pending.sources:
+            pending.write = self._threads.submit(self._writer.write, documents)
+        return pending
+
+    def _take(self, delivery: Delivery, pending: _Pending) -> None:
+        if not self._accepts(delivery.headers):
+            pending.never_happened += 1
+            return
+        try:
+            sequence, revision, instance_uuid = read_headers(self._cell_uuid, delivery.headers)
+            if sequence is not None:
+                if sequence <= self._tracker.watermark:
+                    pending.duplicates += 1
+                    return
+                pending.sequences.append(sequence)
+            about = pending.batch.take(delivery.body, revision, instance_uuid)
+        except MalformedMessageError as error:
+            pending.dead.append((delivery, error))
+            return
+        for uuid in about:
+            pending.sources[uuid] = delivery
+
+    def _finish_oldest(self) -> None:
+        pending = self._pending[0]
+        if pending.write is not None:
+            self._finish_write(pending, pending.write)
+        for instance_uuid in (*pending.batch.unread, *pending.batch.misnamed):
+            self._rereader.add(instance_uuid)
+        # Acknowledged with their batch. When the connection breaks in between they come again, but then the watermark
+        # has passed them, so they have to be among the dead letters now.
+        self._keep_dead([DeadLetter.of(_received(delivery), error) for delivery, error in pending.dead])
+        # Only now, so that a progress seen by others never covers a message that was not dealt with.
+        self._tracker.add(pending.sequences)
+        for heartbeat in pending.batch.heartbeats:
+            self._tracker.heard(heartbeat.sequence, heartbeat.at)
+        self._receiver.ack(pending.deliveries)
+        self._pending.popleft()
+        self._on_done()
+        self._count(pending)
+
+    def _finish_write(self, pending: _Pending, write: Future[WriteResult]) -> None:
+        result = self._await(write)
+        # What was written of them may be older than what could not be: only their cell knows.
+        for instance_uuid in self._tracker.unindexed & pending.sources.keys():
+            self._rereader.add(instance_uuid)
+        pending.refused = pending.batch.failed | {
+            rejection.document.id: MalformedMessageError(DeadLetterReason.REJECTED, rejection.reason)
+            for rejection in result.rejected
+        }
+        pending.dead += [(pending.sources[uuid], error) for uuid, error in pending.refused.items()]
+
+    def _keep_dead(self, letters: Sequence[DeadLetter]) -> None:
+        for instance_uuid in self._dead_letters.keep(letters):
+            self._rereader.add(instance_uuid)
+
+    def _count(self, pending: _Pending) -> None:
+        batch = pending.batch
+        for outcome, count in (
+            ("applied", batch.count_applied(pending.refused)),
+            ("superseded", batch.superseded),
+            ("duplicate", pending.duplicates),
+            ("never happened", pending.never_happened),
+            ("heartbeat", len(batch.heartbeats)),
+            ("other", batch.others),
+            ("elsewhere", batch.elsewhere),
+            ("forgotten", batch.forgotten),
+        ):
+            self._metrics.messages_handled(self._cell_uuid, outcome, count)
+
+    def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
+        return self._in_thread(self._writer.read, ids)
+
+    def _in_thread(self, read: Callable[[Collection[str]], T], ids: Collection[str]) -> T:
+        return self._await(self._threads.submit(read, ids))
+
+    def _await(self, future: Future[T]) -> T:
+        while not wait([future], _KEEP_ALIVE_INTERVAL_S).done:
+            self._receiver.keep_alive()
+        return future.result()
+
+
+def _received(delivery: Delivery) -> Message:
+    return Message(delivery.body, delivery.routing_key, delivery.headers)
+
+
+def _message(cell_uuid: str, change: Change) -> Message:
+    """The message of a change, as the relay has published it."""
+    headers: Headers = {CELL_HEADER: cell_uuid, SEQUENCE_HEADER: change.sequence}
+    if change.revision:
+        headers[REVISION_HEADER] = change.revision
+    if change.instance_uuid:
+        headers[RESOURCE_HEADER] = change.instance_uuid
+    return Message(change.message, change.routing_key, headers)

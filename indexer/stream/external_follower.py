@@ -1,0 +1,143 @@
+"""One cell of somebody else, Nova's, from start to stop: its notifications as they come, and all of it now and then.
+
+Its queue is bound before the first comparison begins, so whatever changes meanwhile is announced to us. Whatever was
+lost on the way, or never announced (contracts/nova-notifications, section 10), the next comparison finds.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from threading import Event
+
+import structlog
+
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellAdapter
+from indexer.backends.base import CellProgress
+from indexer.errors import LeaseHeldError
+from indexer.reconcile.external_comparison import ForeignRows, compare_cell
+from indexer.stream.consumer import Consumer
+from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
+from indexer.transform.batches import RowReading
+from indexer.transform.external_rows import kept_fields
+from indexer.writing.journaling import CellJournal, JournalingWriter
+from indexer.writing.rereading import Rereader, rows_of
+from notifications.errors import BusError
+
+_log = structlog.get_logger(__name__)
+
+_LEASE_RETRY_S = 30.0
+
+
+class ForeignFollower(Follower):
+    """The follower of a cell that counts no revisions.
+
+    Its progress has no watermark: `fresh_as_of` is when the last comparison began.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        saved: CellProgress,
+        shared: Shared,
+        open_adapter: Callable[[Cell], CellAdapter],
+    ) -> None:
+        super().__init__(cell, saved, shared)
+        self._open_adapter = open_adapter
+        self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=shared.clock)
+
+    def _follow(self, stop: Event) -> None:
+        adapter = self._open_adapter(self.cell)
+        try:
+            writer = JournalingWriter(self._open_writer(stop), self._journal)
+            read_rows = partial(rows_of, adapter)
+            reading = RowReading(read_rows, kept_fields(self.cell.kind))
+            render = ForeignRows(adapter, writer).documents
+            with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
+                self._consume(consumer, adapter, rereader, stop)
+        finally:
+            adapter.close()
+
+    def _consume(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> None:
+        # While the bus was away, or the queue was not bound yet, changes may have been announced to nobody.
+        due_s = 0.0
+        while not stop.is_set():
+            bus_failure: BusError | None = None
+            try:
+                consumer.step()
+            except BusError as error:
+                # Without a bus the comparisons are all there is.
+                bus_failure = error
+                due_s = max(due_s, self._next_comparison_s())
+            is_cell_away = False
+            if time.monotonic() >= due_s:
+                try:
+                    due_s = self._compare(consumer, adapter, rereader, stop)
+                except CellUnreachableError as error:
+                    # What is announced meanwhile is believed, and read from the cell when it is back.
+                    is_cell_away = True
+                    self._report(error)
+                    due_s = time.monotonic() + self._settings.retry_wait_max_s
+            if bus_failure is not None:
+                raise bus_failure
+            if consumer.is_idle:
+                self.pulse.beat()
+            self._activity = Activity.FOLLOWING
+            self._publish_progress()
+            self._keep_up_journal()
+            if not is_cell_away and not self._tracker.unindexed and not self._tracker.needs_sync:
+                self._recovered()
+        consumer.drain()
+        self._publish_progress()
+
+    def _keep_up_journal(self) -> None:
+        # There is none before the index has all of the cell.
+        if not self._tracker.needs_sync:
+            self._journal.keep_up()
+
+    def _next_comparison_s(self) -> float:
+        """When the next one is due, on the monotonic clock, as if nothing had been missed since the last one."""
+        compared_at = self._tracker.snapshot().fresh_as_of
+        if self._tracker.needs_sync or not compared_at:
+            return 0.0
+        age_s = max(0, self._clock() - compared_at) / 1e6
+        return time.monotonic() + self._settings.comparison_interval_s - age_s
+
+    def _compare(self, consumer: Consumer, adapter: CellAdapter, rereader: Rereader, stop: Event) -> float:
+        """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
+
+        def between_pages(_rows: int) -> None:
+            self.pulse.beat()
+            consumer.keep_alive()
+            confirm()
+            self._keep_up_journal()
+            if stop.is_set():
+                raise StopRequestedError
+
+        try:
+            with self._leases.bulk(self.cell) as confirm:
+                self._activity = Activity.SYNCING
+                consumer.drain()
+                compared = compare_cell(
+                    adapter,
+                    self._journal.over(self._writer, is_complete=not self._tracker.needs_sync),
+                    batch_size=self._settings.sync_batch_size,
+                    horizon=self.horizon,
+                    on_progress=between_pages,
+                    clock=self._clock,
+                )
+        except LeaseHeldError:
+            # Most likely by another indexer that does the same; if it has ended, its result counts for both.
+            return time.monotonic() + min(_LEASE_RETRY_S, self._settings.comparison_interval_s)
+        for instance_uuid in compared.rejected:
+            rereader.add(instance_uuid)
+        self._tracker.mark_synced()
+        self._tracker.heard(self._tracker.watermark, compared.began_at)
+        _log.info(
+            "indexer.compared",
+            cell=self.cell.name,
+            rows=compared.rows,
+            written=compared.written,
+            removed=compared.removed,
+        )
+        return time.monotonic() + self._settings.comparison_interval_s

@@ -1,0 +1,264 @@
+"""One native cell, from start to stop: catch up or sync, then consume, then repair; and start again after failures."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from threading import Event
+
+import structlog
+
+from cells.epochs import Lineage, Position
+from cells.model import Cell, ChangelogAdapter
+from indexer.backends.base import CellProgress
+from indexer.errors import CellRestoredError
+from indexer.reconcile.bulk_sync import is_empty, sync_cell
+from indexer.reconcile.rewritten_rows import replace_rewritten
+from indexer.reconcile.verify import verify_cell
+from indexer.stream.consumer import Consumer
+from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
+from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
+from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
+from indexer.writing.epoch_history import History
+from indexer.writing.kept_extras import KeepsExtras, keeping_extras
+from indexer.writing.rereading import Rereader, rows_of
+from indexer.writing.retrying_writer import PatientWriter
+
+_log = structlog.get_logger(__name__)
+
+_ASK_OTHERS_INTERVAL_S = 1.0
+# As often the connection to the bus is kept alive while nothing is taken from it.
+_WAIT_STEP_S = 0.5
+
+
+class CellFollower(Follower):
+    """The follower of a cell that numbers its changes."""
+
+    def __init__(
+        self, cell: Cell, saved: CellProgress, shared: Shared, open_adapter: Callable[[Cell], ChangelogAdapter]
+    ) -> None:
+        super().__init__(cell, saved, shared)
+        self._open_adapter = open_adapter
+        self._followed_as: str | None = None
+        self._seen: Position | None = None
+        self._history: History | None = None
+
+    def _lineage(self) -> Lineage | None:
+        return None if self._history is None else self._history.lineage
+
+    def _follow(self, stop: Event) -> None:
+        adapter = self._open_adapter(self.cell)
+        try:
+            writer = self._open_writer(stop)
+            history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
+            self._history = history
+            read_rows = partial(rows_of, adapter)
+            try:
+                with self._consuming(
+                    writer,
+                    read_rows,
+                    rereads_to=KeepsExtras(writer, writer),
+                    accepts=history.accepts,
+                    own_rows=read_rows,
+                ) as (consumer, rereader):
+                    self._consume(consumer, adapter, writer, rereader, history=history, stop=stop)
+            finally:
+                self._followed_as, self._seen = history.followed_as, history.seen
+        finally:
+            adapter.close()
+
+    def _consume(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        *,
+        history: History,
+        stop: Event,
+    ) -> None:
+        def repair() -> None:
+            if history.was_restored():
+                self._forget_lost_future(consumer, adapter, history, stop)
+            self._bring_up_to_date(consumer, adapter, writer, rereader, history=history, stop=stop)
+
+        repair()
+        tracker = self._tracker
+        others_due_s = 0.0
+        while not stop.is_set():
+            consumer.step()
+            if consumer.is_idle:
+                self.pulse.beat()
+            self._publish_progress()
+            self._recovered()
+            now_s = time.monotonic()
+            hole_age_s = tracker.hole_age_s(now_s)
+            if hole_age_s >= self._settings.hole_timeout_s:
+                self._metrics.hole_found(self.cell.uuid)
+                _log.warning(
+                    "indexer.hole",
+                    cell=self.cell.name,
+                    missing=tracker.watermark + 1,
+                    highest_known=tracker.highest_known,
+                )
+                consumer.drain()
+                repair()
+            elif hole_age_s and now_s >= others_due_s and consumer.is_idle:
+                # Most likely the indexer that we have taken over from had it, and saves that in a moment.
+                others_due_s = now_s + _ASK_OTHERS_INTERVAL_S
+                self._learn_from_others(adapter, history)
+        consumer.drain()
+        self._publish_progress()
+
+    def _bring_up_to_date(
+        self,
+        consumer: Consumer,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        *,
+        history: History,
+        stop: Event,
+    ) -> None:
+        """Everything that the cell has published until now is in the index afterwards, without the bus."""
+
+        def between_batches() -> None:
+            self.pulse.beat()
+            consumer.keep_alive()
+            self._publish_progress()
+            if stop.is_set():
+                raise StopRequestedError
+
+        def between_changes() -> None:
+            history.has_read_on()
+            between_batches()
+
+        tracker = self._tracker
+        # Whoever has stood by for long would write again what has been forgotten since, and show it until it gets to
+        # where that was deleted.
+        if not tracker.needs_sync:
+            self._learn_from_others(adapter, history)
+        # Only from the very beginning: a change before the watermark may be one that could not be indexed.
+        replays_everything = tracker.watermark == 0 and reaches_back_to_the_beginning(adapter)
+        if tracker.needs_sync and (replays_everything or is_empty(adapter)):
+            tracker.mark_synced()
+        needs_sync = tracker.needs_sync
+        while True:
+            if needs_sync:
+                self._sync(adapter, writer, rereader, history=history, between_batches=between_batches)
+            self._activity = Activity.CATCHING_UP
+            if catch_up(
+                adapter,
+                writer,
+                tracker,
+                dead_letters=consumer.give_up,
+                batch_size=self._settings.sync_batch_size,
+                on_batch=between_changes,
+                horizon=self.horizon,
+            ):
+                break
+            needs_sync = not self._learn_from_others(adapter, history)
+        for instance_uuid in tracker.unindexed:
+            rereader.add(instance_uuid)
+        # Numbers are given out before they are published, so a higher one that somebody named is none of this cell's,
+        # and a hole up to it would stay open for ever.
+        tracker.disbelieve_beyond(adapter.published_sequence())
+        tracker.forget_hole()
+        self._publish_progress()
+        self._activity = Activity.FOLLOWING
+
+    def _sync(
+        self,
+        adapter: ChangelogAdapter,
+        writer: PatientWriter,
+        rereader: Rereader,
+        *,
+        history: History,
+        between_batches: Callable[[], None],
+    ) -> None:
+        """All rows of the cell are in the index afterwards, as of some moment since this began."""
+        tracker = self._tracker
+        with self._leases.bulk(self.cell) as confirm:
+            if not self._started_over and self._learn_from_others(adapter, history):
+                # Whoever had the lease before has synced it; what it saved must not be taken back.
+                tracker.mark_synced()
+                return
+
+            def on_progress(_rows: int) -> None:
+                between_batches()
+                confirm()
+
+            self._activity = Activity.SYNCING
+            _log.info("indexer.sync_started", cell=self.cell.name)
+            self._start_over()
+            result = sync_cell(
+                adapter,
+                keeping_extras(writer, writer, self._writer),
+                batch_size=self._settings.sync_batch_size,
+                horizon=self.horizon,
+                checkpoints=Checkpoints(self._writer, self.cell.uuid, FROM_CELLS),
+                on_progress=on_progress,
+            )
+        if result.has_gone_back:
+            history.begin_mending()
+            raise CellRestoredError(self.cell.name)
+        history.seen = result.seen
+        tracker.advance_to(result.sequence)
+        history.has_read_on()
+        tracker.mark_synced()
+        for instance_uuid in result.rejected:
+            rereader.add(instance_uuid)
+        _log.info("indexer.sync_finished", cell=self.cell.name, rows=result.rows)
+
+    def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
+        """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
+
+        def between_ranges(_ranges: int, _differences: int) -> None:
+            consumer.keep_alive()
+            if stop.is_set():
+                raise StopRequestedError
+            confirm()
+
+        with self._leases.bulk(self.cell) as confirm:
+            self._activity = Activity.SYNCING
+            _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
+            history.begin_mending()
+            forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
+            self._start_over()
+            # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
+            with self._saving:
+                self._writer.save_progress([self.progress])
+            self._writer.make_searchable()
+            self._let_lists_know(lambda: between_ranges(0, 0), stop)
+            mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
+            rewritten = replace_rewritten(
+                adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
+            )
+            confirm()
+            # Again: somebody who had looked whether it may save an old watermark just before has saved it by now.
+            with self._saving:
+                self._writer.save_progress([self.progress])
+            history.end_mending()
+            _log.info(
+                "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten
+            )
+
+    def _let_lists_know(self, between_waits: Callable[[], None], stop: Event) -> None:
+        """A list that has begun, or remembers what the index said before, must not find rows gone and miss none."""
+        deadline_s = time.monotonic() + self._lists_grace_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            self.pulse.beat()
+            stop.wait(min(left_s, _WAIT_STEP_S))
+            between_waits()
+
+    def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
+        """Go on from where another indexer has got to while this one stood by; False if none has got further."""
+        saved = self._writer.load_progress().get(self.cell.uuid)
+        if saved is None or not saved.is_complete:
+            return False
+        if not self._tracker.watermark < saved.watermark <= adapter.published_sequence():
+            return False
+        if not history.covers(saved.watermark):
+            return False
+        self._tracker.advance_to(saved.watermark)
+        history.has_read_on()
+        return True

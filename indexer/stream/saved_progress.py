@@ -1,0 +1,111 @@
+"""What the index says of how far cells are followed, kept by one indexer among several."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from cells.epochs import Lineage
+from indexer.backends.base import INCARNATIONS, CellProgress, IndexWriter
+from resources.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a follower is, as of one moment.
+
+    started_over: how often what it had promised was not true any more, until then.
+    lineage: the incarnations of the cell that it knows; None for a cell that has none.
+    """
+
+    progress: CellProgress
+    started_over: int = 0
+    lineage: Lineage | None = None
+
+
+class SavedProgress:
+    """Not for several threads at once. `learn` and `save` raise what the writer raises."""
+
+    def __init__(self, writer: IndexWriter, clock: Clock) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._saved: dict[str, CellProgress] = {}
+        # By cell: how often its follower had started over when a whole cell was promised again.
+        self._promised_again: dict[str, int] = {}
+
+    def learn(self, cell_uuids: Collection[str]) -> None:
+        """Read what the index says of these cells; of some it may say nothing."""
+        saved = self._writer.load_progress()
+        for uuid in cell_uuids:
+            self.forget(uuid)
+            if uuid in saved:
+                self._saved[uuid] = saved[uuid]
+
+    def forget(self, cell_uuid: str) -> None:
+        self._saved.pop(cell_uuid, None)
+        self._promised_again.pop(cell_uuid, None)
+
+    def of(self, cell_uuid: str) -> CellProgress:
+        """What a follower of the cell begins with."""
+        return self._saved.get(cell_uuid, _beginning_of(cell_uuid))
+
+    def save(self, followed: Sequence[Reached]) -> None:
+        """Save what has changed; a promise, so everything up to there has to be searchable."""
+        changed = [reached for reached in followed if self._last_of(reached) != reached.progress]
+        refused: set[str] = set()
+        if changed:
+            incarnations = self._writer.load_state(INCARNATIONS)
+            refused = {
+                reached.progress.cell_uuid
+                for reached in changed
+                if not self._may_promise(reached, incarnations.get(reached.progress.cell_uuid))
+            }
+            believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
+            self._writer.save_progress(self._not_behind_others(believed))
+        for reached in followed:
+            cell = reached.progress
+            if cell.cell_uuid not in refused:
+                self._saved[cell.cell_uuid] = cell
+                if cell.is_complete:
+                    self._promised_again[cell.cell_uuid] = reached.started_over
+
+    def _last_of(self, reached: Reached) -> CellProgress | None:
+        """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
+        cell_uuid = reached.progress.cell_uuid
+        if cell_uuid in self._saved or self._takes_back(reached):
+            return self._saved.get(cell_uuid)
+        return _beginning_of(cell_uuid)
+
+    def _may_promise(self, reached: Reached, incarnation: object) -> bool:
+        """Not while the index is called by an incarnation of which the follower does not know: the cell may have been
+        restored, and its watermark be that of another history. incarnation: None while nobody has kept one.
+        """
+        if incarnation is None or reached.lineage is None:
+            return True
+        takes_back_only = self._takes_back(reached) and not reached.progress.is_complete
+        return takes_back_only or reached.lineage.knows(str(incarnation))
+
+    def _takes_back(self, reached: Reached) -> bool:
+        """Whether what was promised is not true any more, and was not replaced by another promise yet."""
+        return reached.started_over > self._promised_again.get(reached.progress.cell_uuid, 0)
+
+    def _not_behind_others(self, followed: Sequence[Reached]) -> list[CellProgress]:
+        """Never less than what somebody else, who follows the same cell, has promised.
+
+        Whoever stands by knows less than the one who is active; only a follower that takes back what was promised knows
+        that the higher progress is not true any more.
+        """
+        saved = self._writer.load_progress()
+        not_behind = []
+        for reached in followed:
+            cell = reached.progress
+            other = saved.get(cell.cell_uuid, cell)
+            if self._takes_back(reached):
+                not_behind.append(cell)
+            elif other.watermark <= cell.watermark:
+                # A moment that has not come yet is that of a clock which was put right since.
+                theirs = other.fresh_as_of if other.fresh_as_of <= self._clock() else 0
+                not_behind.append(replace(cell, fresh_as_of=max(cell.fresh_as_of, theirs)))
+        return not_behind
+
+
+def _beginning_of(cell_uuid: str) -> CellProgress:
+    return CellProgress(cell_uuid, 0, 0, is_complete=False)

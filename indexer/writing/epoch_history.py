@@ -1,0 +1,151 @@
+"""Notices that a cell was restored from a backup, and which messages belong to what never happened.
+
+What the index followed is compared with the incarnations of the cell (cells.kinds.native.epochs). The one that was
+known when the progress was made is kept beside it.
+"""
+
+from collections.abc import Callable
+
+from bus.bus import Headers
+from bus.topology import INCARNATION_HEADER, SEQUENCE_HEADER
+from cells.epochs import Lineage, Position
+from cells.model import ChangelogAdapter
+from indexer.backends.base import BEING_MENDED, INCARNATIONS, IndexWriter
+from indexer.errors import CellRestoredError
+
+# Of incarnations that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
+_STRANGERS_REMEMBERED = 1000
+# No incarnation has more; a header can have a hundred kilobytes.
+_LONGEST_NAME = 64
+
+
+class History:
+    """The history of one cell as the index knows it; belongs to one thread.
+
+    watermark: of who follows the cell, as it is now. followed_as: the incarnation that calls it so, as far as it is
+        known from an earlier History: somebody else may have mended the index since, and what he saved says nothing of
+        this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        writer: IndexWriter,
+        watermark: Callable[[], int],
+        followed_as: str | None = None,
+        seen: Position | None = None,
+    ) -> None:
+        self.followed_as = followed_as
+        self.seen = seen
+        self._adapter = adapter
+        self._writer = writer
+        self._watermark = watermark
+        self._cell = adapter.cell
+        self._lineage = Lineage([])
+        self._known: str | None = None
+        self._vouched_for = 0
+        # In the order in which they came.
+        self._strangers: dict[str, None] = {}
+
+    @property
+    def lineage(self) -> Lineage:
+        """The incarnations of the cell, as of the last look."""
+        return self._lineage
+
+    def was_restored(self) -> bool:
+        """Whether the index has followed the cell into a future that it does not have any more.
+
+        Otherwise what the cell calls its present is known from now on. Raises CellUnreachableError, and what the writer
+        raises.
+        """
+        self._strangers.clear()
+        self._lineage = self._adapter.lineage()
+        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
+        self._known = found if isinstance(found, str) else None
+        if self._has_broken_off() or not self._is_past(self.followed_as, self._watermark()):
+            return True
+        self._keep_current()
+        return False
+
+    def has_read_on(self) -> None:
+        """The watermark has moved over what the cell itself says of its changes, by whichever incarnations.
+
+        Raises CellRestoredError when that was not the history that the index had followed before, CellUnreachableError,
+        and what the writer raises.
+        """
+        if self._adapter.position().incarnation == self.followed_as:
+            return
+        self._lineage = self._adapter.lineage()
+        has_gone_back = self._adapter.published_sequence() < self._watermark()
+        if has_gone_back or not self._has_happened(self.seen) or not self._is_past(self.followed_as, self._vouched_for):
+            raise CellRestoredError(self._cell.name)
+        self._keep_current()
+
+    def covers(self, saved_watermark: int) -> bool:
+        """Whether a watermark that somebody has saved is one of the cell's past; raises as `has_read_on` does."""
+        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
+        return found is None or self._adapter.lineage().contains(found, saved_watermark)
+
+    def begin_mending(self) -> None:
+        """Until `end_mending` everybody who asks is told that the cell was restored, also after a crash."""
+        self._keep(BEING_MENDED)
+
+    def end_mending(self) -> None:
+        """The index has nothing of a future that the cell does not have."""
+        self._known = self.seen = None
+        self._keep_current()
+
+    def accepts(self, headers: Headers) -> bool:
+        """Whether what the message says has happened, as far as its headers tell.
+
+        Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
+        what the writer raises.
+        """
+        incarnation = headers.get(INCARNATION_HEADER)
+        if not isinstance(incarnation, str) or incarnation == self._known:
+            return True
+        if len(incarnation) > _LONGEST_NAME:
+            return False
+        if incarnation not in self._strangers and not self._lineage.knows(incarnation):
+            self._look_again(incarnation)
+        sequence = headers.get(SEQUENCE_HEADER)
+        if isinstance(sequence, int):
+            return self._lineage.contains(incarnation, sequence)
+        # A heartbeat of an earlier incarnation; those of the present one say more.
+        return incarnation == self._known
+
+    def _look_again(self, incarnation: str) -> None:
+        self._lineage = self._adapter.lineage()
+        if self._has_broken_off():
+            raise CellRestoredError(self._cell.name)
+        self._keep_current()
+        if not self._lineage.knows(incarnation):
+            self._strangers[incarnation] = None
+            if len(self._strangers) > _STRANGERS_REMEMBERED:
+                del self._strangers[next(iter(self._strangers))]
+
+    def _has_broken_off(self) -> bool:
+        if self._adapter.published_sequence() < self._watermark() or not self._has_happened(self.seen):
+            return True
+        return not self._is_past(self._known, self._watermark())
+
+    def _is_past(self, incarnation: str | None, sequence: int) -> bool:
+        """Whether what that incarnation calls so has happened; as long as there is none, all has."""
+        return incarnation is None or self._lineage.contains(incarnation, sequence)
+
+    def _has_happened(self, seen: Position | None) -> bool:
+        return seen is None or self._is_past(seen.incarnation, seen.sequence)
+
+    def _keep_current(self) -> None:
+        """Whatever the watermark covers now is part of what the newest incarnation has behind it."""
+        current = self._lineage.current
+        self.followed_as, self._vouched_for = current, self._watermark()
+        if self.seen is not None and current is not None:
+            # What happened under earlier ones is part of its past, and those may be forgotten.
+            self.seen = Position(current, self.seen.sequence)
+        if current is not None and current != self._known:
+            self._keep(current)
+
+    def _keep(self, incarnation: str) -> None:
+        self._writer.save_state(INCARNATIONS, {self._cell.uuid: incarnation})
+        self._known = incarnation

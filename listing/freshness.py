@@ -1,0 +1,38 @@
+"""How far the index is behind the cells at one moment, and for which of them it may answer."""
+
+from indexer.backends.base import CellProgress
+from listing.answer import Consistency
+
+
+class Freshness:
+    """One moment, for all cells of a list: a list over many cells asks several things of each of them.
+
+    now: microseconds since the epoch. limit_s: `search.staleness_limit_s`.
+    """
+
+    __slots__ = ("_limit_us", "_now")
+
+    def __init__(self, now: int, limit_s: float) -> None:
+        self._now = now
+        self._limit_us = limit_s * 1e6
+
+    def answers(self, progress: CellProgress | None, consistency: Consistency) -> bool:
+        """Whether the rows of a cell come from the index, which follows it as `progress` says."""
+        if progress is None or consistency is Consistency.STRONG:
+            return False
+        return consistency is Consistency.ANY or self.is_complete(progress)
+
+    def is_complete(self, progress: CellProgress) -> bool:
+        """Whether the index is known to have all of a cell up to about now.
+
+        A moment far in the future tells of a clock that is wrong, and would stay fresh long after the indexer stopped.
+        """
+        return progress.is_complete and abs(self._now - progress.fresh_as_of) <= self._limit_us
+
+    def behind_s(self, progress: CellProgress) -> float:
+        """Seconds since the moment up to which the index is known to be complete; negative if that is still to come."""
+        return (self._now - progress.fresh_as_of) / 1e6
+
+    def age_s(self, progress: CellProgress) -> float:
+        """As `behind_s`, and never negative."""
+        return max(0.0, self.behind_s(progress))

@@ -1,0 +1,155 @@
+"""The index as lists use it: whether to ask it, how far it follows the cells, and what happens when it fails."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from api.settings import SearchSettings
+from cells.model import NOBODY
+from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
+from indexer.backends.damaged import log_damaged_document
+from indexer.errors import IndexDocumentError, IndexerError
+from listing.answer import Consistency
+from listing.explanation import DescribesSearches, Query
+from listing.freshness import Freshness
+from listing.index_deadline import IndexSlowError, PatientIndex
+from listing.merge_sort import Source
+from listing.progress_cache import ProgressCache
+from listing.safe_connect import SafeConnect
+from listing.sources import index_source
+from query.errors import NotExpressibleError
+from query.page import PageRequest
+from resources.clock import Clock, system_clock
+from resources.fields import Record
+from views.compute.view import ItemTemplate
+
+ProgressByCell = Mapping[str, CellProgress]
+
+
+class ListIndex:
+    """One index, the flag that keeps lists off it after a failure, and its progress (DESIGN, "Safe connect").
+
+    searcher: None when lists do not use the index, as when `search.enabled` is off.
+    clock: microseconds since the epoch, to tell the age of what the index has.
+    """
+
+    def __init__(
+        self, searcher: IndexSearcher | None, settings: SearchSettings, *, clock: Clock = system_clock
+    ) -> None:
+        self._searcher = searcher if settings.enabled else None
+        self._settings = settings
+        self._clock = clock
+        self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
+        self._patient = (
+            None if self._searcher is None else PatientIndex(self._searcher, settings.index_patience_s, self.failed)
+        )
+        self._progress = None if self._patient is None else ProgressCache(self._patient)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether lists use the index when it works."""
+        return self._patient is not None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there was no index when it was asked for last, and never was before."""
+        return self._progress is not None and self._progress.is_absent
+
+    @property
+    def why_not(self) -> str | None:
+        """Why lists do not ask the index now; None when they do."""
+        if self._patient is None:
+            return "lists do not use the index (search.enabled)"
+        if self.safe_connect.is_tripped:
+            return f"the index failed and is not asked any more: {self.safe_connect.reason}"
+        return None
+
+    async def progress(self) -> ProgressByCell | None:
+        """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError."""
+        if self._progress is None or self.safe_connect.is_tripped:
+            return None
+        return await self._progress.get()
+
+    async def progress_or_nothing(self) -> ProgressByCell:
+        """As `progress`; nothing is known of an index that fails."""
+        try:
+            return await self.progress() or {}
+        except IndexerError as error:
+            self.failed(error)
+            return {}
+
+    async def followed(self, max_age_s: float) -> ProgressByCell:
+        """The progress of cells whose rows come from the index (`bounded`), by uuid; no older than `max_age_s`."""
+        if self._progress is None or self.safe_connect.is_tripped:
+            return {}
+        try:
+            progress = await self._progress.get(max_age_s)
+        except IndexerError as error:
+            self.failed(error)
+            return {}
+        fresh = self.freshness()
+        return {uuid: cell for uuid, cell in progress.items() if fresh.answers(cell, Consistency.BOUNDED)}
+
+    def read_progress_again(self) -> None:
+        """Read the progress beside what is done next, unless it was just read."""
+        if self._progress is not None:
+            self._progress.read_again()
+
+    def freshness(self) -> Freshness:
+        """How fresh what is known of it is now."""
+        return Freshness(self._clock(), self._settings.staleness_limit_s)
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        """See IndexSearcher.page; only for who was told a progress."""
+        return await self._asked().page(request, cells, template)
+
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        """See IndexSearcher.search; only for who was told a progress."""
+        return await self._asked().search(request, cells, template)
+
+    def source(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Source:
+        """The index, restricted to `cells` (uuids), as one source of a merge."""
+        return index_source(self._asked(), request, cells, template)
+
+    async def find(self, uuid: str) -> Record | None:
+        """What the index has of one instance, also of a deleted one; nothing if it is not to be asked, or fails."""
+        if self._patient is None or self.safe_connect.is_tripped:
+            return None
+        try:
+            return await self._patient.find(uuid)
+        except IndexerError as error:
+            self.failed(error)
+            return None
+
+    def describe(self, request: PageRequest, cells: Collection[str]) -> Query | None:
+        """The compiled query of a search; None when it cannot tell."""
+        if not isinstance(self._searcher, DescribesSearches):
+            return None
+        try:
+            return self._searcher.describe(request, cells)
+        except NotExpressibleError:
+            return None
+
+    def failed(self, error: IndexerError) -> None:
+        """Stop asking the index, unless only this one request cannot be answered by it.
+
+        That is so while it is slow, and when one of its documents is damaged, which the log names once.
+        """
+        if isinstance(error, IndexDocumentError):
+            log_damaged_document(error.uuid, str(error))
+        elif not isinstance(error, IndexSlowError):
+            self.safe_connect.trip(error)
+
+    def close(self) -> None:
+        self.safe_connect.close()
+        if self._progress is not None:
+            self._progress.close()
+
+    def _asked(self) -> PatientIndex:
+        if self._patient is None:
+            raise ValueError("lists do not use the index")
+        return self._patient
+
+    async def _probe(self) -> None:
+        """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
+        if self._searcher is not None:
+            await self._searcher.progress()
+            await self._searcher.find(NOBODY)

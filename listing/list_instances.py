@@ -1,0 +1,241 @@
+"""The decision: which sources answer a request. Everything that lists instances comes through here."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+
+import structlog
+
+from api.settings import SearchSettings
+from cells.model import Cell
+from indexer.backends.base import CellProgress, FoundPage
+from indexer.errors import IndexerError
+from listing.answer import CellAnswer, Consistency, Page, Route
+from listing.explanation import DescribesPages, Observer, Query, Reasons
+from listing.freshness import Freshness
+from listing.index_gateway import ListIndex, ProgressByCell
+from listing.merge_sort import Row, Source, merge_sorted
+from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
+from query.errors import NotExpressibleError
+from query.page import PageRequest
+from query.retention import may_match_forgotten
+from views.compute.view import ItemTemplate
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What is asked for, the same in every attempt at the page: with the index, and without it if that fails.
+
+    cells: all there are. down: those that failed, by uuid; every attempt adds to it, and none waits for them again. The
+    rest is as of `InstanceLister.list_page`.
+    """
+
+    request: PageRequest
+    template: ItemTemplate
+    consistency: Consistency
+    cells: Sequence[Cell]
+    down: dict[str, CellFailure]
+    cell_timeout_s: float
+    ask_live: Collection[str]
+    observer: Observer | None
+
+
+class InstanceLister:
+    """Lists instances of all cells."""
+
+    def __init__(self, reader: CellReader, index: ListIndex, settings: SearchSettings) -> None:
+        self._reader = reader
+        self._index = index
+        self._settings = settings
+
+    async def list_page(
+        self,
+        request: PageRequest,
+        template: ItemTemplate,
+        consistency: Consistency,
+        *,
+        down: Mapping[str, CellFailure] = MappingProxyType({}),
+        cell_timeout_s: float | None = None,
+        ask_live: Collection[str] = (),
+        observer: Observer | None = None,
+    ) -> Page:
+        """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
+
+        down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
+        cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
+        ask_live: uuids of cells that are asked themselves, however fresh the index is.
+        observer: told how the page comes about.
+        Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
+        can answer. A cell that fails is a `CellAnswer` of the page.
+        """
+        # First, since it may read the registry again.
+        has_all_cells = await self._reader.knows_all_cells(ask_live)
+        cells = await self._reader.cells()
+        if observer is not None and not has_all_cells:
+            observer.remarks.append("the fleet database does not answer: there may be more cells than these")
+        listing = _Listing(
+            request,
+            template,
+            consistency,
+            cells,
+            dict(down),
+            cell_timeout_s or self._settings.cell_timeout_s,
+            ask_live,
+            observer,
+        )
+        page = await self._index_or_cells(listing)
+        return page if has_all_cells else replace(page, has_all_cells=False)
+
+    async def _index_or_cells(self, listing: _Listing) -> Page:
+        observer = listing.observer
+        if listing.consistency is not Consistency.STRONG:
+            try:
+                if (progress := await self._index.progress()) is not None:
+                    page = await self._in_batches_unless_rows_move(listing, progress)
+                    self._index.read_progress_again()
+                    return page
+            except IndexerError as error:
+                self._index.failed(error)
+                if observer is not None:
+                    observer.give_up(f"the index failed: {error}")
+            except NotExpressibleError as error:
+                _log.debug("index_cannot_express", what=error.what)
+                if observer is not None:
+                    observer.give_up(f"the index cannot express {error.what}")
+        return await self._in_batches_unless_rows_move(listing, {})
+
+    async def _in_batches_unless_rows_move(self, listing: _Listing, progress: ProgressByCell) -> Page:
+        try:
+            return await self._merge(listing, progress, in_batches=True)
+        except RowsMovedError:
+            # A row may have been in none of two batches. Now no cell is read twice.
+            if listing.observer is not None:
+                listing.observer.give_up("rows moved while they were read in batches: read again, all at once")
+            return await self._merge(listing, progress, in_batches=False)
+
+    async def describe(self, request: PageRequest, cell_uuid: str | None, indexed: Collection[str]) -> Query | None:
+        """The compiled query of one source; None when it cannot tell. cell_uuid: None for the index of `indexed`."""
+        if cell_uuid is None:
+            return self._index.describe(request, indexed)
+        if not isinstance(self._reader, DescribesPages):
+            return None
+        return await self._reader.describe(cell_uuid, request, self._settings.cell_timeout_s)
+
+    async def _merge(self, listing: _Listing, progress: ProgressByCell, *, in_batches: bool) -> Page:
+        """One attempt at the page.
+
+        in_batches: no more is read of a cell at once than the page will most likely need of it.
+        """
+        request, cells, observer = listing.request, listing.cells, listing.observer
+        # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
+        too_short = [
+            horizon
+            for horizon in {progress[uuid].horizon for uuid in progress}
+            if may_match_forgotten(request.filter, horizon)
+        ]
+        fresh = self._index.freshness()
+        indexed = {
+            cell.uuid
+            for cell in cells
+            if cell.uuid not in listing.ask_live
+            and fresh.answers(progress.get(cell.uuid), listing.consistency)
+            and progress[cell.uuid].horizon not in too_short
+        }
+        live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
+        if indexed and not live and observer is None:
+            # The usual page: nothing to merge.
+            found = await self._index.page(request, indexed, listing.template)
+            return self._page(found, cells, live, progress)
+        by_cell: list[tuple[str | None, Source]] = list(live.items())
+        if indexed:
+            by_cell.append((None, self._index.source(request, indexed, listing.template)))
+        sources = [source for _, source in by_cell]
+        if observer is not None:
+            why = Reasons(
+                listing.consistency, self._settings.staleness_limit_s, self._index.why_not, listing.ask_live, too_short
+            )
+            sources = observer.begin(
+                request,
+                {cell.uuid: why.of(progress.get(cell.uuid), fresh) for cell in cells},
+                by_cell,
+            )
+        try:
+            if before_cells := [live[cell.uuid] for cell in cells if cell.is_before_cells and cell.uuid in live]:
+                # Nova writes a server to its cell, and then takes it from where it was before. Whoever looked there
+                # last could find it in neither.
+                await asyncio.gather(*(source.read_ahead() for source in before_cells))
+            merged = await _first_of(sources, request)
+        finally:
+            listing.down.update({uuid: source.failure for uuid, source in live.items() if source.failure is not None})
+        if observer is not None:
+            for cell in cells:
+                if cell.uuid in live and (damaged := live[cell.uuid].damaged):
+                    observer.remarks.append(f"rows of cell '{cell.name}' that are damaged, as the log says: {damaged}")
+        return self._page(merged, cells, live, progress)
+
+    def _live_sources(
+        self, listing: _Listing, indexed: Collection[str], progress: ProgressByCell, *, in_batches: bool
+    ) -> dict[str, CellSource]:
+        """The cells that are asked themselves, by uuid; those that are known to be down have failed already."""
+        request, cells = listing.request, listing.cells
+        size = live_batch_size(request.limit, len(cells)) if in_batches else request.limit
+        live = {
+            cell.uuid: CellSource(
+                cell.uuid,
+                self._reader,
+                request,
+                listing.template,
+                batch_size=request.limit if cell.is_before_cells else size,
+                patience_s=listing.cell_timeout_s,
+                stand_in=self._stand_in(cell, listing.template) if cell.uuid in progress else None,
+                may_start_over=in_batches,
+            )
+            for cell in cells
+            if cell.uuid not in indexed
+        }
+        for uuid, error in listing.down.items():
+            if uuid in live:
+                live[uuid].fail(error)
+        return live
+
+    def _page(
+        self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
+    ) -> Page:
+        fresh = self._index.freshness()  # a slow page is older than it was when it was asked for
+        answers = [_answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
+        return Page(found.items, found.rows, found.last, answers)
+
+    def _stand_in(self, cell: Cell, template: ItemTemplate) -> Callable[[PageRequest], Source] | None:
+        """What opens the index in the place of a cell that cannot be reached."""
+        if not self._index.is_used:
+            return None
+        return partial(self._index.source, cells={cell.uuid}, template=template)
+
+
+async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:
+    """The rows of the page, merged from sorted sources."""
+    rows: list[Row] = []
+    async with aclosing(merge_sorted(sources, request.order)) as runs:
+        async for run in runs:
+            rows += run[: request.limit - len(rows)]
+            if len(rows) == request.limit:
+                break
+    last = rows[-1].position if rows else None
+    return FoundPage(b",".join(filter(None, [row.item for row in rows])), len(rows), last)
+
+
+def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
+    if source is None and progress is not None:
+        age_s = fresh.age_s(progress)
+        return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
+    if source is not None and source.failure is None:
+        return CellAnswer(cell, Route.LIVE, is_complete=not source.damaged, left_out=source.left_out)
+    failure = None if source is None else str(source.failure)
+    if progress is None or (source is not None and not source.has_stand_in):
+        return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
+    return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)

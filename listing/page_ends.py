@@ -1,0 +1,36 @@
+"""Where pages have ended, so that the next page begins there without anybody being asked.
+
+A client that pages names the last row that it was shown. Where that is in an order of what no instance ever changes, is
+known: to ask for it again costs a page from the index one request more, and a page from the cells two. Another process,
+or one that has forgotten, asks.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+from query.sort import SortOrder
+from resources.instance import keeps_places
+
+_KEPT = 4096
+
+
+class PageEnds:
+    """The ends of the newest pages, by who was shown them: nobody learns a place from somebody else's page."""
+
+    def __init__(self) -> None:
+        self._positions: OrderedDict[Hashable, tuple[Any, ...]] = OrderedDict()
+
+    def remember(self, shown_to: Hashable, order: SortOrder, position: tuple[Any, ...]) -> None:
+        """position: stored values of the order's keys at the last row, uuid last."""
+        # A value that is not known yet may still become known.
+        if not keeps_places(order) or None in position:
+            return
+        self._positions[shown_to, order, position[-1]] = position
+        self._positions.move_to_end((shown_to, order, position[-1]))
+        if len(self._positions) > _KEPT:
+            self._positions.popitem(last=False)
+
+    def position_of(self, shown_to: Hashable, order: SortOrder, uuid: str) -> tuple[Any, ...] | None:
+        """None if no page that was remembered ended with it."""
+        return self._positions.get((shown_to, order, uuid))

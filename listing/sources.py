@@ -1,0 +1,278 @@
+"""The sources of a list: the index restricted to some cells, and one cell live, for which the index may stand in.
+
+All of them deliver rows under the same order, filtered by the same tree (DESIGN, "One merge, many sources").
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, sqrt
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from cells.errors import (
+    CellHangsError,
+    CellUnreachableError,
+    FleetUnreachableError,
+    UnknownCellError,
+    UnreadableRowError,
+)
+from cells.model import Cell, CellAdapter, InstanceRow
+from indexer.backends.base import IndexSearcher
+from indexer.transform.documents import to_document
+from listing.merge_sort import Row, Source
+from query.page import PageRequest
+from resources.instance import keeps_places
+from views.compute.view import ItemTemplate
+
+T = TypeVar("T")
+CellFailure = CellUnreachableError | UnknownCellError
+"""Why a cell could not answer."""
+
+_log = structlog.get_logger(__name__)
+
+
+class CellReader(Protocol):
+    """What the sources need of `cells.fan_out.cell_pool.CellPool`."""
+
+    async def cells(self) -> tuple[Cell, ...]: ...
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool: ...
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]: ...
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None: ...
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
+
+    def hanging(self) -> Collection[str]: ...
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
+
+
+class LiveRow:
+    """A row of a cell. It is rendered as the indexer would, and only when the page shows it.
+
+    on_damage: makes the item of one that cannot be rendered.
+    """
+
+    __slots__ = ("_on_damage", "_row", "_template", "position")
+
+    def __init__(
+        self,
+        row: InstanceRow,
+        position: tuple[Any, ...],
+        template: ItemTemplate,
+        on_damage: Callable[[InstanceRow], bytes],
+    ) -> None:
+        self._row = row
+        self._template = template
+        self._on_damage = on_damage
+        self.position = position
+
+    @property
+    def item(self) -> bytes:
+        try:
+            return rendered(self._row, self._template)
+        except UnreadableRowError:
+            return self._on_damage(self._row)
+
+
+def rendered(row: InstanceRow, template: ItemTemplate) -> bytes:
+    """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
+    try:
+        document = to_document(row.cell_uuid, row.revision, row.record)
+        return template.render(template.pick(document.view), row.cell_uuid)
+    except Exception as error:  # it is about this row
+        raise damaged_row(row, error) from error
+
+
+def damaged_row(row: InstanceRow, error: Exception) -> UnreadableRowError:
+    """What to raise for a row of which nothing could be made, as `error` says."""
+    reason = error.reason if isinstance(error, UnreadableRowError) else f"{type(error).__name__}: {error}"
+    _log_damage(row.cell_uuid, row.uuid, reason)
+    return UnreadableRowError(row.cell_uuid, row.uuid, reason)
+
+
+@lru_cache(maxsize=4096)
+def _log_damage(cell: str, instance: str, reason: str) -> None:
+    """Once for each, since lists come again and again."""
+    _log.error("row_damaged", cell=cell, instance=instance, reason=reason)
+
+
+class RowsMovedError(Exception):
+    """Rows of a cell were put in another place between two batches, so that one may be in neither of them."""
+
+
+class BatchedSource:
+    """Reads batch after batch, each from behind the last row of the one before.
+
+    read: answers a request; fewer rows than its limit mean that there are no more.
+    request: the page; no batch asks for more than what the page still lacks.
+    is_checked: rows may move while they are read, so the rows before a further batch are read again with it. Raises
+        RowsMovedError when they are not the same any more.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[PageRequest], Awaitable[Sequence[Row]]],
+        request: PageRequest,
+        batch_size: int,
+        *,
+        is_checked: bool = False,
+    ) -> None:
+        self._read = read
+        self._request = self._whole = request
+        self._batch_size = batch_size
+        self._is_checked = is_checked
+        self._delivered: list[str] = []
+        self._lacking = request.limit
+        self._is_exhausted = False
+
+    @property
+    def rest(self) -> PageRequest:
+        """The request for the rows that were not delivered yet."""
+        return self._request
+
+    async def next_batch(self) -> Sequence[Row]:
+        if self._is_exhausted:
+            return ()
+        # Nothing is lacking any more and the merge still asks: some rows were duplicates.
+        wanted = min(self._batch_size, self._lacking) if self._lacking > 0 else self._batch_size
+        rows = await (self._read_checked(wanted) if self._is_checked else self._read_next(wanted))
+        self._lacking -= len(rows)
+        if rows:
+            self._request = replace(self._request, after=rows[-1].position)
+        return rows
+
+    async def _read_next(self, wanted: int) -> Sequence[Row]:
+        rows = await self._read(replace(self._request, limit=wanted))
+        self._is_exhausted = len(rows) < wanted
+        return rows
+
+    async def _read_checked(self, wanted: int) -> Sequence[Row]:
+        known = len(self._delivered)
+        # One statement, so all of its rows are of one moment.
+        rows = await self._read(replace(self._whole, limit=known + wanted))
+        uuids = [row.position[-1] for row in rows]
+        if uuids[:known] != self._delivered:
+            raise RowsMovedError
+        self._is_exhausted = len(rows) < known + wanted
+        self._delivered = uuids
+        return rows[known:]
+
+
+def index_source(
+    searcher: IndexSearcher, request: PageRequest, cells: Collection[str], template: ItemTemplate
+) -> BatchedSource:
+    """The index, restricted to `cells` (uuids); raises IndexerError and NotExpressibleError when read."""
+
+    async def read(request: PageRequest) -> Sequence[Row]:
+        return await searcher.search(request, cells, template)
+
+    return BatchedSource(read, request, request.limit)
+
+
+class CellSource:
+    """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
+
+    patience_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
+        which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
+    damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
+    failure: why the cell could not deliver everything itself; None while it could.
+    may_start_over: whether the page can begin anew when rows of the cell have moved while they were read, as told by
+        RowsMovedError. Otherwise such a cell counts as one that could not deliver everything.
+    """
+
+    def __init__(
+        self,
+        cell_uuid: str,
+        reader: CellReader,
+        request: PageRequest,
+        template: ItemTemplate,
+        *,
+        batch_size: int,
+        patience_s: float,
+        stand_in: Callable[[PageRequest], Source] | None,
+        may_start_over: bool = True,
+    ) -> None:
+        self.cell_uuid = cell_uuid
+        self.failure: CellFailure | None = None
+        self.damaged = self.left_out = 0
+        self._reader = reader
+        self._template = template
+        self._left_s = patience_s
+        self._live = BatchedSource(self._read, request, batch_size, is_checked=not keeps_places(request.order))
+        self._may_start_over = may_start_over
+        self._open_stand_in = stand_in
+        self._stand_in: Source | None = None
+        self._ahead: Sequence[Row] | None = None
+
+    @property
+    def has_stand_in(self) -> bool:
+        return self._stand_in is not None
+
+    async def read_ahead(self) -> None:
+        """Read the first batch now, for the first call of `next_batch`."""
+        self._ahead = await self.next_batch()
+
+    async def next_batch(self) -> Sequence[Row]:
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            return ahead
+        if self.failure is None:
+            try:
+                return await self._live.next_batch()
+            except (CellUnreachableError, UnknownCellError) as error:
+                self.fail(error)
+            except RowsMovedError:
+                if self._may_start_over:
+                    raise
+                self.fail(CellUnreachableError(self.cell_uuid, "its rows move faster than they can be read"))
+        return () if self._stand_in is None else await self._stand_in.next_batch()
+
+    def fail(self, error: CellFailure) -> None:
+        """Treat the cell as not reachable from here on."""
+        if not isinstance(error, CellHangsError):
+            _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))
+        self.failure = error
+        if self._open_stand_in is not None:
+            self._stand_in = self._open_stand_in(self._live.rest)
+
+    async def _read(self, request: PageRequest) -> Sequence[Row]:
+        if self._left_s <= 0:
+            raise CellUnreachableError(self.cell_uuid, "its time for this request is used up")
+        began = time.monotonic()
+        rows = await self._reader.read_page(self.cell_uuid, request, self._left_s)
+        self._left_s -= time.monotonic() - began
+        return [LiveRow(row, request.order.values(row.record), self._template, self._render_damaged) for row in rows]
+
+    def _render_damaged(self, row: InstanceRow) -> bytes:
+        self.damaged += 1
+        if self._template.shows_damaged:
+            with suppress(UnreadableRowError):
+                return self._template.render_damaged(row.record)
+        self.left_out += 1
+        return b""
+
+
+async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
+    """The answer of the fleet database to a `question` that blocks; raises FleetUnreachableError, also in time."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(question), timeout_s)
+    except TimeoutError:
+        raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
+
+
+def live_batch_size(limit: int, cells: int) -> int:
+    """How many rows of one cell to read at once for a page of `limit` over `cells` cells.
+
+    The rows of a page fall on the cells about as a Poisson distribution says, so two standard deviations above the mean
+    spare nearly every cell a second batch, and cost little where they are not needed.
+    """
+    mean = limit / max(cells, 1)  # a new fleet has none
+    return min(limit, ceil(mean + 2 * sqrt(mean)))

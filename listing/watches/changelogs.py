@@ -1,0 +1,164 @@
+"""What the changelogs say has changed: a native cell keeps its own, and for all others indexers keep a journal.
+
+Nothing here knows who watches.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from cells.epochs import Position
+from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.fleet.journals import KEPT, JournalReading
+from cells.model import NO_REVISION, Cell, CellAdapter, CellKind, Change, ChangelogAdapter, InstanceRow
+from indexer.transform.native_messages import read_record
+from notifications.envelope import size_problem
+from resources.clock import Clock, system_clock
+
+T = TypeVar("T")
+
+_BATCH_SIZE = 500
+_JOURNAL_THREADS = 2
+# Indexers say each two seconds that they follow a cell; clocks may differ.
+_SILENT_AFTER_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedInstance:
+    """What a cell's changelog says up to `position`. row: the instance after it; None when it is about none.
+
+    is_gone: the cell does not have it any more; the row is what was known of it.
+    """
+
+    cell_uuid: str
+    position: Position
+    row: InstanceRow | None
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """changes: in order. reached: up to where they go. has_more: whether there were more when it was read."""
+
+    changes: Sequence[ChangedInstance]
+    reached: Position
+    has_more: bool
+
+
+class AsksCells(Protocol):
+    """What is needed of `cells.fan_out.cell_pool.CellPool`."""
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T: ...
+
+
+class ReadsJournals(Protocol):
+    """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
+
+    def read(self, cell_uuid: str, after: int, limit: int) -> JournalReading | None: ...
+
+
+class Changelogs:
+    """The changelogs of all cells. timeout_s: what a question may cost. clock: microseconds since the epoch.
+
+    Calls raise CellUnreachableError when nobody can tell now what changes in the cell, and UnknownCellError.
+    """
+
+    def __init__(
+        self, cells: AsksCells, journals: ReadsJournals, timeout_s: float, *, clock: Clock = system_clock
+    ) -> None:
+        self._cells = cells
+        self._journals = journals
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._threads = BoundedThreads(_JOURNAL_THREADS, "journals", patience_s=timeout_s)
+
+    async def newest_position(self, cell: Cell) -> Position:
+        """Up to where the changes of the cell are numbered."""
+        if cell.kind is CellKind.NATIVE:
+            return await self._cells.ask(cell.uuid, lambda adapter: _changelog_of(adapter).position(), self._timeout_s)
+        # Nothing has such a number.
+        reading = await self._read_journal(cell, 2**62, 1)
+        self._require_follower(cell, reading)
+        return reading.now
+
+    async def read_on(self, cell: Cell, after: Position) -> Reading | None:
+        """The changes that follow `after`, a batch.
+
+        None when nobody can tell what happened since: the changelog does not go back that far, or another one began
+        (the cell was restored from a backup, a journal was broken off).
+        """
+        if cell.kind is CellKind.NATIVE:
+            return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
+        reading = await self._read_journal(cell, after.sequence, _BATCH_SIZE)
+        now = reading.now
+        if now.incarnation != after.incarnation or not now.sequence - KEPT <= after.sequence <= now.sequence:
+            return None
+        if not reading.entries:
+            self._require_follower(cell, reading)
+        changes = [
+            ChangedInstance(
+                cell.uuid,
+                Position(now.incarnation, number),
+                InstanceRow(cell.uuid, found.version, found.record),
+                found.is_gone,
+            )
+            for number, found in reading.entries
+        ]
+        has_more = len(changes) == _BATCH_SIZE
+        return Reading(changes, changes[-1].position if has_more else now, has_more)
+
+    def close(self) -> None:
+        self._threads.close(lambda: None)
+
+    async def _read_journal(self, cell: Cell, after: int, limit: int) -> JournalReading:
+        try:
+            reading = await self._threads.run(lambda: self._journals.read(cell.uuid, after, limit), self._timeout_s)
+        except (FleetUnreachableError, AllThreadsHangError, TimeoutError) as error:
+            raise CellUnreachableError(cell.name, f"its journal cannot be read: {error}") from error
+        if reading is None:
+            raise CellUnreachableError(cell.name, "no indexer has followed it yet")
+        return reading
+
+    def _require_follower(self, cell: Cell, reading: JournalReading) -> None:
+        if abs(self._clock() - reading.followed_at) > _SILENT_AFTER_S * 1_000_000:
+            raise CellUnreachableError(cell.name, "no indexer follows it")
+
+
+def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
+    """As Changelogs.read_on, of a cell that keeps its changelog itself. Blocks; raises CellUnreachableError."""
+    log = _changelog_of(adapter)
+    now = log.position()
+    if now == after:
+        return Reading((), after, has_more=False)
+    if now.sequence < after.sequence or not _is_past_of(log, after, now):
+        return None
+    # What is numbered from now on may be of a later incarnation, and is read the next time.
+    changes = [change for change in log.changes_after(after.sequence, _BATCH_SIZE) if change.sequence <= now.sequence]
+    if [change.sequence for change in changes[:1]] != [after.sequence + 1][: now.sequence - after.sequence]:
+        return None
+    changed = [_changed(log, change, Position(now.incarnation, change.sequence)) for change in changes]
+    reached = changed[-1].position if changed else now
+    return Reading(changed, reached, has_more=reached != now)
+
+
+def _is_past_of(log: ChangelogAdapter, after: Position, now: Position) -> bool:
+    """Whether the change that `after` names is part of what happened before `now`."""
+    # Before the first incarnation nothing had a number: everything comes after that.
+    is_same = after.incarnation in {None, now.incarnation}
+    return is_same or log.lineage().contains(str(after.incarnation), after.sequence)
+
+
+def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:
+    if isinstance(adapter, ChangelogAdapter):
+        return adapter
+    raise CellUnreachableError(adapter.cell.name, f"nothing numbers the changes of cells of kind '{adapter.cell.kind}'")
+
+
+def _changed(log: ChangelogAdapter, change: Change, position: Position) -> ChangedInstance:
+    row: InstanceRow | None = None
+    if change.revision != NO_REVISION and change.instance_uuid:
+        record = None if size_problem(change.message) else read_record(change.message)
+        # What a newer version of us has written, the cell itself can tell.
+        row = log.find(change.instance_uuid) if record is None else InstanceRow(log.cell.uuid, change.revision, record)
+    return ChangedInstance(log.cell.uuid, position, row)

@@ -1,0 +1,329 @@
+"""Accepting what callers want to do with instances: one transaction that checks, announces and queues.
+
+The row of the instance is locked before its state is looked at, so of two callers who pass each other one is refused.
+What was accepted is carried out by a worker (operations.jobs.worker).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
+
+from cells.database.engines import cell_failures, writing
+from cells.errors import (
+    CellUnreachableError,
+    InstanceExistsError,
+    InstanceLockedError,
+    InstanceNotFoundError,
+    InstanceNotReadyError,
+    InvalidTransitionError,
+    NotResizedError,
+    SupersededError,
+)
+from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.kinds.native import outbox
+from cells.kinds.native.instance_actions import begin_actions, begin_event, finish_event
+from cells.kinds.native.instance_migrations import (
+    begin_migration,
+    finished_migration,
+    give_up_migration,
+    update_migration,
+)
+from cells.kinds.native.instance_rows import add_rows
+from cells.kinds.native.locked_instance import LockedInstance
+from cells.model import NO_REQUEST, NO_STATE, Cell, InstanceRow, Request
+from notifications.event_types import INSTANCE_UPDATE
+from operations.actions.building import Action
+from operations.actions.new_instance import check_values, completed_flavor, new_record
+from operations.actions.server_actions import ACTIONS
+from operations.jobs.queue import NewJob, add_jobs, jobs_of, remove_job
+from operations.jobs.steps import Job, Source
+from operations.scheduling.placement import give_back_claims, release_except
+from resources.clock import Clock, system_clock
+from resources.fields import Record
+
+_FIRST_REVISION = 1
+_CREATE = "create"
+_DELETING = "deleting"
+_SOFT_DELETING = "soft-deleting"
+_ORIGIN = ("vm_state", "task_state", "power_state", "host", "node")
+# Refused in the general form while the instance is locked (contracts/nova-rest, 2.3).
+_WITHOUT_A_WORD_FOR_LOCKED = {"changePassword", "restore"}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a caller wants to be done. action: its name in operations.actions.server_actions.
+
+    values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
+    is_admin: whether locks do not count.
+    """
+
+    action: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    request: Request = NO_REQUEST
+    is_admin: bool = False
+
+
+class Acceptance:
+    """Accepts orders for one native cell.
+
+    Every call raises CellUnreachableError when its database does not answer, and those about an instance raise
+    InstanceNotFoundError for one that is not there (any more), and StateConflictError when it cannot do it now.
+    """
+
+    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._fleet = fleet
+        self._cell = cell
+        self._clock = clock
+
+    def create(
+        self, instances_values: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any], request: Request
+    ) -> Sequence[InstanceRow]:
+        """Accept the creation of instances, all or none; they are there at once, and being built.
+
+        instances_values: fields of their records, as for `new_record`. parameters: JSON for the steps of each.
+        Raises InvalidValueError, UnknownFieldError (query.errors), PayloadError (notifications.errors),
+        InstanceExistsError and FleetUnreachableError.
+        """
+        now = self._clock()
+        unbuilt = {
+            "vm_state": "building",
+            "task_state": "scheduling",
+            "power_state": NO_STATE,
+            "launched_at": None,
+            "launched_on": None,
+            "host": None,
+            "node": None,
+        }
+        wanted = [new_record({**values, **unbuilt}, now) for values in instances_values]
+        # Addresses come with the network, which a host sets up.
+        addresses = {record["uuid"]: record["ip_addresses"] for record in wanted}
+        rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
+        announced = outbox.announcements(
+            self._cell, INSTANCE_UPDATE, rows, now, publisher_id=self._publisher(Source.CONDUCTOR), request=request
+        )
+        # First, as in Nova: without it nobody could find the instance.
+        self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
+        may_be_there = False
+        try:
+            with cell_failures(self._cell.name), writing(self._engine) as connection:
+                add_rows(connection, rows)
+                outbox.append(connection, announced)
+                action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
+                queued = [
+                    NewJob(
+                        row.uuid,
+                        {**parameters, "ip_addresses": addresses[row.uuid], "origin": _origin(row.record)},
+                        action_id,
+                    )
+                    for row, action_id in zip(rows, action_ids, strict=True)
+                ]
+                add_jobs(connection, _CREATE, queued, request, now)
+                # A cell that fails from here on may have them all the same.
+                may_be_there = True
+        except IntegrityError as error:
+            raise InstanceExistsError([row.uuid for row in rows]) from error
+        except CellUnreachableError:
+            if not may_be_there:
+                self._fleet.mark_queued_for_delete(self._cell.uuid, [row.uuid for row in rows])
+            raise
+        return rows
+
+    def accept(self, uuid: str, order: Order, check: Callable[[Record], None] = lambda _record: None) -> InstanceRow:
+        """Accept an action; returns the instance as it is then.
+
+        A deletion of what is being deleted changes nothing, nor does an evacuation of that, or of what is evacuated.
+
+        check: as for `unlock`; only asked about an instance that can take the action.
+        Raises NotResizedError when there is nothing to confirm or revert, and what `check_values` raises.
+        """
+        action = ACTIONS[order.action]
+        check_values(order.values)
+        parameters = dict(order.parameters)
+        if parameters.get("flavor"):
+            parameters["flavor"] = completed_flavor(parameters["flavor"])
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            record = instance.record
+            refuse_unless_allowed(action, record, is_admin=order.is_admin)
+            check(record)
+            if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid)):
+                return self._row(instance)
+            now = self._clock()
+            if action.replaces_others:
+                self._give_up_jobs(instance, action, now)
+            migration_id = self._migration_of(action, instance, order, now)
+            task: dict[str, str | int] = {} if action.task is None else {"task_state": action.task}
+            if action.task == _SOFT_DELETING:
+                task["deleted_at"] = now
+            if task or order.values or action.event_type != INSTANCE_UPDATE:
+                instance.change(
+                    action.event_type,
+                    {**order.values, **task},
+                    now,
+                    publisher_id=self._publisher(action.source),
+                    request=order.request,
+                )
+            action_id = None
+            if action.record is not None:
+                [action_id] = begin_actions(connection, [uuid], action.record, order.request, now)
+            job = NewJob(uuid, {**parameters, "origin": _origin(record)}, action_id, migration_id)
+            add_jobs(connection, action.name, [job], order.request, now)
+            return self._row(instance)
+
+    def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
+        """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
+        return self.revise(uuid, lambda _record: values, request)
+
+    def revise(
+        self,
+        uuid: str,
+        decide: Callable[[Record], Mapping[str, Any]],
+        request: Request,
+        *,
+        announces_always: bool = False,
+    ) -> InstanceRow:
+        """Set the fields that `decide` makes of the record while nobody else can change it.
+
+        announces_always: also when the instance has these values already; else that changes nothing, as in Nova.
+        decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
+        """
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            values = decide(instance.record)
+            check_values(values)
+            if not announces_always and all(instance.record[name] == value for name, value in values.items()):
+                return self._row(instance)
+            instance.change(
+                INSTANCE_UPDATE, values, self._clock(), publisher_id=self._publisher(Source.API), request=request
+            )
+            return self._row(instance)
+
+    def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
+        """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            if instance.record["locked"] and by == "owner":
+                return self._row(instance)
+            values = {"locked": True, "locked_by": by, "locked_reason": reason or instance.record["locked_reason"]}
+            return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
+
+    def unlock(
+        self, uuid: str, *, request: Request, check: Callable[[Record], None] = lambda _record: None
+    ) -> InstanceRow:
+        """check: is given the record, which nobody else can change meanwhile, and may raise as in `revise`."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            check(instance.record)
+            values = {"locked": False, "locked_by": None, "locked_reason": None}
+            return self._change_at_once(
+                instance, "instance.unlock", values, request, record="unlock", work="api_unlock"
+            )
+
+    def reset_state(self, uuid: str, vm_state: str, *, request: Request) -> InstanceRow:
+        """An administrator says what the state is: "active" or "error". What is under way is given up."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            self._give_up_jobs(instance, None, self._clock())
+            self._give_up_resize(instance, self._clock())
+            values = {"vm_state": vm_state, "task_state": None}
+            return self._change_at_once(instance, INSTANCE_UPDATE, values, request, record="resetState")
+
+    def _change_at_once(
+        self,
+        instance: LockedInstance,
+        event_type: str,
+        values: Mapping[str, Any],
+        request: Request,
+        *,
+        record: str,
+        work: str | None = None,
+    ) -> InstanceRow:
+        """A change that needs no worker, with its instance action. work: the event of that, if it has one."""
+        now = self._clock()
+        instance.change(event_type, values, now, publisher_id=self._publisher(Source.API), request=request)
+        [action_id] = begin_actions(instance.connection, [instance.uuid], record, request, now)
+        if work is not None:
+            begin_event(instance.connection, action_id, work, instance.record["host"], now)
+            finish_event(instance.connection, action_id, now)
+        return self._row(instance)
+
+    def _give_up_jobs(self, instance: LockedInstance, action: Action | None, now: int) -> None:
+        connection = instance.connection
+        for job in jobs_of(connection, instance.uuid):
+            finish_event(
+                connection,
+                job.instance_action_id,
+                now,
+                SupersededError("resetState" if action is None else action.word),
+            )
+            if job.migration_id is not None:
+                give_up_migration(connection, job.migration_id, now)
+            remove_job(connection, job)
+        give_back_claims(connection, instance.record)
+
+    def _give_up_resize(self, instance: LockedInstance, now: int) -> None:
+        """Nobody can confirm or revert a resize of an instance that is not resized any more: it stays where it is."""
+        with suppress(NotResizedError):
+            give_up_migration(instance.connection, finished_migration(instance.connection, instance.uuid).id, now)
+        release_except(instance.connection, instance.uuid, instance.record["node"])
+
+    def _migration_of(self, action: Action, instance: LockedInstance, order: Order, now: int) -> int | None:
+        connection = instance.connection
+        if action.migration is not None:
+            return begin_migration(
+                connection,
+                instance.record,
+                action.migration,
+                order.request,
+                now,
+                new_instance_type_id=order.parameters.get("flavor_number"),
+            )
+        if action.continues is not None:
+            migration = finished_migration(connection, instance.uuid)
+            update_migration(connection, migration.id, now, status=action.continues)
+            return migration.id
+        return None
+
+    def _publisher(self, source: Source) -> str:
+        return f"{source.value}:{self._cell.name}"
+
+    def _row(self, instance: LockedInstance) -> InstanceRow:
+        return InstanceRow(self._cell.uuid, instance.revision, instance.record)
+
+
+def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> None:
+    """Raise what keeps an instance with `record` from `action`, in the order in which Nova looks at it."""
+    uuid, vm_state, task_state = record["uuid"], record["vm_state"], record["task_state"]
+    if action.respects_lock and record["locked"] and not is_admin:
+        if action.name in _WITHOUT_A_WORD_FOR_LOCKED:
+            raise InvalidTransitionError(uuid, action.word, None)
+        raise InstanceLockedError(uuid)
+    if vm_state == "building" and task_state == "scheduling" and not action.replaces_others:
+        # Nova does not have it in a cell yet.
+        raise InstanceNotFoundError(uuid)
+    if action.needs_host and record["host"] is None:
+        raise InstanceNotReadyError(uuid)
+    if action.vm_states and vm_state not in action.vm_states:
+        raise InvalidTransitionError(uuid, action.word, vm_state)
+    if action.task_states and task_state not in action.task_states:
+        raise InvalidTransitionError(uuid, action.word, task_state, attribute="task_state")
+    if action.needs_launch and record["launched_at"] is None:
+        raise InvalidTransitionError(uuid, action.word, None)
+
+
+def _is_done_anyway(action: Action, record: Record, under_way: Sequence[Job]) -> bool:
+    """Whether an action that replaces others finds itself under way, or a deletion, which only another one replaces."""
+    if record["task_state"] == _DELETING or any(job.action == action.name for job in under_way):
+        return True
+    return record["task_state"] == _SOFT_DELETING and action.task != _DELETING
+
+
+def _origin(record: Record) -> Mapping[str, Any]:
+    return {name: record[name] for name in _ORIGIN}

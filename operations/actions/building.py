@@ -1,0 +1,104 @@
+"""The words that the table of actions is written in: an action, and the usual forms of its steps."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from notifications.event_types import INSTANCE_UPDATE
+from operations.actions.effects import choose_host
+from operations.jobs.steps import Effect, Source, Step, Task, Values
+
+IDLE: Collection[str | None] = (None,)
+ANY_TASK: Collection[str | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action.
+
+    word: what refusals call it. record: what instance actions call it; None: they do not mention it.
+    vm_states: where it is allowed; empty: everywhere. task_states: likewise, None stands for idle.
+    needs_host, needs_launch: whether the instance must be on a host, must have run once.
+    respects_lock: whether a lock stops everybody but administrators.
+    task: the task_state at acceptance; None: it stays. event_type: how the acceptance is announced.
+    migration: type and first status of the migration that begins with it.
+    continues: the status that the migration which waits to be confirmed gets.
+    failure: what is set when a step fails, besides the fault; failure_event: what is announced then.
+    replaces_others: whether what is under way is given up.
+    """
+
+    name: str
+    word: str
+    record: str | None
+    steps: tuple[Step, ...]
+    vm_states: Collection[str] = ()
+    task_states: Collection[str | None] = IDLE
+    needs_host: bool = False
+    needs_launch: bool = True
+    respects_lock: bool = True
+    task: str | None = None
+    event_type: str = INSTANCE_UPDATE
+    source: Source = Source.API
+    migration: tuple[str, str] | None = None
+    continues: str | None = None
+    failure: Values = field(default_factory=lambda: {"vm_state": "error"})
+    failure_event: str | None = None
+    replaces_others: bool = False
+
+
+def start(base: str, *effects: Effect, source: Source = Source.COMPUTE, **values: Any) -> Step:
+    return Step(f"instance.{base}.start", values, source, effects)
+
+
+def end(base: str, *effects: Effect, source: Source = Source.COMPUTE, **values: Any) -> Step:
+    """The last of a pair. The task is over, unless `values` say something else."""
+    return Step(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
+
+
+def progress(**values: Any) -> Step:
+    """A change of state that has no event of its own."""
+    return Step(INSTANCE_UPDATE, values)
+
+
+def exists(source: Source = Source.COMPUTE) -> Step:
+    return Step("instance.exists", source=source)
+
+
+def scheduling() -> tuple[Step, Step]:
+    """A host is looked for, and claimed."""
+    select = "scheduler.select_destinations"
+    return (
+        Step(f"{select}.start", source=Source.SCHEDULER),
+        Step(f"{select}.end", source=Source.SCHEDULER, effects=(choose_host,)),
+    )
+
+
+def scheduling_in_place() -> tuple[Step, Step]:
+    """The scheduler is asked whether the instance may stay where it is; nothing is claimed."""
+    select = "scheduler.select_destinations"
+    return Step(f"{select}.start", source=Source.SCHEDULER), Step(f"{select}.end", source=Source.SCHEDULER)
+
+
+def work(event: str, *steps: Step) -> tuple[Step, ...]:
+    """`steps` as one event of the instance action."""
+    return tuple(replace(step, work=event) for step in steps)
+
+
+def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:
+    return tuple(replace(step, applies=applies) for step in steps)
+
+
+def start_and_end(
+    name: str,
+    base: str,
+    vm_states: Collection[str],
+    task: str | None,
+    result: Mapping[str, Any],
+    *,
+    word: str | None = None,
+    **options: Any,
+) -> Action:
+    """An action that is a start and an end on one host."""
+    word = word or name
+    steps = work(f"compute_{word}_instance", start(base), end(base, **result))
+    return Action(name, word, word, steps, vm_states, task=task, **options)

@@ -1,0 +1,150 @@
+"""What changes instances of a native cell at once, without hosts that have to do something for it.
+
+It fills cells, and stands in for whatever changes them in tests and benchmarks: an action is its outcome alone, as the
+table of actions has it (operations.actions.server_actions). What callers of the API want to be done takes steps: see
+operations.actions.accepting and operations.jobs.worker.
+
+Each operation is one transaction: the row is locked, its state is checked, it gets revision + 1, and the change is
+appended to the outbox. So revisions are in commit order, and a change and its announcement stand or fall together.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import IntegrityError
+
+from cells.database.engines import cell_failures, writing
+from cells.errors import (
+    InstanceExistsError,
+    InstanceNotFoundError,
+    InvalidTransitionError,
+    InvalidValueError,
+)
+from cells.fleet.fleet import Fleet, InstanceMapping
+from cells.kinds.native import outbox
+from cells.kinds.native.instance_rows import add_rows
+from cells.kinds.native.locked_instance import LockedInstance
+from cells.model import NO_REQUEST, Cell, InstanceRow
+from cells.tables import instances
+from notifications import event_types
+from operations.actions.new_instance import check_values, new_record
+from operations.actions.server_actions import ACTIONS
+from operations.jobs.steps import Job, Task
+from operations.scheduling.placement import allocate_on_their_nodes, release_except
+from resources.clock import Clock, system_clock
+
+_FIRST_REVISION = 1
+# What an instance takes up, and of which node, follows from these.
+_OF_ITS_NODE = {"node", "flavor", "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A committed change: which instance, and the revision it has now."""
+
+    uuid: str
+    revision: int
+
+
+class InstanceOperations:
+    """Operations on the instances of one native cell.
+
+    They raise InstanceNotFoundError for an unknown or deleted instance, InvalidTransitionError when its state does not
+    allow the operation, CellUnreachableError and FleetUnreachableError when a database does not answer.
+    """
+
+    def __init__(self, engine: Engine, fleet: Fleet, cell: Cell, clock: Clock = system_clock) -> None:
+        self._engine = engine
+        self._fleet = fleet
+        self._cell = cell
+        self._clock = clock
+
+    def create(self, values: Mapping[str, Any]) -> Changed:
+        """Create an instance; `values` are fields of its record, the others get Nova's defaults.
+
+        Raises what `create_many` raises.
+        """
+        return self.create_many([values])[0]
+
+    def create_many(self, instances_values: Sequence[Mapping[str, Any]]) -> tuple[Changed, ...]:
+        """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time).
+
+        Raises UnknownFieldError (query.errors), InvalidValueError, PayloadError (notifications.errors) and
+        InstanceExistsError.
+        """
+        now = self._clock()
+        rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, new_record(values, now)) for values in instances_values]
+        uuids = {row.uuid for row in rows}
+        if len(uuids) < len(rows):
+            raise InvalidValueError("uuid", [row.uuid for row in rows], "another one for each instance")
+        # Before anything is written, since it refuses what the contract does not allow.
+        announced = outbox.announcements(self._cell, event_types.INSTANCE_CREATE_END, rows, now)
+        # The mapping comes first, as in Nova: one without an instance is only looked up in vain, while an instance
+        # without a mapping could not be found at all.
+        self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
+        try:
+            with cell_failures(self._cell.name), writing(self._engine) as connection:
+                add_rows(connection, rows)
+                allocate_on_their_nodes(connection, [row.record for row in rows])
+                outbox.append(connection, announced)
+        except IntegrityError as error:
+            raise InstanceExistsError(self._existing(uuids)) from error
+        return tuple(Changed(row.uuid, row.revision) for row in rows)
+
+    def update(self, uuid: str, values: Mapping[str, Any]) -> Changed:
+        """Rename, describe, tag …: set fields of the record. Raises what `check_values` raises."""
+        check_values(values)
+        return self._change(uuid, lambda _instance, _now: (event_types.INSTANCE_UPDATE, values))
+
+    def start(self, uuid: str) -> Changed:
+        return self._change(uuid, partial(self._outcome, "os-start"))
+
+    def stop(self, uuid: str) -> Changed:
+        return self._change(uuid, partial(self._outcome, "os-stop"))
+
+    def move(self, uuid: str, host: str) -> Changed:
+        """Live-migrate to another host of the same cell, whose node is called like it."""
+        destination = {"host": host, "node": host}
+        return self._change(uuid, partial(self._outcome, "os-migrateLive", destination=destination))
+
+    def delete(self, uuid: str) -> Changed:
+        """Delete for good. The row stays, marked."""
+        try:
+            changed = self._change(uuid, partial(self._outcome, "delete"))
+        except InstanceNotFoundError:
+            # An earlier call may have got as far as the cell, and then not to the fleet database.
+            self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
+            raise
+        self._fleet.mark_queued_for_delete(self._cell.uuid, [uuid])
+        return changed
+
+    def _outcome(
+        self, name: str, instance: LockedInstance, now: int, *, destination: Mapping[str, str] | None = None
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Event and values of the step of an action that leaves the instance as it is when all is done."""
+        action, record = ACTIONS[name], instance.record
+        if action.vm_states and record["vm_state"] not in action.vm_states:
+            raise InvalidTransitionError(instance.uuid, action.word, record["vm_state"])
+        parameters = {"origin": record, "destination": destination or {}}
+        task = Task(Job(0, name, 0, parameters, NO_REQUEST, None, None), instance, now, self._fleet)
+        step = next(step for step in reversed(action.steps) if step.values and step.applies(task))
+        return step.event_type, step.values_for(task)
+
+    def _change(self, uuid: str, decide: Callable[[LockedInstance, int], tuple[str, Mapping[str, Any]]]) -> Changed:
+        """decide: returns the event and the fields to set, or raises InvalidTransitionError."""
+        with cell_failures(self._cell.name), writing(self._engine) as connection:
+            instance = LockedInstance.lock(connection, self._cell, uuid)
+            now = self._clock()
+            event_type, values = decide(instance, now)
+            instance.change(event_type, values, now)
+            if not _OF_ITS_NODE.isdisjoint(values):
+                release_except(connection, uuid, None)
+                allocate_on_their_nodes(connection, [instance.record])
+            return Changed(uuid, instance.revision)
+
+    def _existing(self, uuids: Collection[str]) -> list[str]:
+        with cell_failures(self._cell.name), self._engine.connect() as connection:
+            return list(connection.scalars(select(instances.c.uuid).where(instances.c.uuid.in_(uuids))))

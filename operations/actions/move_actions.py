@@ -1,0 +1,147 @@
+"""Actions that take an instance to another host: resize, migrate, evacuate (contracts/nova-rest, 2.5 and 2.6)."""
+
+from operations.actions.building import ANY_TASK, Action, end, exists, progress, scheduling, start, work
+from operations.actions.effects import (
+    aim_back,
+    give_back_origin,
+    give_back_others,
+    migration_is,
+)
+from operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
+from operations.jobs.steps import Source, Step
+
+
+def _cold_migration() -> tuple[Step, ...]:
+    """A host is looked for; the scheduling of a move is two events of its instance action."""
+    began, ended = scheduling()
+    return *work("cold_migrate", began), *work("conductor_migrate_server", ended)
+
+
+def _move(name: str, migration_type: str) -> Action:
+    """A cold migration, with another flavor or without."""
+    return Action(
+        name,
+        word=name,
+        record=name,
+        steps=(
+            *_cold_migration(),
+            *work(
+                "compute_prep_resize",
+                exists(Source.DESTINATION),
+                start("resize_prep", source=Source.DESTINATION),
+                Step("instance.resize_prep.end", source=Source.DESTINATION),
+            ),
+            *work(
+                "compute_resize_instance",
+                start("resize", migration_is("migrating"), task_state="resize_migrating"),
+                Step(
+                    "instance.resize.end", {"task_state": "resize_migrated"}, effects=(migration_is("post-migrating"),)
+                ),
+            ),
+            *work(
+                "compute_finish_resize",
+                Step("instance.resize_finish.start", resized_there, Source.DESTINATION),
+                end("resize_finish", migration_is("finished"), vm_state="resized"),
+            ),
+        ),
+        vm_states=("active", "stopped"),
+        needs_host=True,
+        task="resize_prep",
+        migration=(migration_type, "pre-migrating"),
+        failure=as_before,
+        failure_event="compute_task.migrate_server.error",
+    )
+
+
+MOVES = (
+    _move("resize", "resize"),
+    _move("migrate", "migration"),
+    Action(
+        "confirmResize",
+        word="confirmResize",
+        record="confirmResize",
+        steps=work(
+            "compute_confirm_resize",
+            start("resize_confirm"),
+            Step("instance.resize_confirm.end", confirmed, effects=(give_back_others, migration_is("confirmed"))),
+        ),
+        vm_states=("resized",),
+        continues="confirming",
+    ),
+    Action(
+        "revertResize",
+        word="revertResize",
+        record="revertResize",
+        steps=work(
+            "compute_revert_resize",
+            Step("instance.exists", effects=(aim_back,)),
+            start("resize_revert", source=Source.DESTINATION),
+            Step(
+                "instance.resize_revert.end",
+                reverted,
+                Source.DESTINATION,
+                effects=(give_back_origin, migration_is("reverted")),
+            ),
+        ),
+        vm_states=("resized",),
+        task="resize_reverting",
+        continues="reverting",
+    ),
+    Action(
+        "os-migrateLive",
+        word="os-migrateLive",
+        record="live-migration",
+        steps=(
+            *work("conductor_live_migrate_instance", *scheduling()),
+            *work(
+                "compute_live_migration",
+                start("live_migration_pre", migration_is("preparing"), source=Source.DESTINATION),
+                Step("instance.live_migration_pre.end", source=Source.DESTINATION),
+                start("live_migration_post", migration_is("running")),
+                start("live_migration_post_dest", migration_is("post-migrating"), source=Source.DESTINATION),
+                Step(
+                    "instance.live_migration_post_dest.end",
+                    placed(None),
+                    Source.DESTINATION,
+                    effects=(give_back_origin, migration_is("completed")),
+                ),
+                Step("instance.live_migration_post.end", source=Source.ORIGIN),
+            ),
+        ),
+        vm_states=("active", "paused"),
+        needs_host=True,
+        task="migrating",
+        migration=("live-migration", "queued"),
+        failure=as_before,
+        failure_event="compute_task.migrate_server.error",
+    ),
+    Action(
+        "evacuate",
+        word="evacuate",
+        record="evacuate",
+        steps=(
+            *scheduling(),
+            Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
+            *work(
+                "compute_rebuild_instance",
+                Step(
+                    "instance.rebuild.start",
+                    placed("rebuilding"),
+                    Source.DESTINATION,
+                    (migration_is("pre-migrating"),),
+                ),
+                progress(task_state="rebuild_block_device_mapping"),
+                progress(task_state="rebuild_spawning"),
+                Step("instance.rebuild.end", evacuated, effects=(give_back_origin, migration_is("done"))),
+            ),
+        ),
+        vm_states=("active", "stopped", "error"),
+        task_states=ANY_TASK,
+        needs_host=True,
+        task="rebuilding",
+        event_type="instance.evacuate",
+        migration=("evacuation", "accepted"),
+        failure_event="compute_task.rebuild_server.error",
+        replaces_others=True,
+    ),
+)

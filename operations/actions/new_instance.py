@@ -1,0 +1,145 @@
+"""The record of an instance that is being created: what was given, checked, and Nova's defaults for the rest."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from cells.errors import InvalidValueError
+from notifications.payloads.parts import FlavorPayload
+from notifications.wire_types import FIRST_MOMENT, LAST_MOMENT
+from resources.fields import Kind, to_microseconds
+from resources.instance import INSTANCE_FIELDS
+
+_STORED_TYPES: dict[Kind, tuple[type, str]] = {
+    Kind.TEXT: (str, "text"),
+    Kind.BOOL: (bool, "true or false"),
+    Kind.NUMBER: (int, "a whole number"),
+    Kind.UNIT: (int, "a whole number of MiB"),
+    Kind.FLOAT: (float, "a number with a point"),
+    Kind.TIMESTAMP: (int, "microseconds since the epoch"),
+}
+_INT64 = range(-(2**63), 2**63)
+_RANGES: dict[Kind, range] = {
+    Kind.NUMBER: _INT64,
+    Kind.UNIT: _INT64,
+    Kind.TIMESTAMP: range(to_microseconds(FIRST_MOMENT), to_microseconds(LAST_MOMENT) + 1),
+}
+_UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_EMPTY = dict.fromkeys(INSTANCE_FIELDS)
+_RUNNING = 1
+_FLAVOR_REQUIRED = {name for name, field in FlavorPayload.model_fields.items() if field.is_required()}
+_FLAVOR_DEFAULTS = {
+    name: field.default for name, field in FlavorPayload.model_fields.items() if not field.is_required()
+}
+_PART_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ip_addresses": {"type": "fixed", "meta": {}, "port_uuid": None, "device_name": None},
+    "block_devices": {"delete_on_termination": False, "device_name": None, "boot_index": None, "tag": None},
+}
+_NOT_IN_A_HOSTNAME = re.compile(r"[^a-z0-9-]+")
+
+
+def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """A complete record. Whatever is `given` wins, nulls too; `now` in microseconds since the epoch.
+
+    Raises UnknownFieldError (query.errors) and InvalidValueError.
+    """
+    check_values(given)
+    given = {**given, **_completed(given)}
+    uuid = given.get("uuid") or str(uuid4())
+    host = given.get("host")
+    flavor = given.get("flavor")
+    defaults: dict[str, Any] = {
+        "uuid": uuid,
+        "created_at": now,
+        "launched_at": now,
+        "vm_state": "active",
+        "power_state": _RUNNING,
+        "progress": 0,
+        "deleted": False,
+        "hidden": False,
+        "locked": False,
+        "auto_disk_config": False,
+        "config_drive": "",
+        "kernel_id": "",
+        "ramdisk_id": "",
+        "launch_index": 0,
+        "reservation_id": f"r-{uuid[-8:]}",
+        "instance_name": f"instance-{uuid[:8]}",
+        "hostname": _hostname(given.get("display_name"), uuid),
+        "root_device_name": "/dev/vda",
+        "node": host,
+        "launched_on": host,
+        "flavor_id": flavor["flavorid"] if flavor else None,
+        "tags": [],
+        "metadata": {},
+        "ip_addresses": [],
+        "block_devices": [],
+        "security_groups": [],
+        "server_groups": [],
+    }
+    record = _EMPTY | defaults | given
+    if record["flavor_id"] != defaults["flavor_id"]:
+        raise InvalidValueError("flavor_id", record["flavor_id"], "the flavorid of the flavor, which is given with it")
+    return record
+
+
+def completed_flavor(flavor: Mapping[str, Any]) -> dict[str, Any]:
+    """A flavor with Nova's defaults for what it leaves out. Raises InvalidValueError for one without its sizes."""
+    missing = _FLAVOR_REQUIRED - flavor.keys()
+    if missing:
+        raise InvalidValueError("flavor", dict(flavor), f"also {', '.join(sorted(missing))}")
+    return {**_FLAVOR_DEFAULTS, **flavor}
+
+
+def _completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested values among `given`, with defaults for what their parts leave out."""
+    completed: dict[str, Any] = {}
+    if given.get("flavor"):
+        completed["flavor"] = completed_flavor(given["flavor"])
+    for name, defaults in _PART_DEFAULTS.items():
+        if given.get(name):
+            completed[name] = [defaults | part for part in given[name]]
+    return completed
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raises UnknownFieldError or InvalidValueError unless a record can hold these `values`.
+
+    SQLite would take any value in any column, and then neither compare nor order it as the other sources do.
+    """
+    for name, value in values.items():
+        field = INSTANCE_FIELDS.require(name, "set")
+        if field.is_list:
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise InvalidValueError(name, value, "a list of texts")
+        elif value is not None and field.kind in _STORED_TYPES:
+            stored_type, expected = _STORED_TYPES[field.kind]
+            if type(value) is not stored_type:
+                raise InvalidValueError(name, value, expected)
+            if field.kind in _RANGES and value not in _RANGES[field.kind]:
+                raise InvalidValueError(name, value, f"{expected}, in the range that can be stored")
+            # Other spellings would be other instances in some places and the same one in others.
+            if name == "uuid" and not _UUID.fullmatch(str(value)):
+                raise InvalidValueError(name, value, "a uuid in lower case, with dashes")
+        if not _is_storable(value):
+            raise InvalidValueError(name, value, "text without NUL characters and lone surrogates")
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether every text in it is one that both databases and JSON can hold."""
+    match value:
+        case str():
+            return not _UNSTORABLE.search(value)
+        case dict():
+            return all(_is_storable(name) and _is_storable(item) for name, item in value.items())
+        case list():
+            return all(map(_is_storable, value))
+        case _:
+            return True
+
+
+def _hostname(display_name: str | None, uuid: str) -> str:
+    """Nova's rule in short: the name in lower case, what a host name cannot hold replaced, else one of the uuid."""
+    return _NOT_IN_A_HOSTNAME.sub("-", (display_name or "").lower()).strip("-")[:63] or f"Server-{uuid}"

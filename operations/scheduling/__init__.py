@@ -1,0 +1,1 @@
+"""Where instances go: which cell, and which host in it."""

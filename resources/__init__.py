@@ -1,0 +1,1 @@
+"""What things are: fields and their kinds, statuses, times, identifiers. Imports nothing of ours."""

@@ -1,0 +1,141 @@
+"""Notifications of Nova in any order and repetition leave the index as the cell is."""
+
+from collections.abc import Sequence
+from functools import partial
+from threading import Event
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from bus.bus import Message
+from indexer.backends.base import CellProgress
+from indexer.metrics import IndexerMetrics
+from indexer.reconcile.external_comparison import ForeignRows, compare_cell
+from indexer.settings import IndexerSettings
+from indexer.stream.consumer import Consumer
+from indexer.transform.batches import RowReading
+from indexer.writing.dead_letters import DeadLetters
+from indexer.writing.progress import ProgressTracker
+from indexer.writing.rereading import Rereader, rows_of
+from indexer.writing.retrying_writer import PatientWriter
+from tests.support.documents import make_uuid
+from tests.support.memory_bus import MemoryBus
+from tests.support.memory_fleet import MemoryFailures
+from tests.support.memory_index import MemoryIndex
+from tests.support.nova_cell import NOVA_CELL, MemoryNovaCell
+
+_EVENTS = ("instance.update", "instance.reboot.end", "instance.live_migration_post.end", "instance.resize.end")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[MemoryNovaCell, list[Message]]:
+    """A cell with some changes, and what the bus brings of it: late, repeated, and as somebody saw it before that."""
+    cell = MemoryNovaCell()
+    messages: list[Message] = []
+    seen: list[dict[str, Any]] = []
+    for number, kind in draw(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 4)), max_size=8)):
+        uuid = make_uuid(number)
+        if uuid not in cell.rows:
+            cell.create(number)
+        elif cell.rows[uuid]["deleted"]:
+            continue
+        elif kind == 0:
+            cell.destroy(uuid)
+        elif kind == 1:
+            cell.save_beside(uuid, tags=[f"t{cell.now}"], security_groups=["web"])
+        else:
+            cell.save(uuid, host=f"h{cell.now}", access_ip_v4="10.0.0.1")
+        seen.append(cell.snapshot(uuid))
+        event = "instance.delete.end" if cell.rows[uuid]["deleted"] else draw(st.sampled_from(_EVENTS))
+        messages.append(cell.notify(seen[-1], event))
+        if draw(st.booleans()):
+            messages.append(cell.notify(draw(st.sampled_from(seen)), draw(st.sampled_from(_EVENTS))))
+    again = draw(st.lists(st.sampled_from(messages), max_size=3)) if messages else []
+    return cell, draw(st.permutations([*messages, *again]))
+
+
+class _Consuming:
+    """A consumer of the bus of that cell, into an index of its own."""
+
+    def __init__(self, cell: MemoryNovaCell, batch_size: int) -> None:
+        self.index = MemoryIndex()
+        self.bus = MemoryBus()
+        metrics = IndexerMetrics(CollectorRegistry())
+        self.tracker = ProgressTracker(CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=True))
+        writer = PatientWriter(
+            self.index,
+            NOVA_CELL.uuid,
+            Event(),
+            retry_wait_max_s=0.01,
+            metrics=metrics,
+            on_wait=lambda _: None,
+            on_answer=lambda: None,
+        )
+        receiver = self.bus.receiver()
+        dead_letters = DeadLetters(NOVA_CELL.uuid, MemoryFailures(), receiver, metrics)
+        self.rereader = Rereader(
+            NOVA_CELL.uuid,
+            partial(rows_of, cell),
+            writer,
+            self.tracker,
+            on_reread=dead_letters.was_reread,
+            render=ForeignRows(cell, writer).documents,
+        )
+        self.consumer = Consumer(
+            NOVA_CELL.uuid,
+            receiver=receiver,
+            writer=writer,
+            tracker=self.tracker,
+            rereader=self.rereader,
+            dead_letters=dead_letters,
+            settings=IndexerSettings(batch_max_messages=batch_size),
+            metrics=metrics,
+            horizon=lambda: 0,
+            rows=RowReading(partial(rows_of, cell)),
+        )
+
+    def consume(self, messages: Sequence[Message]) -> None:
+        self.bus.waiting.extend(messages)
+        while self.consumer.step():
+            pass
+        self.consumer.drain()
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    @property
+    def records(self) -> dict[str, Any]:
+        return {uuid: document.record for uuid, document in self.index.documents.items()}
+
+
+@given(histories(), st.integers(1, 4))
+@settings(max_examples=60)
+def test_any_order_and_repetition_of_notifications_leaves_the_index_as_the_cell_is(
+    history: tuple[MemoryNovaCell, list[Message]], batch_size: int
+) -> None:
+    cell, messages = history
+    consuming = _Consuming(cell, batch_size)
+    consuming.consume(messages)
+    consuming.close()
+    assert consuming.records == cell.rows
+
+
+@given(histories(), st.data())
+@settings(max_examples=60)
+def test_index_is_as_the_cell_is_also_if_that_was_away_for_a_while(
+    history: tuple[MemoryNovaCell, list[Message]], data: st.DataObject
+) -> None:
+    cell, messages = history
+    consuming = _Consuming(cell, 2)
+    compare_cell(cell, consuming.index, batch_size=2)
+    away_until = data.draw(st.integers(0, len(messages)))
+    cell.is_away = True
+    consuming.consume(messages[:away_until])
+    cell.is_away = False
+    consuming.consume(messages[away_until:])
+    consuming.rereader.work(1e9)
+    consuming.close()
+    assert consuming.records == cell.rows
+    assert not consuming.tracker.unindexed

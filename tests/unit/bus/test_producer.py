@@ -1,0 +1,118 @@
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from bus.bus import Receiver
+from bus.producer import Producer
+from notifications.check import find_problems
+from notifications.envelope import LARGEST_BODY_BYTES, decode
+from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError
+from notifications.event_types import INSTANCE_CREATE_END
+from notifications.payloads.parts import ExceptionPayload
+from tests.contract.payload_samples import instance_payload, samples
+
+CELL = str(uuid4())
+
+
+@pytest.fixture
+def producer() -> Iterator[Producer]:
+    producer = Producer("memory://", CELL, publisher_id="nova-compute:host7")
+    yield producer
+    producer.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver("memory://", CELL, prefetch=10)
+    yield receiver
+    receiver.ack(receiver.receive(10, 10**6, 0.01))
+    receiver.close()
+
+
+def test_program_in_the_readme_emits_a_valid_notification() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    (program,) = [text for text in re.findall(r"```python\n(.+?)```", readme, re.DOTALL) if "Producer(" in text]
+    (cell_uuid,) = re.findall(r'cell_uuid = "(.+)"', program)
+    (address,) = re.findall(r'"(amqp://.+?)"', program)
+    with closing(Receiver("memory://", cell_uuid, prefetch=10)) as receiver:
+        exec(program.replace(address, "memory://"), {})  # noqa: S102 -- our own text
+        (delivery,) = receiver.receive(1, 10**6, 60)
+        receiver.ack([delivery])
+    assert find_problems(decode(delivery.body)) == []
+
+
+def test_notification_that_nobody_would_read_is_not_sent(producer: Producer, receiver: Receiver) -> None:
+    large = ExceptionPayload(
+        module_name="agent.disks",
+        function_name="attach",
+        exception="DiskNotFound",
+        exception_message="there is no disk 4",
+        traceback="x" * LARGEST_BODY_BYTES,
+    )
+    with pytest.raises(EnvelopeError, match=r"message: is of \d+ bytes, and more than 16777216 are"):
+        producer.emit("compute.exception", large)
+    assert receiver.receive(1, 10**9, 0.05) == []
+
+
+def test_emitted_notification_is_valid_and_arrives(producer: Producer, receiver: Receiver) -> None:
+    sent = producer.emit("instance.update", instance_payload(), request_id="req-1")
+    assert find_problems(sent) == []
+    (delivery,) = receiver.receive(1, 10**6, 1)
+    assert decode(delivery.body) == sent
+    assert delivery.routing_key == "versioned_notifications.info"
+    assert delivery.headers == {}
+    receiver.ack([delivery])
+
+
+def test_wrapped_payload_is_taken_as_well(producer: Producer, receiver: Receiver) -> None:
+    sent = producer.emit("instance.update", instance_payload().wrap())
+    (delivery,) = receiver.receive(1, 10**6, 1)
+    assert decode(delivery.body).payload == sent.payload
+    receiver.ack([delivery])
+
+
+def test_error_phase_has_error_priority(producer: Producer, receiver: Receiver) -> None:
+    fault = ExceptionPayload(module_name="a", function_name="b", exception="C", exception_message="d", traceback="e")
+    producer.emit("compute.exception", fault, priority="ERROR")
+    producer.emit("instance.reboot.error", instance_payload())
+    deliveries = receiver.receive(2, 10**6, 1)
+    assert [delivery.routing_key for delivery in deliveries] == ["versioned_notifications.error"] * 2
+    receiver.ack(deliveries)
+
+
+def test_invalid_payload_fails_with_the_field_before_anything_is_sent(producer: Producer, receiver: Receiver) -> None:
+    wrapped = instance_payload().wrap()
+    del wrapped["nova_object.data"]["display_name"]
+    with pytest.raises(PayloadError) as refused:
+        producer.emit("instance.update", wrapped)
+    assert refused.value.field == "display_name"
+    assert receiver.receive(10, 10**6, 0.05) == []
+
+
+def test_payload_of_another_event_is_refused(producer: Producer) -> None:
+    with pytest.raises(EnvelopeError, match=r"service\.update carries nova ServiceStatusPayload"):
+        producer.emit("service.update", instance_payload())
+
+
+def test_unknown_payload_is_refused(producer: Producer) -> None:
+    with pytest.raises(UnknownPayloadError):
+        producer.emit("instance.update", json.loads(json.dumps(instance_payload().wrap()).replace("fleetlight", "f")))
+
+
+def test_publisher_id_without_host_is_refused() -> None:
+    producer = Producer("memory://", CELL, publisher_id="nova-compute")
+    with pytest.raises(EnvelopeError, match="publisher_id: must be service:host"):
+        producer.emit("instance.update", instance_payload())
+
+
+def test_one_invalid_notification_stops_the_whole_batch(producer: Producer, receiver: Receiver) -> None:
+    good = samples()[INSTANCE_CREATE_END]
+    with pytest.raises(EnvelopeError, match="priority"):
+        producer.send([good, replace(good, priority="LOUD")])
+    assert receiver.receive(10, 10**6, 0.05) == []

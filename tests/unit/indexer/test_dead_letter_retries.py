@@ -1,0 +1,204 @@
+"""Trying failures again: what is solved is off the list, and what is not says why."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from bus.bus import Message
+from bus.topology import RESOURCE_HEADER
+from cells.errors import CellUnreachableError
+from indexer.errors import DeadLetterReason
+from indexer.reconcile.dead_letter_retries import Retried, retry
+from indexer.writing.dead_letters import DeadLetter, to_failure
+from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals
+from tests.support.memory_index import MemoryIndex, versions
+from tests.support.nova_cell import MemoryNovaCell
+
+
+class Droppable(MemoryFailures):
+    def drop(self, ids: Collection[str]) -> int:
+        for each in ids:
+            del self.kept[each]
+        return len(ids)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.cell = MemoryCell()
+        self.index = MemoryIndex()
+        self.failures = Droppable()
+
+    def fail(self, message: Message, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> str:
+        failure = to_failure(CELL_UUID, DeadLetter(message, reason, "the name is too long"), NOW)
+        self.failures.add([failure])
+        return failure.id
+
+    def retry(self) -> dict[str, Retried]:
+        failures = list(self.failures.kept.values())
+        results = retry(failures, self.cell, self.index, self.failures, MemoryJournals(), clock=lambda: NOW + 1)
+        assert [result.failure_id for result in results] == [failure.id for failure in failures]
+        return {result.failure_id: result for result in results}
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def damaged(message: Message) -> Message:
+    return Message(b"{", ROUTING_KEY, message.headers)
+
+
+def foreign(message: Message) -> Message:
+    return Message(message.body, ROUTING_KEY, {})
+
+
+def test_change_that_the_index_takes_now_is_solved(stage: Stage) -> None:
+    stage.fail(stage.cell.create())
+    [result] = stage.retry().values()
+    assert result.is_solved
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.index.searchable.keys() == stage.cell.rows.keys()
+    assert stage.failures.kept == {}
+
+
+def test_change_that_the_index_still_refuses_stays_and_is_counted(stage: Stage) -> None:
+    stage.fail(stage.cell.create())
+    [uuid] = stage.cell.rows
+    stage.index.refused[uuid] = "the name is still too long"
+    [result] = stage.retry().values()
+    assert (result.is_solved, result.what) == (False, "the name is still too long")
+    [failure] = stage.failures.kept.values()
+    assert (failure.summary.times, failure.summary.detail) == (2, "the name is still too long")
+    assert failure.summary.last_at == NOW + 1
+
+
+def test_late_change_is_written_as_its_cell_has_the_instance_now(stage: Stage) -> None:
+    stage.fail(stage.cell.create())
+    [uuid] = stage.cell.rows
+    stage.cell.delete(uuid)
+    [result] = stage.retry().values()
+    assert result.is_solved
+    assert stage.index.documents[uuid].record["deleted"]
+
+
+def test_message_that_cannot_be_read_is_solved_by_what_its_cell_has(stage: Stage) -> None:
+    stage.fail(damaged(stage.cell.create()), DeadLetterReason.MALFORMED)
+    [result] = stage.retry().values()
+    assert result.is_solved
+    assert "as its cell has it" in result.what
+    assert versions(stage.index) == stage.cell.versions()
+
+
+def test_message_that_cannot_be_read_and_is_about_nothing_known_stays(stage: Stage) -> None:
+    stage.fail(Message(b"{", ROUTING_KEY, {}), DeadLetterReason.MALFORMED)
+    [result] = stage.retry().values()
+    assert not result.is_solved
+    assert "is not JSON" in result.what
+    assert len(stage.failures.kept) == 1
+
+
+def test_message_that_was_too_large_stays_so_unless_its_cell_has_its_instance(stage: Stage) -> None:
+    known = stage.cell.create()
+    unknown = Message(b"<20000000 bytes>", ROUTING_KEY, {})
+    solved, left = (stage.fail(message, DeadLetterReason.TOO_LARGE) for message in (known, unknown))
+    results = stage.retry()
+    assert results[solved].is_solved
+    assert not results[left].is_solved
+    assert stage.failures.kept[left].summary.reason == "too_large"
+    assert stage.failures.kept[left].summary.detail == "the name is too long"
+
+
+def test_change_of_an_instance_that_its_cell_does_not_have_is_not_invented(stage: Stage) -> None:
+    stage.fail(stage.cell.create())
+    [uuid] = stage.cell.rows
+    stage.cell.rows.clear()
+    [result] = stage.retry().values()
+    assert (result.is_solved, result.what) == (False, f"its cell does not have instance {uuid}")
+    assert stage.index.documents == {}
+
+
+def test_notification_of_somebody_else_is_indexed_unless_something_newer_is_there(stage: Stage) -> None:
+    elsewhere = MemoryCell()
+    stage.fail(foreign(elsewhere.create()))
+    assert all(result.is_solved for result in stage.retry().values())
+    assert stage.index.documents.keys() == elsewhere.rows.keys()
+
+
+def test_notification_that_needs_nothing_in_the_index_is_solved(stage: Stage) -> None:
+    stage.fail(stage.cell.heartbeat())
+    [result] = stage.retry().values()
+    assert (result.is_solved, result.what) == (True, "it can be read, and there is nothing in it for the index")
+
+
+def test_one_failure_that_stays_holds_up_no_other(stage: Stage) -> None:
+    stays = stage.fail(Message(b"{", ROUTING_KEY, {}))
+    solved = [stage.fail(stage.cell.create()), stage.fail(damaged(stage.cell.create()))]
+    results = stage.retry()
+    assert [result.failure_id for result in results.values() if result.is_solved] == solved
+    assert list(stage.failures.kept) == [stays]
+
+
+def test_row_that_this_program_fails_on_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistake(_record: Any) -> None:
+        raise KeyError("flavor")
+
+    stage.fail(stage.cell.create())
+    monkeypatch.setattr("indexer.transform.documents.render_view", mistake)
+    [result] = stage.retry().values()
+    assert (result.is_solved, result.what) == (False, "KeyError: 'flavor'")
+
+
+class NovaStage:
+    """Failures of a cell of Nova, whose messages have no revisions."""
+
+    def __init__(self) -> None:
+        self.cell = MemoryNovaCell()
+        self.index = MemoryIndex()
+        self.failures = Droppable()
+        self.journals = MemoryJournals()
+
+    def fail(self, body: bytes, instance_uuid: str | None = None) -> None:
+        headers: dict[str, int | str] = {} if instance_uuid is None else {RESOURCE_HEADER: instance_uuid}
+        letter = DeadLetter(Message(body, ROUTING_KEY, headers), DeadLetterReason.MALFORMED, "it could not be read")
+        self.failures.add([to_failure(self.cell.cell.uuid, letter, NOW)])
+
+    def retry(self) -> list[bool]:
+        failures = list(self.failures.kept.values())
+        results = retry(failures, self.cell, self.index, self.failures, self.journals, clock=lambda: NOW)
+        return [each.is_solved for each in results]
+
+
+def test_notification_of_nova_is_solved_by_the_row_as_it_is_now() -> None:
+    stage = NovaStage()
+    stage.journals.start_over(stage.cell.cell.uuid)
+    uuid = stage.cell.create(display_name="as it was announced")
+    announced = stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.end")
+    stage.cell.save(uuid, display_name="as it is now")
+    stage.fail(announced.body)
+    assert stage.retry() == [True]
+    assert stage.index.documents[uuid].record["display_name"] == "as it is now"
+    assert [finding.instance_uuid for finding in stage.journals.found] == [uuid], "watches are told"
+    assert stage.failures.kept == {}
+
+
+def test_notification_of_nova_that_nobody_can_read_is_solved_by_the_row_of_its_instance() -> None:
+    stage = NovaStage()
+    uuid = stage.cell.create()
+    stage.fail(b"{", uuid)
+    stage.fail(b"[")
+    assert stage.retry() == [True, False], "nobody knows what the other one is about"
+    assert stage.index.documents.keys() == {uuid}
+
+
+def test_failures_stay_while_their_cell_of_nova_is_away() -> None:
+    stage = NovaStage()
+    uuid = stage.cell.create()
+    stage.fail(stage.cell.notify(stage.cell.snapshot(uuid), "instance.create.end").body)
+    stage.cell.is_away = True
+    with pytest.raises(CellUnreachableError):
+        stage.retry()
+    assert len(stage.failures.kept) == 1
+    assert stage.index.documents == {}

@@ -1,0 +1,119 @@
+"""What is said under an incarnation that the cell never had is left out, however much of it comes."""
+
+import tracemalloc
+
+import pytest
+
+from bus.topology import INCARNATION_HEADER, SEQUENCE_HEADER
+from cells.epochs import Lineage, Position
+from indexer.backends.base import BEING_MENDED, INCARNATIONS
+from indexer.errors import CellRestoredError
+from indexer.writing.epoch_history import History
+from tests.support.memory_cell import MemoryCell
+from tests.support.memory_index import MemoryIndex
+
+_CURRENT = "00000000-0000-4000-8000-000000000001"
+_MANY = 20_000
+
+
+class NumberedCell(MemoryCell):
+    """Says what it is called, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def lineage(self) -> Lineage:
+        self.asked += 1
+        return Lineage([(_CURRENT, 0)])
+
+
+@pytest.fixture
+def cell() -> NumberedCell:
+    return NumberedCell()
+
+
+@pytest.fixture
+def history(cell: NumberedCell) -> History:
+    history = History(cell, MemoryIndex(), lambda: 0)
+    assert not history.was_restored()
+    return history
+
+
+def accepts(history: History, incarnation: str) -> bool:
+    return history.accepts({INCARNATION_HEADER: incarnation, SEQUENCE_HEADER: 1})
+
+
+def test_cell_is_asked_once_about_an_incarnation_that_is_none_of_its_own(cell: NumberedCell, history: History) -> None:
+    asked = cell.asked
+    assert not any(accepts(history, "a stranger") for _ in range(10))
+    assert cell.asked == asked + 1
+    assert accepts(history, _CURRENT)
+
+
+def test_incarnations_that_are_none_of_the_cell_take_no_more_memory_however_many_come(history: History) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(_MANY):
+            assert not accepts(history, f"stranger {number}")
+        few = tracemalloc.get_traced_memory()[0]
+        for number in range(_MANY, 2 * _MANY):
+            assert not accepts(history, f"stranger {number}")
+        assert tracemalloc.get_traced_memory()[0] < few + 20_000
+    finally:
+        tracemalloc.stop()
+    assert accepts(history, _CURRENT)
+
+
+def test_name_that_no_incarnation_can_have_is_not_even_asked_about(cell: NumberedCell, history: History) -> None:
+    asked = cell.asked
+    assert not accepts(history, "x" * 100_000)
+    assert cell.asked == asked
+
+
+class Restored(NumberedCell):
+    """Whoever numbered up to `lost` was put back to `kept`, and another one went on."""
+
+    incarnations: tuple[tuple[str, int], ...] = (("lost", 0),)
+
+    def lineage(self) -> Lineage:
+        return Lineage(self.incarnations)
+
+    def position(self) -> Position:
+        return Position(self.incarnations[-1][0], self.last_sequence)
+
+
+def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_mended_the_index() -> None:
+    cell, index = Restored(), MemoryIndex()
+    cell.last_sequence = watermark = 20
+    mine = History(cell, index, lambda: watermark)
+    assert not mine.was_restored()
+    cell.incarnations = (("lost", 0), ("present", 10))
+    cell.last_sequence = 30
+    index.save_state(INCARNATIONS, {cell.cell.uuid: "present"})
+    assert History(cell, index, lambda: watermark, mine.followed_as).was_restored()
+    assert not History(cell, index, lambda: 10, mine.followed_as).was_restored(), "only what came later was lost"
+
+
+def test_changelog_that_another_incarnation_goes_on_with_is_no_restore() -> None:
+    cell, index = Restored(), MemoryIndex()
+    watermark = cell.last_sequence = 10
+    history = History(cell, index, lambda: watermark)
+    assert not history.was_restored()
+    cell.incarnations = (("lost", 0), ("present", 15))
+    watermark = cell.last_sequence = 20
+    history.has_read_on()
+    assert index.load_state(INCARNATIONS) == {cell.cell.uuid: "present"}
+    assert history.accepts({INCARNATION_HEADER: "present", SEQUENCE_HEADER: 21})
+    cell.incarnations = (("lost", 0), ("present", 15), ("newest", 18))
+    with pytest.raises(CellRestoredError):
+        history.has_read_on()
+
+
+def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() -> None:
+    cell, index = Restored(), MemoryIndex()
+    cell.incarnations = (("lost", 0), ("present", 10))
+    history = History(cell, index, lambda: 5)
+    for known, is_covered in (("lost", False), ("present", True), (BEING_MENDED, False)):
+        index.save_state(INCARNATIONS, {cell.cell.uuid: known})
+        assert history.covers(11) is is_covered

@@ -1,0 +1,103 @@
+"""Whether the index has what a cell of Nova has, which counts no revisions."""
+
+from typing import Any
+
+import pytest
+
+from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.external_verify import verify_foreign_cell
+from indexer.reconcile.verify import DifferenceKind, Verification
+from indexer.writing.journaling import CellJournal
+from tests.support.documents import make_uuid
+from tests.support.memory_fleet import MemoryJournals
+from tests.support.memory_index import MemoryIndex
+from tests.support.nova_cell import MemoryNovaCell
+
+
+class Stage:
+    """A cell of three instances, and an index that has them."""
+
+    def __init__(self) -> None:
+        self.cell = MemoryNovaCell()
+        self.index = MemoryIndex()
+        self.journals = MemoryJournals()
+        for number in (1, 2, 3):
+            self.cell.create(number)
+        compare_cell(self.cell, self.index, batch_size=2, clock=lambda: self.cell.now)
+
+    def differ(self) -> None:
+        """Each kind of difference once."""
+        self.index.remove({make_uuid(1): self.version(1)})
+        self.cell.save(make_uuid(2), display_name="another")
+        del self.cell.rows[make_uuid(3)]
+
+    def version(self, number: int) -> int:
+        return self.index.read([make_uuid(number)])[make_uuid(number)].version
+
+    def verify(self, *, repair: bool = False, timeout_s: float = 0) -> Verification:
+        return verify_foreign_cell(
+            self.cell,
+            self.index,
+            CellJournal(self.cell.cell.uuid, self.journals, self.index),
+            repair=repair,
+            catch_up_timeout_s=timeout_s,
+            batch_size=2,
+        )
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def kinds(verification: Verification) -> dict[str, DifferenceKind]:
+    return {difference.uuid: difference.kind for difference in verification.differences}
+
+
+DIFFERENT = {
+    make_uuid(1): DifferenceKind.MISSING,
+    make_uuid(2): DifferenceKind.CHANGED,
+    make_uuid(3): DifferenceKind.ONLY_IN_INDEX,
+}
+
+
+def test_index_that_has_all_rows_agrees(stage: Stage) -> None:
+    verification = stage.verify()
+    assert (verification.rows, verification.documents, verification.differences) == (3, 3, ())
+
+
+def test_differences_are_told_and_left_alone(stage: Stage) -> None:
+    stage.differ()
+    for _ in range(2):
+        assert kinds(stage.verify()) == DIFFERENT
+
+
+def test_differences_are_repaired_and_then_they_agree(stage: Stage) -> None:
+    stage.differ()
+    repaired = stage.verify(repair=True)
+    assert kinds(repaired) == DIFFERENT
+    assert repaired.remaining == ()
+    assert stage.verify().differences == ()
+
+
+def test_what_is_only_on_its_way_is_no_difference(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.differ()
+    looked_at_again: list[Any] = []
+    read = stage.index.read
+
+    def indexed_meanwhile(ids: Any) -> Any:
+        looked_at_again.append(ids)
+        if len(looked_at_again) == 5:
+            compare_cell(stage.cell, stage.index, batch_size=2, clock=lambda: stage.cell.now)
+        return read(ids)
+
+    monkeypatch.setattr(stage.index, "read", indexed_meanwhile)
+    assert stage.verify(timeout_s=60).differences == ()
+
+
+def test_deleted_row_that_nova_has_archived_is_no_difference(stage: Stage) -> None:
+    stage.cell.destroy(make_uuid(1))
+    stage.verify(repair=True)
+    del stage.cell.rows[make_uuid(1)]
+    verification = stage.verify()
+    assert (verification.rows, verification.documents, verification.differences) == (2, 3, ())

@@ -1,0 +1,110 @@
+"""Who asks an index that may hang, and what a heavy question costs the others."""
+
+import asyncio
+
+import pytest
+
+from indexer.errors import IndexerError, IndexUnavailableError
+from listing.index_deadline import IndexSlowError, PatientIndex
+from resources.fields import Record
+from tests.unit.listing.test_progress_cache import Advancing
+
+LATE = IndexUnavailableError("no answer within 5 s")
+
+
+class Answering(Advancing):
+    """An index that answers what is asked for a uuid when `answer` or `fail` says so, and all else at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_for: dict[str, asyncio.Future[Record | None]] = {}
+
+    async def find(self, uuid: str) -> Record | None:
+        self.asked_for[uuid] = asyncio.get_running_loop().create_future()
+        return await self.asked_for[uuid]
+
+    def answer(self, uuid: str) -> None:
+        self.asked_for[uuid].set_result(None)
+
+    def fail(self, uuid: str) -> None:
+        self.asked_for[uuid].set_exception(LATE)
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.index = Answering()
+        self.failures: list[IndexerError] = []
+        self.patient = PatientIndex(self.index, 0.01, self.failures.append)
+
+    async def ask_in_vain(self, uuid: str) -> None:
+        with pytest.raises(IndexSlowError):
+            await self.patient.find(uuid)
+
+    async def let_it_end(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def test_others_are_answered_while_one_question_is_overdue() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        await stage.ask_in_vain("heavy")
+        for _ in range(2):
+            assert await stage.patient.progress()
+
+    asyncio.run(ask())
+
+
+def test_one_at_a_time_tries_an_index_that_may_hang() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        await stage.ask_in_vain("first")
+        trying = asyncio.ensure_future(stage.ask_in_vain("second"))
+        await stage.let_it_end()
+        await stage.ask_in_vain("third")
+        assert set(stage.index.asked_for) == {"first", "second"}, "a third one has waited too"
+        await trying
+        await stage.ask_in_vain("fourth")
+        assert set(stage.index.asked_for) == {"first", "second", "fourth"}
+
+    asyncio.run(ask())
+
+
+def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        await stage.ask_in_vain("heavy")
+        assert await stage.patient.progress()
+        stage.index.fail("heavy")
+        await stage.let_it_end()
+        assert stage.failures == []
+
+    asyncio.run(ask())
+
+
+def test_index_that_answers_nobody_has_failed() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        assert await stage.patient.progress()
+        await stage.ask_in_vain("heavy")
+        stage.index.fail("heavy")
+        await stage.let_it_end()
+        assert stage.failures == [LATE]
+
+    asyncio.run(ask())
+
+
+def test_late_answer_shows_that_the_index_works() -> None:
+    async def ask() -> None:
+        stage = Stage()
+        await stage.ask_in_vain("first")
+        await stage.ask_in_vain("second")
+        stage.index.answer("second")
+        await stage.let_it_end()
+        stage.index.fail("first")
+        await stage.let_it_end()
+        assert stage.failures == []
+        await asyncio.gather(stage.ask_in_vain("third"), stage.ask_in_vain("fourth"))
+        assert {"third", "fourth"} <= set(stage.index.asked_for), "nothing is overdue any more"
+
+    asyncio.run(ask())

@@ -1,0 +1,203 @@
+"""Decisions of the lister that no real index can be made to take: refusals, and failures in the middle of a merge."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+import pytest
+
+from api.settings import SearchSettings
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellAdapter, CellKind, InstanceRow
+from indexer.backends.base import CellProgress, FoundPage, FoundRow
+from indexer.errors import IndexUnavailableError
+from listing.answer import Consistency, Page, Route
+from listing.index_gateway import ListIndex
+from listing.list_instances import InstanceLister
+from query.errors import NotExpressibleError
+from query.filters import EVERYTHING
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
+from resources.clock import system_clock
+from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
+from tests.support.documents import make_document, make_record
+from views.compute.view import ItemTemplate
+
+TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
+ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
+CELLS = tuple(Cell(f"c{number}", f"cell{number}", CellKind.NATIVE, "", "") for number in range(2))
+ROWS = {"c0": [make_record(number) for number in (1, 3, 5)], "c1": [make_record(number) for number in (2, 4, 6)]}
+
+
+T = TypeVar("T")
+
+
+class Cells:
+    """Cells that hold ROWS, except those that are `down`."""
+
+    def __init__(self, down: Collection[str] = ()) -> None:
+        self._down = down
+        self.asked: list[str] = []
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return CELLS
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        return True
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        self.asked.append(cell_uuid)
+        if cell_uuid in self._down:
+            raise CellUnreachableError(cell_uuid, "down")
+        rows = [row for row in ROWS[cell_uuid] if request.after is None or row["uuid"] > request.after[-1]]
+        return [InstanceRow(cell_uuid, 1, row) for row in rows[: request.limit]]
+
+    async def find(self, cell_uuid: str, uuid: str, timeout_s: float) -> InstanceRow | None:
+        return None
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        raise AssertionError("nobody asks for this here")
+
+    def hanging(self) -> Collection[str]:
+        return ()
+
+    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
+
+
+class Index:
+    """An index that knows both cells, `stale` ones since long ago, and answers so many searches before it fails."""
+
+    def __init__(self, error: Exception, *, answers: int = 0, stale: Collection[str] = ()) -> None:
+        self._error = error
+        self._answers_left = answers
+        self._stale = stale
+
+    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+        if self._answers_left == 0:
+            raise self._error
+        self._answers_left -= 1
+        records = sorted((record for uuid in cells for record in ROWS[uuid]), key=lambda record: str(record["uuid"]))
+        documents = [make_document(int(record["uuid"].replace("-", ""), 16)) for record in records]
+        return [
+            FoundRow((document.id,), template.render(template.pick(document.view)))
+            for document in documents
+            if request.after is None or document.id > request.after[-1]
+        ][: request.limit]
+
+    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        rows = await self.search(request, cells, template)
+        return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
+
+    async def find(self, uuid: str) -> Record | None:
+        return None
+
+    async def progress(self) -> Mapping[str, CellProgress]:
+        return {
+            cell.uuid: CellProgress(cell.uuid, 7, 0 if cell.uuid in self._stale else system_clock(), True)
+            for cell in CELLS
+        }
+
+    async def close(self) -> None: ...
+
+
+def listed(cells: Cells, searcher: Index) -> tuple[Page, ListIndex]:
+    async def run() -> tuple[Page, ListIndex]:
+        settings = SearchSettings(enabled=True, index_patience_s=60)
+        index = ListIndex(searcher, settings)
+        lister = InstanceLister(cells, index, settings)
+        page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
+        return page, index
+
+    return asyncio.run(run())
+
+
+def routes(page: Page) -> list[Route]:
+    return [answer.route for answer in page.cells]
+
+
+def test_filter_that_the_index_cannot_express_is_answered_by_the_cells_without_the_flag() -> None:
+    page, index = listed(Cells(), Index(NotExpressibleError("index", "this")))
+    assert routes(page) == [Route.LIVE, Route.LIVE]
+    assert page.rows == 6
+    assert page.is_complete
+    assert not index.safe_connect.is_tripped
+
+
+def test_index_that_fails_beside_live_cells_is_replaced_for_the_whole_page() -> None:
+    cells = Cells()
+    page, index = listed(cells, Index(IndexUnavailableError("gone"), stale=["c1"]))
+    assert routes(page) == [Route.LIVE, Route.LIVE]
+    assert page.rows == 6
+    assert index.safe_connect.is_tripped
+
+
+def test_stand_in_that_fails_leaves_the_cell_marked_and_does_not_ask_it_again() -> None:
+    cells = Cells(down=["c1"])
+    page, index = listed(cells, Index(IndexUnavailableError("gone"), stale=["c0", "c1"]))
+    assert routes(page) == [Route.LIVE, Route.SKIPPED]
+    assert page.rows == 3
+    assert not page.is_complete
+    assert index.safe_connect.is_tripped
+    assert cells.asked.count("c1") == 1
+
+
+@pytest.mark.parametrize("stale", [["c1"], ["c0", "c1"]])
+def test_cell_that_is_down_comes_from_the_index_with_its_age(stale: list[str]) -> None:
+    page, _ = listed(Cells(down=["c1"]), Index(IndexUnavailableError("gone"), answers=2, stale=stale))
+    assert page.rows == 6
+    assert page.cells[1].route is Route.INDEX_WHILE_DOWN
+    assert page.cells[1].watermark == 7
+    assert page.cells[1].age_s is not None
+    assert page.cells[1].age_s > 1000
+    assert not page.is_complete
+
+
+def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances() -> None:
+    class Emptied(Index):
+        asked = 0
+
+        async def find(self, uuid: str) -> Record | None:
+            self.asked += 1
+            raise IndexUnavailableError("no such index")
+
+    async def run() -> None:
+        searcher = Emptied(IndexUnavailableError("no such index"))
+        settings = SearchSettings(enabled=True, retry_after_s=0.001, index_patience_s=60)
+        index = ListIndex(searcher, settings)
+        await InstanceLister(Cells(), index, settings).list_page(
+            PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
+        )
+        async with asyncio.timeout(10):
+            while searcher.asked < 3:
+                assert index.safe_connect.is_tripped
+                await asyncio.sleep(0.001)
+        index.close()
+
+    asyncio.run(run())
+
+
+def test_servers_of_nova_that_no_cell_has_yet_are_read_before_all_cells() -> None:
+    """Nova writes them to a cell first and forgets them here afterwards; each is to be seen in one of the two."""
+    before = Cell("c1", "before", CellKind.NOVA_DB, "db", "", api_database_url="db")
+
+    class MovingCells(Cells):
+        def __init__(self) -> None:
+            super().__init__()
+            self._is_read = asyncio.Event()
+
+        async def cells(self) -> tuple[Cell, ...]:
+            return CELLS[0], before
+
+        async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+            if cell_uuid == before.uuid:
+                await asyncio.sleep(0)
+                rows = await super().read_page(cell_uuid, request, timeout_s)
+                self._is_read.set()
+                return rows
+            assert self._is_read.is_set()
+            return await super().read_page(cell_uuid, request, timeout_s)
+
+    page, _ = listed(MovingCells(), Index(IndexUnavailableError("gone")))
+    assert page.rows == 6
+    assert page.is_complete

@@ -1,0 +1,5 @@
+"""Databases for the tests of operations."""
+
+from tests.support.cell_databases import cell, engine, fleet
+
+__all__ = ["cell", "engine", "fleet"]

@@ -1,0 +1,1 @@
+"""What faces show: pure functions from a record to bytes."""

@@ -1,0 +1,284 @@
+"""The stored view: an instance's answers of the compute API, rendered once, when it changes.
+
+A full item differs between callers by microversion and by what admins see. What everybody sees is kept as one text, in
+*segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
+segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again (DESIGN,
+decision 10). Rows read live from a cell go through the same function, which is why a row looks the same by every route.
+
+Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from resources.fields import Record
+from views.compute import members
+from views.compute.members import Members
+
+View = tuple[bytes, ...]
+"""The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""
+HostStatuses = Mapping[str, Mapping[bytes, bytes]]
+"""By cell uuid and host, what `host_status` shows; host and status are JSON texts."""
+NEWEST_MICROVERSION = (2, 104)
+MINIMAL_ITEMS_SINCE = 69
+"""The microversion, 2.N, that brought items of servers of which hardly anything is known."""
+Segment = Callable[[Record], Members]
+
+# Segments of what everybody sees, each with the microversion that brought it: 2.N.
+_PUBLIC: tuple[tuple[Segment, int], ...] = (
+    (members.identity, 1),
+    (members.common, 1),
+    (members.volumes, 1),
+    (members.locked, 9),
+    (members.description, 19),
+    (members.tags, 26),
+    (members.flavor, 47),
+    (members.trusted_image_certificates, 63),
+    (members.locked_reason, 73),
+    (members.hostname, 90),
+    (members.pinned_availability_zone, 96),
+    (members.scheduler_hints, 100),
+)
+# Segments that only admins see; they see `hostname` from 2.3 on.
+_ADMIN: tuple[tuple[Segment, int], ...] = ((members.placement, 1), (members.guest, 3))
+_PUBLIC_SEGMENTS = [segment for segment, _ in _PUBLIC]
+_ADMIN_SEGMENTS = [segment for segment, _ in _ADMIN]
+_VOLUMES = _PUBLIC_SEGMENTS.index(members.volumes)
+_HOSTNAME = _PUBLIC_SEGMENTS.index(members.hostname)
+_VOLUME_FLAGS_SINCE = 3
+_HOSTNAME_FOR_ADMINS_SINCE = 3
+_EMBEDDED_FLAVOR_SINCE = 47
+_HOSTNAME_SINCE = 90
+_HOST_STATUS_SINCE = 16
+_IMAGE_PROPERTIES_SINCE = 98
+
+# public, admin: objects of the segments above. ends: where the segments end, those of `public` before those of `admin`.
+# image: "" or an object of id and properties. flavor_id: text or null. fault: with its details, or null.
+PIECE_NAMES = ("public", "admin", "ends", "image", "flavor_id", "fault")
+
+# Where the pieces of a full template begin with the same four: public, image, fault, admin.
+_FAULT_PIECE, _ADMIN_PIECE = 2, 3
+_BEFORE_ID = len(b'{"id":"')
+# No text of JSON holds it: that would need quotes inside.
+_AFTER_UUID = b'","name":'
+_AFTER_IMAGE_ID = b'","properties":'
+_BEFORE_HOST = len(b'{"OS-EXT-SRV-ATTR:host":')
+_AFTER_HOST = b',"OS-EXT-SRV-ATTR:hypervisor_hostname":'
+_EMPTY_TEXT = b'""'
+_NULL = b"null"
+_BRACE, _COMMA = b"{,"
+_SERVER_ERROR = 500
+_encoder = msgspec.json.Encoder()
+_encode, _encode_into = _encoder.encode, _encoder.encode_into
+_decode_ends = msgspec.json.Decoder(list[int]).decode
+_decode_fault = msgspec.json.Decoder(dict[str, int | str | None]).decode
+
+
+def render_view(record: Record) -> View:
+    """Render all pieces of one instance.
+
+    record: every field of INSTANCE_FIELDS (a stored value each).
+    """
+    public, ends = _joined(_PUBLIC_SEGMENTS, record)
+    admin, admin_ends = _joined(_ADMIN_SEGMENTS, record)
+    return (
+        public,
+        admin,
+        _encode(ends + admin_ends),
+        _encode(members.image(record)),
+        _encode(record["flavor_id"] or None),
+        _encode(members.fault(record)),
+    )
+
+
+def _joined(segments: Sequence[Segment], record: Record) -> tuple[bytes, list[int]]:
+    """One object of all segments, and where each of them ends: at a comma, or at the brace."""
+    text = bytearray()
+    ends = []
+    end = 0
+    for segment in segments:
+        # Written over the brace behind the one before it; its own opening brace becomes the comma between the two.
+        _encode_into(segment(record), text, end)
+        text[end] = _COMMA
+        end = len(text) - 1
+        ends.append(end)
+    text[0] = _BRACE
+    return bytes(text), ends
+
+
+class ItemTemplate(ABC):
+    """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
+
+    pieces: names of the pieces that a source has to deliver, in this order.
+    shows_damaged: whether a list of that microversion may have the items of `render_damaged`.
+    form: templates of the same form and with the same `host_statuses` make the same items.
+    """
+
+    host_statuses: HostStatuses | None = None
+
+    def __init__(
+        self, minor: int, pieces: Sequence[str], versioned_base: str, plain_base: str, *form: Hashable
+    ) -> None:
+        self.shows_damaged = minor >= MINIMAL_ITEMS_SINCE
+        self.pieces = tuple(pieces)
+        self.form = (versioned_base, plain_base, *form)
+        self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
+        versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
+        bookmark = b'{"rel":"bookmark","href":"%b/' % plain
+        # Formats. The first takes the uuid twice; the others take an id (the encoded text without its quotes) twice.
+        self._links = b'{"links":[{"rel":"self","href":"%b/servers/%%b"},%bservers/%%b"}]' % (versioned, bookmark)
+        self._image = b'{"id":"%%b","links":[%bimages/%%b"}]' % bookmark
+        self._flavor = b'{"id":"%%b","links":[%bflavors/%%b"}]}' % bookmark
+
+    @staticmethod
+    def brief(minor: int, *, versioned_base: str, plain_base: str) -> "ItemTemplate":
+        """The item of `GET /servers` at microversion 2.`minor`.
+
+        Bases without a slash at the end, as they stand in a JSON string.
+        """
+        return _BriefTemplate(minor, versioned_base, plain_base)
+
+    @staticmethod
+    def full(
+        minor: int,
+        *,
+        is_admin: bool,
+        versioned_base: str,
+        plain_base: str,
+        host_statuses: HostStatuses | None = None,
+    ) -> "ItemTemplate":
+        """The item of `GET /servers/detail` and `GET /servers/{id}` at microversion 2.`minor`.
+
+        host_statuses: None leaves `host_status` away; administrators alone see it.
+        """
+        template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
+        template.host_statuses = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
+        return template
+
+    def pick(self, view: View) -> tuple[bytes, ...]:
+        """The pieces of `view` that this template needs, in its order."""
+        return tuple([view[position] for position in self._positions])
+
+    @abstractmethod
+    def render_damaged(self, record: Record) -> bytes:
+        """What is shown of a server whose row is damaged: as of those of a cell that is down (section 12).
+
+        Raises UnreadableRowError when not even that can be read.
+        """
+
+    @abstractmethod
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell.
+
+        What follows the pieces in a row is not looked at.
+        """
+
+
+class _BriefTemplate(ItemTemplate):
+    def __init__(self, minor: int, versioned_base: str, plain_base: str) -> None:
+        super().__init__(minor, ("public", "ends"), versioned_base, plain_base)
+        self._item = self._links + b",%b}"
+
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        public: bytes = pieces[0]
+        uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
+        return self._item % (uuid, uuid, public[1 : _decode_ends(pieces[1])[0]])
+
+    def render_damaged(self, record: Record) -> bytes:
+        return _minimal_item(self._links, members.damaged_identity(record))
+
+
+class _FullTemplate(ItemTemplate):
+    def __init__(self, minor: int, is_admin: bool, versioned_base: str, plain_base: str) -> None:
+        self._is_admin = is_admin
+        self._last = max(number for number, (_, since) in enumerate(_PUBLIC) if since <= minor)
+        self._last_for_admins = max(number for number, (_, since) in enumerate(_ADMIN) if since <= minor)
+        self._is_newest = self._last == len(_PUBLIC) - 1
+        self._has_volume_flags = minor >= _VOLUME_FLAGS_SINCE
+        self._has_hostname_for_admins = is_admin and _HOSTNAME_FOR_ADMINS_SINCE <= minor < _HOSTNAME_SINCE
+        self._has_flavor_link = minor < _EMBEDDED_FLAVOR_SINCE
+        self._has_image_properties = minor >= _IMAGE_PROPERTIES_SINCE
+        pieces = ["public", "image", "fault"]
+        if is_admin:
+            pieces.append("admin")
+        self._ends_piece = len(pieces)
+        if not self._is_newest:
+            pieces += ["ends", "flavor_id"]
+        super().__init__(minor, pieces, versioned_base, plain_base, minor, is_admin)
+        # Last come the members of everybody, those that not every item has, and what ends the item.
+        rest = b",%b%b,%b" if self._is_newest and is_admin else b",%b%b%b"
+        self._without_image = self._links + b',"image":""' + rest
+        self._with_image = self._links + b',"image":' + self._image + b"%b" + rest
+
+    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+        public: bytes = pieces[0]
+        image: bytes = pieces[1]
+        uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
+        if self._is_newest:
+            members = public[1:-1]
+            end = pieces[_ADMIN_PIECE][1:] if self._is_admin else b"}"
+        else:
+            members, end = self._older_members(pieces), b"}"
+        others = b""
+        if pieces[_FAULT_PIECE] != _NULL:
+            others = b',"fault":' + (pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE]))
+        if self.host_statuses is not None:
+            others += b',"host_status":' + _host_status(pieces[_ADMIN_PIECE], self.host_statuses.get(cell_uuid))
+        # In one go: what costs is to copy the members.
+        if image == _EMPTY_TEXT:
+            return self._without_image % (uuid, uuid, members, others, end)
+        after_id = image.index(_AFTER_IMAGE_ID)
+        identifier = image[_BEFORE_ID:after_id]
+        # Behind the id there are a comma, the properties, and the brace.
+        rest = image[after_id + 1 :] if self._has_image_properties else b"}"
+        return self._with_image % (uuid, uuid, identifier, identifier, rest, members, others, end)
+
+    def render_damaged(self, record: Record) -> bytes:
+        return _minimal_item(self._links, members.damaged(record))
+
+    def _older_members(self, pieces: Sequence[Any]) -> bytes:
+        """The members of a microversion that does not know all segments."""
+        public: bytes = pieces[0]
+        ends = _decode_ends(pieces[self._ends_piece])
+        if self._has_volume_flags:
+            members = public[1 : ends[self._last]]
+        else:
+            begin = ends[_VOLUMES - 1]
+            members = public[1:begin] + _without_flags(public[begin : ends[_VOLUMES]])
+        if self._has_flavor_link:
+            flavor_id: bytes = pieces[self._ends_piece + 1]
+            linked = b"{}" if flavor_id == _NULL else self._flavor % (flavor_id[1:-1], flavor_id[1:-1])
+            members += b',"flavor":' + linked
+        if self._is_admin:
+            members += b"," + pieces[_ADMIN_PIECE][1 : ends[len(_PUBLIC) + self._last_for_admins]]
+        if self._has_hostname_for_admins:
+            members += public[ends[_HOSTNAME - 1] : ends[_HOSTNAME]]
+        return members
+
+
+def _minimal_item(links: bytes, shown: members.DamagedIdentity) -> bytes:
+    uuid = _encode(shown.id)[1:-1]
+    return links % (uuid, uuid) + b"," + _encode(shown)[1:]
+
+
+def _host_status(admin: bytes, statuses: Mapping[bytes, bytes] | None) -> bytes:
+    """Empty without a host, or without a service on it; unknown when its cell did not say which services it has."""
+    host = admin[_BEFORE_HOST : admin.index(_AFTER_HOST)]
+    if host == _NULL:
+        return _EMPTY_TEXT
+    return b'"UNKNOWN"' if statuses is None else statuses.get(host, _EMPTY_TEXT)
+
+
+def _without_flags(volumes: bytes) -> bytes:
+    return volumes.replace(b',"delete_on_termination":true', b"").replace(b',"delete_on_termination":false', b"")
+
+
+def _without_details(fault: bytes) -> bytes:
+    """Details of a fault are for admins, unless its code is not 500 (section 7.7)."""
+    shown = _decode_fault(fault)
+    if shown["code"] == _SERVER_ERROR:
+        shown.pop("details", None)
+    return _encode(shown)
