@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
-from api.compute.protocol.endpoint import Door
+from api.compute.protocol.endpoint import Middleware
 from api.compute.protocol.faults import fault, no_such_route
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.own_changes import OwnChanges
@@ -138,8 +138,8 @@ def _add_compute_routes(
     prefix = parts.api.compute_link_prefix
     # Twice: the clocks of who announces changes and of this process may differ.
     own_changes = OwnChanges(2 * parts.search.staleness_limit_s, parts.clock)
-    door = Door(parts.identity, prefix, own_changes)
-    versions = VersionDocuments(door, prefix)
+    middleware = Middleware(parts.identity, prefix, own_changes)
+    versions = VersionDocuments(middleware, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
     lists = ServerListHandlers(
         app.state.lister,
@@ -167,11 +167,11 @@ def _add_compute_routes(
     for path in ("/v2", "/v2/"):
         app.add_route(path, versions.legacy, methods=["GET"])
     routes = compute_routes(lists, server, access, host_statuses, soft_deletes=parts.soft_deletes, clock=parts.clock)
-    table = RouteTable(routes, door)
+    table = RouteTable(routes, middleware)
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
-    reset = door.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
+    reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
-    app.add_route(EXPLAIN.path, door.endpoint(Explainer(lists, app.state.lister).explain), methods=["GET"])
+    app.add_route(EXPLAIN.path, middleware.endpoint(Explainer(lists, app.state.lister).explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from api.compute.protocol.headers import Header
-from api.compute.protocol.shapes import Kind
+from api.compute.protocol.shapes import JsonType
 
 JSON = "application/json"
 
@@ -24,7 +24,7 @@ class Operation:
 
     method: str
     path: str
-    answer: Kind | None = None
+    answer: JsonType | None = None
     success: int = 200
     is_open: bool = False
     body: type[msgspec.Struct] | None = None

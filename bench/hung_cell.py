@@ -51,8 +51,8 @@ def run(
         return _HungAdapter(cell, gate) if cell == hung else NativeAdapter(cell)
 
     settings = SearchSettings(cell_timeout_s=_DEADLINE_S)
-    all_cells = CellPool(lambda: cells, open_adapter, patience_s=_DEADLINE_S)
-    others = CellPool(lambda: cells[:-1], open_adapter, patience_s=_DEADLINE_S)
+    all_cells = CellPool(lambda: cells, open_adapter, deadline_s=_DEADLINE_S)
+    others = CellPool(lambda: cells[:-1], open_adapter, deadline_s=_DEADLINE_S)
     listers = [InstanceLister(pool, ListIndex(None, settings), settings) for pool in (all_cells, others)]
 
     def page(lister: InstanceLister) -> Page:

@@ -109,7 +109,7 @@ def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[InstanceLister]:
         Cell(uuid, f"cell{number}", CellKind.NOVA_DB, url, "", api_database_url=databases.api_url, nova_uuid=uuid)
         for number, (uuid, url) in enumerate(databases.cells.items())
     ]
-    pool = CellPool(lambda: cells, open_adapter, patience_s=_TIMEOUT_S)
+    pool = CellPool(lambda: cells, open_adapter, deadline_s=_TIMEOUT_S)
     settings = SearchSettings(cell_timeout_s=_TIMEOUT_S)
     yield InstanceLister(pool, ListIndex(None, settings), settings)
     loop_run(pool.close())

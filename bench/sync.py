@@ -36,7 +36,7 @@ from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.bulk_sync import CellSource, sync
+from indexer.reconcile.bulk_sync import CellRows, sync
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.settings import IndexerSettings
 from indexer.writing.leases import CellLeases
@@ -102,7 +102,7 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
 def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
     def sync_one(cell: Cell) -> None:
         with closing(open_changelog_adapter(cell)) as adapter:
-            sync(CellSource(adapter, batch_size=_BATCH), writer)
+            sync(CellRows(adapter, batch_size=_BATCH), writer)
 
     def sync_all() -> None:
         with searchable_meanwhile(writer, _PACE), ThreadPoolExecutor(_CELLS) as threads:
@@ -216,7 +216,7 @@ def _as_dicts(cells: Sequence[Cell]) -> list[tuple[str, dict[str, Any]]]:
     texts: list[tuple[str, bytes]] = []
     for cell in cells:
         with closing(open_changelog_adapter(cell)) as adapter:
-            for page in CellSource(adapter, batch_size=_BATCH).pages(None):
+            for page in CellRows(adapter, batch_size=_BATCH).pages(None):
                 for row in page.documents:
                     [bulk] = to_bulks([row], {})
                     texts.append((row.id, bulk.body.splitlines()[1]))

@@ -16,7 +16,7 @@ import msgspec
 
 from bus import topology
 from bus.external_exchange import Binding, split_address
-from bus.flow_control import Holding, LetGo
+from bus.flow_control import FlowControl, LetGo
 from bus.link import Link, bare_channel, body_of, count_messages, is_in_memory
 from bus.settings import BusSettings
 from notifications.errors import BusUnavailableError
@@ -31,7 +31,7 @@ _LONGEST_READ_S = 0.5
 class Message:
     """What is published.
 
-    body: an envelope (notifications.envelope). headers: see topology; foreign senders have none.
+    body: an envelope (notifications.envelope). headers: see topology; external senders have none.
     """
 
     body: bytes
@@ -137,7 +137,7 @@ class Receiver:
         self._binding = binding
         self._link: Link | None = None
         self._arrived: deque[Delivery] = deque()
-        self._holding = self._new_holding()
+        self._flow_control = self._new_flow_control()
         # Of all messages that have come, over whatever link.
         self._largest_bytes = 0
         self._is_active = False
@@ -187,20 +187,20 @@ class Receiver:
         try:
             with link.translated():
                 # The in-memory bus has no `multiple`, which would be about what was let go of as well.
-                if not link.is_memory and not self._holding.has_let_go:
-                    leading = self._holding.leading(tags)
+                if not link.is_memory and not self._flow_control.has_let_go:
+                    leading = self._flow_control.leading(tags)
                     if leading:
                         link.channel.basic_ack(leading[-1], multiple=True)
-                    self._holding.settle(leading)
+                    self._flow_control.settle(leading)
                     tags.difference_update(leading)
                 for tag in tags:
                     link.channel.basic_ack(tag)
-                self._holding.settle(tags)
+                self._flow_control.settle(tags)
             self._ask_again(link)
         except BusUnavailableError:
             self._abandon()
 
-    def bury(self, message: Message, reason: str, detail: str) -> None:
+    def dead_letter(self, message: Message, reason: str, detail: str) -> None:
         """Put a message that can never be used among the dead letters; return when it is there.
 
         The delivery that it came with, if it came with one, is still to be acknowledged.
@@ -239,7 +239,7 @@ class Receiver:
             return
         link = self._link
         if link.is_memory:  # a broker does this by itself
-            self._give_back(link, [*self._holding.outstanding, *(delivery.tag for delivery in self._arrived)])
+            self._give_back(link, [*self._flow_control.outstanding, *(delivery.tag for delivery in self._arrived)])
         # First, since what the broker has sent before it learns of the end still arrives.
         self._forget()
         link.close()
@@ -259,31 +259,31 @@ class Receiver:
                 size += len(delivery.body)
                 batch.append(delivery)
             remaining_s = deadline - monotonic()
-            is_enough = len(batch) >= max_messages or size >= max_bytes or self._holding.is_full
+            is_enough = len(batch) >= max_messages or size >= max_bytes or self._flow_control.is_full
             if self._arrived or is_enough or remaining_s <= 0:
                 break
             link.drain(remaining_s)
-        if self._holding.is_overdue:
+        if self._flow_control.is_overdue:
             raise BusUnavailableError(link.address, "messages that were given back have not come again")
         link.beat()
-        self._holding.hand_out((delivery.tag, len(delivery.body)) for delivery in batch)
+        self._flow_control.hand_out((delivery.tag, len(delivery.body)) for delivery in batch)
         return batch
 
     def _reads_nothing(self, link: Link) -> bool:
         # What is not read from the in-memory bus stays in the memory of the same process.
-        return self._holding.is_full and (link.is_memory or self._holding.is_in_pause)
+        return self._flow_control.is_full and (link.is_memory or self._flow_control.is_in_pause)
 
     def _lets_go_of(self, message: Any, size: int) -> bool:
         one = LetGo(message.delivery_tag, size, (message.headers or {}).get(topology.SEQUENCE_HEADER))
-        return self._holding.lets_go_of(one, redelivered=bool(message.delivery_info.get("redelivered")))
+        return self._flow_control.lets_go_of(one, redelivered=bool(message.delivery_info.get("redelivered")))
 
     def _ask_again(self, link: Link) -> None:
         with link.translated():
-            for tag in self._holding.to_give_back():
+            for tag in self._flow_control.to_give_back():
                 link.channel.basic_reject(tag, requeue=True)
 
-    def _new_holding(self) -> Holding:
-        return Holding(self._prefetch_max_bytes, self._settings.heartbeat_s)
+    def _new_flow_control(self) -> FlowControl:
+        return FlowControl(self._prefetch_max_bytes, self._settings.heartbeat_s)
 
     @contextmanager
     def _answering_link(self) -> Iterator[Link]:
@@ -312,9 +312,9 @@ class Receiver:
             self._is_active = True
             body = body_of(message)
             self._largest_bytes = max(self._largest_bytes, len(body))
-            if not link.is_memory and self._holding.is_behind and self._lets_go_of(message, len(body)):
+            if not link.is_memory and self._flow_control.is_behind and self._lets_go_of(message, len(body)):
                 return
-            self._holding.add(len(body))
+            self._flow_control.add(len(body))
             self._arrived.append(
                 Delivery(
                     body=body,
@@ -345,13 +345,13 @@ class Receiver:
         return shared
 
     def _known_tags(self, deliveries: Sequence[Delivery]) -> set[int | str]:
-        return {delivery.tag for delivery in deliveries if delivery.link is self._link} & self._holding.outstanding
+        return {delivery.tag for delivery in deliveries if delivery.link is self._link} & self._flow_control.outstanding
 
     def _give_back(self, link: Link, tags: Sequence[int | str]) -> None:
         with link.translated():
             for tag in reversed(tags):  # each goes to the front
                 link.channel.basic_reject(tag, requeue=True)
-        self._holding.settle(tags)
+        self._flow_control.settle(tags)
 
     def _abandon(self) -> None:
         if self._link is not None:
@@ -362,7 +362,7 @@ class Receiver:
         self._link = None
         self._is_active = False
         self._arrived.clear()
-        self._holding = self._new_holding()
+        self._flow_control = self._new_flow_control()
 
 
 def remove_bus(transport_url: str, cell_uuid: str, settings: BusSettings | None = None) -> None:

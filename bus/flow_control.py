@@ -29,7 +29,7 @@ class LetGo(msgspec.Struct, frozen=True, gc=False):
         return self.size == other.size and self.sequence == other.sequence
 
 
-class Holding:
+class FlowControl:
     """The messages of one connection; sizes are in bytes. Tags are what the broker knows messages by.
 
     max_bytes: of what is held; then nothing more is read for some seconds, and what is read after that is let go of.
@@ -39,7 +39,7 @@ class Holding:
     def __init__(self, max_bytes: int, heartbeat_s: float, clock: Callable[[], float] = monotonic) -> None:
         self._max_bytes = max_bytes
         self._pause_s = min(_LONGEST_PAUSE_S, heartbeat_s / 2)
-        self._patience_s = 2 * heartbeat_s
+        self._deadline_s = 2 * heartbeat_s
         self._clock = clock
         # What was handed out and waits for its acknowledgement.
         self._outstanding: dict[Tag, int] = {}
@@ -80,7 +80,7 @@ class Holding:
     @property
     def is_overdue(self) -> bool:
         """Whether what was given back should have come again long ago."""
-        return bool(self._asked_for) and self._clock() > self._asked_at_s + self._patience_s
+        return bool(self._asked_for) and self._clock() > self._asked_at_s + self._deadline_s
 
     def add(self, size: int) -> None:
         """A message that has come is held."""

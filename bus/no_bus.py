@@ -28,7 +28,7 @@ class NoBus:
     def ack(self, deliveries: Sequence[Delivery]) -> None:
         """There is nothing to acknowledge."""
 
-    def bury(self, message: Message, reason: str, detail: str) -> None:
+    def dead_letter(self, message: Message, reason: str, detail: str) -> None:
         raise BusUnavailableError("(none)", "the cell has no bus")
 
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:

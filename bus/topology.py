@@ -12,7 +12,7 @@ from bus.external_exchange import Binding
 
 CELL_HEADER = "fleetlight-cell"
 SEQUENCE_HEADER = "fleetlight-sequence"
-INCARNATION_HEADER = "fleetlight-incarnation"
+EPOCH_HEADER = "fleetlight-incarnation"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
 REASON_HEADER = "fleetlight-reason"

@@ -6,7 +6,7 @@ CellError
 ├── UpstreamError            the compute API of other software does not answer, or not as one should
 │   └── CellHangsError       it did not answer before, and is not asked until a probe was answered
 ├── FleetUnreachableError    the fleet database did not answer
-│   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be mended, not waited for
+│   └── FleetUnusableError       it is not what is configured, or not made ready: it has to be repaired, not waited for
 ├── NewerTablesError         a newer version of this program has upgraded the database
 ├── DatabaseUrlError         the configured URL is not one of a database that can be used
 ├── UnknownCellError         no cell with that name or uuid
@@ -74,7 +74,7 @@ class FleetUnreachableError(CellError):
 
 
 class FleetUnusableError(FleetUnreachableError):
-    """What is configured is no fleet database, or not one of this version: `reason`, which says how that is mended."""
+    """What is configured is no fleet database, or not one of this version: `reason`, which says what would be right."""
 
     def __init__(self, reason: str) -> None:
         CellError.__init__(self, f"the fleet database cannot be used: {reason}")

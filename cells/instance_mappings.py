@@ -20,7 +20,7 @@ class Mappings:
     def __init__(self, fleet: Fleet, *, statement_timeout_s: float | None = None) -> None:
         self._fleet = fleet
         self._statement_timeout_s = statement_timeout_s
-        self._turn = Lock()
+        self._mutex = Lock()
         self._deployments: dict[str, Deployment] = {}
 
     @property
@@ -55,13 +55,13 @@ class Mappings:
         return tuple(_of_fleet(mapping, cell) for mapping in found)
 
     def close(self) -> None:
-        with self._turn:
+        with self._mutex:
             deployments, self._deployments = self._deployments, {}
         for deployment in deployments.values():
             deployment.close()
 
     def _deployment(self, url: str) -> Deployment:
-        with self._turn, _translated():
+        with self._mutex, _translated():
             if url not in self._deployments:
                 self._deployments[url] = Deployment(url, statement_timeout_s=self._statement_timeout_s)
             return self._deployments[url]

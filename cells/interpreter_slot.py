@@ -11,14 +11,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TURN = Lock()
+INTERPRETER_SLOT = Lock()
 """Held while a page is read from a file, or made into a request; never while anything else is waited for."""
 
 
-def in_turns(items: Iterator[T]) -> Iterator[T]:
+def in_slots(items: Iterator[T]) -> Iterator[T]:
     """The same items, each made in a turn."""
     while True:
-        with TURN:
+        with INTERPRETER_SLOT:
             item = next(items, None)
         if item is None:
             return

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from cells.digests import RangeDigest
-from cells.epochs import Lineage, Position
+from cells.epochs import EpochHistory, Position
 from cells.errors import UnreadableRowError
 from query.page import PageRequest
 from resources.fields import Record
@@ -122,7 +122,7 @@ class Change:
     """One published change, as the cell's changelog keeps it: enough to publish it again, byte for byte.
 
     sequence: +1 with each published change of the cell, without holes.
-    revision: NO_REVISION for a notification of somebody else (cells.kinds.native.outbox.append_foreign).
+    revision: NO_REVISION for a notification of somebody else (cells.kinds.native.outbox.append_external).
     message: the body of the notification (the oslo envelope, UTF-8 JSON).
     """
 
@@ -189,7 +189,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         ...
 
     def position(self) -> Position:
-        """The highest sequence that has been given out, and the newest incarnation."""
+        """The highest sequence that has been given out, and the newest epoch."""
         ...
 
     def published_sequence(self) -> int:
@@ -200,7 +200,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         """The lowest sequence that `changes_after` can still return; published_sequence() + 1 when none is kept."""
         ...
 
-    def first_foreign_sequence(self, after: int) -> int | None:
+    def first_external_sequence(self, after: int) -> int | None:
         """The lowest kept sequence higher than `after` of a notification about an instance that has no row here."""
         ...
 
@@ -208,7 +208,7 @@ class ChangelogAdapter(CellAdapter, Protocol):
         """At most `limit` changes with a higher sequence than `sequence`, in order."""
         ...
 
-    def lineage(self) -> Lineage:
+    def epoch_history(self) -> EpochHistory:
         """Which history the sequences belong to."""
         ...
 

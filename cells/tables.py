@@ -120,7 +120,7 @@ journals = Table(
     "journals",
     fleet_metadata,
     Column("cell_uuid", _UUID, primary_key=True),
-    Column("incarnation", _UUID, nullable=False),
+    Column("incarnation", _UUID, key="epoch", nullable=False),
     Column("sequence", BigInteger, nullable=False),
     Column("followed_at", BigInteger, nullable=False),
 )
@@ -215,8 +215,9 @@ cell_state = Table(
     Column("last_sequence", BigInteger, nullable=False),
 )
 
-# Who gave out the numbers, oldest first: see cells.kinds.native.epochs.
-incarnations = Table(
+# Who gave out the numbers, oldest first: see cells.kinds.native.epochs. Its name in the database is that of its first
+# version, as is `journals.incarnation`: processes of two versions share a database during an upgrade.
+epochs = Table(
     "incarnations",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),

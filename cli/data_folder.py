@@ -69,10 +69,10 @@ class DataFolder:
             raise CommandError(f"cannot create the data folder {self.path}: {error.strerror}") from error
 
     @contextmanager
-    def locked(self, patience_s: float = 5.0) -> Iterator[None]:
+    def locked(self, deadline_s: float = 5.0) -> Iterator[None]:
         """Keep every other process out; the system frees the lock when the process ends, however it ends.
 
-        patience_s: how long another process may need to end, which was told to just before.
+        deadline_s: how long another process may need to end, which was told to just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
         # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file. A new
@@ -84,7 +84,7 @@ class DataFolder:
         except OSError as error:
             raise CommandError(f"cannot write to the data folder {self.path}: {error.strerror}") from error
         with opened as file:
-            if not _lock(file, patience_s):
+            if not _lock(file, deadline_s):
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 raise CommandError(
@@ -97,9 +97,9 @@ class DataFolder:
             yield
 
 
-def _lock(file: IO[str], patience_s: float) -> bool:
-    """Whether the lock was free within `patience_s`."""
-    deadline = time.monotonic() + patience_s
+def _lock(file: IO[str], deadline_s: float) -> bool:
+    """Whether the lock was free within `deadline_s`."""
+    deadline = time.monotonic() + deadline_s
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from bus.bus import Message, Publisher
 from bus.producer import to_message
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
-from cells.kinds.native.outbox import append_foreign
+from cells.kinds.native.outbox import append_external
 from cells.model import Cell, CellKind
 from cli.errors import CommandError
 from cli.fleet import is_in_process, open_fleet
@@ -152,7 +152,7 @@ def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
     engine = create_database_engine(cell.database_url)
     try:
         for letter in letters:
-            append_foreign(engine, cell, letter.message.body, letter.message.routing_key, letter.instance_uuid)
+            append_external(engine, cell, letter.message.body, letter.message.routing_key, letter.instance_uuid)
     finally:
         engine.dispose()
     _print_sent(cell, letters)

@@ -27,11 +27,11 @@ def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
             )
 
         def start_lines(name: str, expected: int | None) -> Show:
-            turn, due_s = Lock(), time.monotonic() + _LINE_INTERVAL_S
+            lock, due_s = Lock(), time.monotonic() + _LINE_INTERVAL_S
 
             def show(done: int) -> None:
                 nonlocal due_s
-                with turn:
+                with lock:
                     if time.monotonic() >= due_s:
                         of_all = "" if expected is None else f" of {max(expected, done)}"
                         print_notice(f"{name}: {done}{of_all} {what}")

@@ -20,7 +20,7 @@ SCHEMA_KEY = "nova_object.schema"
 """Beside `nova_object.data`: JSON Schemas of fields, by name, for receivers that do not know them."""
 NO_KIND = "-"
 """In `Extra.fields`, for the kind of a field that no schema describes as something that could be searched for."""
-MISFIT = "!"
+SCHEMA_VIOLATION = "!"
 """In `Extra.fields`, before the kind of a field whose value is not of that kind, and so is only kept."""
 
 # Lucene takes no longer term than 32,766 bytes.
@@ -50,11 +50,14 @@ class Extra(msgspec.Struct, frozen=True):
     @property
     def fields(self) -> list[str]:
         """Name and kind of every field."""
-        misfits = self.misfits
-        return [f"{name}:{MISFIT if name in misfits else ''}{self.kinds.get(name, NO_KIND)}" for name in self.values]
+        schema_violations = self.schema_violations
+        return [
+            f"{name}:{SCHEMA_VIOLATION if name in schema_violations else ''}{self.kinds.get(name, NO_KIND)}"
+            for name in self.values
+        ]
 
     @property
-    def misfits(self) -> frozenset[str]:
+    def schema_violations(self) -> frozenset[str]:
         """Names of the fields whose values contradict their schemas."""
         return frozenset(name for name, kind in self.kinds.items() if _texts(kind, self.values[name]) is None)
 

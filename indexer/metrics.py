@@ -62,8 +62,8 @@ class IndexerMetrics:
         self._documents = Counter(
             "fleetlight_indexer_documents", "Documents by what the index said", ["cell", "outcome"], registry=registry
         )
-        self._misfits = Counter(
-            "fleetlight_indexer_misfit_fields",
+        self._schema_violations = Counter(
+            "fleetlight_indexer_schema_violation_fields",
             "Fields of newer producers that contradict their schema: kept, and not searchable",
             ["cell"],
             registry=registry,
@@ -117,13 +117,13 @@ class IndexerMetrics:
             self._messages.labels(cell_uuid, outcome).inc(count)
 
     def documents_written(
-        self, cell_uuid: str, *, applied: int, stale: int, rejected: int, misfits: int, duration_s: float
+        self, cell_uuid: str, *, applied: int, stale: int, rejected: int, schema_violations: int, duration_s: float
     ) -> None:
         for outcome, count in (("applied", applied), ("stale", stale), ("rejected", rejected)):
             if count:
                 self._documents.labels(cell_uuid, outcome).inc(count)
-        if misfits:
-            self._misfits.labels(cell_uuid).inc(misfits)
+        if schema_violations:
+            self._schema_violations.labels(cell_uuid).inc(schema_violations)
         self._write_seconds.labels(cell_uuid).observe(duration_s)
 
     def hole_found(self, cell_uuid: str) -> None:

@@ -30,16 +30,16 @@ class IndexSlowError(IndexUnavailableError):
     """The index has not answered yet; it may still do so, so this alone is no reason to stop asking it."""
 
 
-class PatientIndex:
-    """An IndexSearcher that raises IndexSlowError when `searcher` has not answered within `patience_s`.
+class IndexWithDeadline:
+    """An IndexSearcher that raises IndexSlowError when `searcher` has not answered within `deadline_s`.
 
     While a question is overdue and nothing has been answered since it was asked, no more than one other waits.
     on_failure: told when the index fails after all, unless it has answered others since it was asked.
     """
 
-    def __init__(self, searcher: IndexSearcher, patience_s: float, on_failure: Callable[[IndexerError], None]) -> None:
+    def __init__(self, searcher: IndexSearcher, deadline_s: float, on_failure: Callable[[IndexerError], None]) -> None:
         self._searcher = searcher
-        self._patience_s = patience_s
+        self._deadline_s = deadline_s
         self._on_failure = on_failure
         self._answered_at = float("-inf")
         self._overdue: dict[asyncio.Future[Any], float] = {}
@@ -78,7 +78,7 @@ class PatientIndex:
         asked_at = time.monotonic()
         asking = asyncio.ensure_future(question)
         try:
-            await asyncio.wait({asking}, timeout=self._patience_s)
+            await asyncio.wait({asking}, timeout=self._deadline_s)
         except asyncio.CancelledError:
             asking.cancel()
             raise
@@ -86,10 +86,10 @@ class PatientIndex:
             answer = asking.result()
             self._answered_at = time.monotonic()
             return answer
-        _log.warning("index_slow", patience_s=self._patience_s)
+        _log.warning("index_slow", deadline_s=self._deadline_s)
         self._overdue[asking] = asked_at
         asking.add_done_callback(self._ended)
-        raise IndexSlowError(f"no answer within {self._patience_s:g} s")
+        raise IndexSlowError(f"no answer within {self._deadline_s:g} s")
 
     def _is_silent_since(self, asked_at: float) -> bool:
         return asked_at > self._answered_at

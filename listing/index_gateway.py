@@ -10,7 +10,7 @@ from indexer.errors import IndexDocumentError, IndexerError
 from listing.answer import Consistency
 from listing.explanation import DescribesSearches, Query
 from listing.freshness import Freshness
-from listing.index_deadline import IndexSlowError, PatientIndex
+from listing.index_deadline import IndexSlowError, IndexWithDeadline
 from listing.merge_sort import Source
 from listing.progress_cache import ProgressCache
 from listing.safe_connect import SafeConnect
@@ -38,15 +38,17 @@ class ListIndex:
         self._settings = settings
         self._clock = clock
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
-        self._patient = (
-            None if self._searcher is None else PatientIndex(self._searcher, settings.index_patience_s, self.failed)
+        self._bounded = (
+            None
+            if self._searcher is None
+            else IndexWithDeadline(self._searcher, settings.index_deadline_s, self.failed)
         )
-        self._progress = None if self._patient is None else ProgressCache(self._patient)
+        self._progress = None if self._bounded is None else ProgressCache(self._bounded)
 
     @property
     def is_used(self) -> bool:
         """Whether lists use the index when it works."""
-        return self._patient is not None
+        return self._bounded is not None
 
     @property
     def is_absent(self) -> bool:
@@ -56,7 +58,7 @@ class ListIndex:
     @property
     def why_not(self) -> str | None:
         """Why lists do not ask the index now; None when they do."""
-        if self._patient is None:
+        if self._bounded is None:
             return "lists do not use the index (search.enabled)"
         if self.safe_connect.is_tripped:
             return f"the index failed and is not asked any more: {self.safe_connect.reason}"
@@ -111,10 +113,10 @@ class ListIndex:
 
     async def find(self, uuid: str) -> Record | None:
         """What the index has of one instance, also of a deleted one; nothing if it is not to be asked, or fails."""
-        if self._patient is None or self.safe_connect.is_tripped:
+        if self._bounded is None or self.safe_connect.is_tripped:
             return None
         try:
-            return await self._patient.find(uuid)
+            return await self._bounded.find(uuid)
         except IndexerError as error:
             self.failed(error)
             return None
@@ -143,10 +145,10 @@ class ListIndex:
         if self._progress is not None:
             self._progress.close()
 
-    def _asked(self) -> PatientIndex:
-        if self._patient is None:
+    def _asked(self) -> IndexWithDeadline:
+        if self._bounded is None:
             raise ValueError("lists do not use the index")
-        return self._patient
+        return self._bounded
 
     async def _probe(self) -> None:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""

@@ -191,7 +191,7 @@ class InstanceLister:
                 request,
                 listing.template,
                 batch_size=request.limit if cell.is_before_cells else size,
-                patience_s=listing.cell_timeout_s,
+                deadline_s=listing.cell_timeout_s,
                 stand_in=self._stand_in(cell, listing.template) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )

@@ -180,7 +180,7 @@ def index_source(
 class CellSource:
     """One cell, live. From where it cannot be reached, `stand_in` delivers the rest, or nobody if there is none.
 
-    patience_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
+    deadline_s: what waiting for this cell may cost the page in all; after that it counts as not reachable. Time for
         which the page waits for others is not the cell's: one that hangs must not take the healthy ones with it.
     damaged: how many rows of it the page shows as those of a cell that is down, or not at all (`left_out`).
     failure: why the cell could not deliver everything itself; None while it could.
@@ -196,7 +196,7 @@ class CellSource:
         template: ItemTemplate,
         *,
         batch_size: int,
-        patience_s: float,
+        deadline_s: float,
         stand_in: Callable[[PageRequest], Source] | None,
         may_start_over: bool = True,
     ) -> None:
@@ -205,7 +205,7 @@ class CellSource:
         self.damaged = self.left_out = 0
         self._reader = reader
         self._template = template
-        self._left_s = patience_s
+        self._left_s = deadline_s
         self._live = BatchedSource(self._read, request, batch_size, is_checked=not keeps_places(request.order))
         self._may_start_over = may_start_over
         self._open_stand_in = stand_in

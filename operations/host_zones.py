@@ -16,7 +16,7 @@ from cells.model import Cell
 from operations.native_cells import NativeCells
 from resources.instance import DEFAULT_ZONE
 
-_TURN = "aggregates"
+_LOCK = "aggregates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class HostZones:
         """Raises ResourceNotFoundError, HostNotFoundError, ResourceExistsError for a host that it has already,
         ZoneTakenError and HostInUseError.
         """
-        with self._fleet.turn(_TURN):
+        with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
             hosts = self._find([host])
             if not hosts:
@@ -57,7 +57,7 @@ class HostZones:
 
     def remove_host(self, number: int, host: str) -> Aggregate:
         """Raises ResourceNotFoundError, also for a host that it does not have, and HostInUseError."""
-        with self._fleet.turn(_TURN):
+        with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
             if host not in aggregate.hosts:
                 raise ResourceNotFoundError(f"Host {host} in aggregate", str(number))
@@ -72,7 +72,7 @@ class HostZones:
 
         Raises ResourceNotFoundError, ResourceExistsError for the name of another one, ZoneTakenError, HostInUseError.
         """
-        with self._fleet.turn(_TURN):
+        with self._fleet.lock(_LOCK):
             aggregate = self._aggregates.find(number)
             merged = {**aggregate.metadata, **(metadata or {})}
             wanted = {key: value for key, value in merged.items() if value is not None}

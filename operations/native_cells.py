@@ -25,7 +25,7 @@ class NativeCells:
     def __init__(self, list_cells: Callable[[], Sequence[Cell]], *, statement_timeout_s: float | None = None) -> None:
         self._list_cells = list_cells
         self._statement_timeout_s = statement_timeout_s
-        self._turn = Lock()
+        self._mutex = Lock()
         self._opened: dict[str, tuple[Cell, Engine]] = {}
 
     @property
@@ -39,7 +39,7 @@ class NativeCells:
 
     def engine(self, cell: Cell) -> Engine:
         """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
-        with self._turn:
+        with self._mutex:
             opened = self._opened.get(cell.uuid)
             if opened is not None and opened[0].database_url == cell.database_url:
                 return opened[1]
@@ -90,7 +90,7 @@ class NativeCells:
         return flavor
 
     def close(self) -> None:
-        with self._turn:
+        with self._mutex:
             opened, self._opened = self._opened, {}
         for _, engine in opened.values():
             engine.dispose()

@@ -73,7 +73,7 @@ def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, in
     return {**counts, "cores": sum(size.cores for size in sizes), "ram": sum(size.ram for size in sizes)}
 
 
-def project_turn(project_id: str) -> str:
+def project_lock(project_id: str) -> str:
     """The turn (cells.fleet.advisory_locks) of whoever looks at the quotas of a project, and then lets it have more."""
     return f"quotas of project {project_id}"
 

@@ -3,16 +3,16 @@
 from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import NOTHING, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError
 
 
-def extension_routes() -> list[Route]:
+def extension_routes() -> list[ApiRoute]:
     return [
-        Route("GET", "/extensions", _index, answer=page("extensions", NOTHING)),
-        Route("GET", "/extensions/{alias}", _show, success=(), errors=(404,)),
+        ApiRoute("GET", "/extensions", _index, answer=page("extensions", NOTHING)),
+        ApiRoute("GET", "/extensions/{alias}", _show, success=(), errors=(404,)),
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Handler
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.http.errors import NotFoundError
 
 _UNTIL = 35
@@ -20,10 +20,10 @@ _COLLECTIONS = {
 }
 
 
-def network_proxy_routes() -> Iterator[Route]:
+def network_proxy_routes() -> Iterator[ApiRoute]:
     for collection, things in _COLLECTIONS.items():
         for path in (f"/{collection}", f"/{collection}/{{thing_id}}"):
-            yield Route("GET", path, _explaining(things), until=_UNTIL, success=(), errors=(404,))
+            yield ApiRoute("GET", path, _explaining(things), until=_UNTIL, success=(), errors=(404,))
 
 
 def _explaining(things: str) -> Handler:

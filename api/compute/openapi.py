@@ -13,8 +13,8 @@ from starlette.responses import Response
 from api.compute.protocol.faults import fault_of
 from api.compute.protocol.headers import OF_EVERY_ANSWER, Header
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
-from api.compute.protocol.routes import Route, RouteTable
-from api.compute.protocol.shapes import OBJECT, Kind
+from api.compute.protocol.routes import ApiRoute, RouteTable
+from api.compute.protocol.shapes import OBJECT, JsonType
 from api.documented import JSON, Operation
 from api.http.answers import json_answer
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
@@ -70,7 +70,7 @@ def _wanted_minor(http: Request) -> int:
     return NEWEST[1]
 
 
-def document(routes: Iterable[Route], minor: int, others: Iterable[Operation] = ()) -> dict[str, Any]:
+def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[Operation] = ()) -> dict[str, Any]:
     """The document of microversion 2.`minor`. others: operations that have no microversions."""
     present = [route for route in routes if route.is_in(minor)]
     models = {route.body.model(minor) for route in present if route.body is not None}
@@ -98,7 +98,7 @@ def document(routes: Iterable[Route], minor: int, others: Iterable[Operation] = 
     }
 
 
-def _operation(route: Route, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
+def _operation(route: ApiRoute, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "parameters": [*_parameters(route, minor), _microversion_parameter(minor)],
@@ -158,11 +158,11 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]
 
 
-def _operation_id(route: Route | Operation) -> str:
+def _operation_id(route: ApiRoute | Operation) -> str:
     return re.sub(r"[^a-z0-9]+", "_", f"{route.method}{route.path}".lower()).strip("_")
 
 
-def _parameters(route: Route, minor: int) -> list[dict[str, Any]]:
+def _parameters(route: ApiRoute, minor: int) -> list[dict[str, Any]]:
     in_query = [_query_parameter(name) for name, since in route.query.names.items() if since <= minor]
     return [*_path_parameters(route.path), *in_query, *(header.parameter() for header in route.takes)]
 
@@ -176,7 +176,7 @@ def _microversion_parameter(minor: int) -> dict[str, Any]:
     return {"name": STANDARD_HEADER, "in": "header", "required": True, "schema": schema}
 
 
-def _responses(route: Route, minor: int) -> dict[str, Any]:
+def _responses(route: ApiRoute, minor: int) -> dict[str, Any]:
     faults = {*_ALWAYS, *route.errors}
     if _PARAMETER.search(route.path):
         faults.add(404)
@@ -195,7 +195,7 @@ def _fault_response(status: int) -> dict[str, Any]:
     return {"description": HTTPStatus(status).phrase, "content": content}
 
 
-def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
+def _success(route: ApiRoute, status: int, minor: int) -> dict[str, Any]:
     """A status without a body has no content, one that may come with a body has its schema."""
     description = _described(status, (*OF_EVERY_ANSWER, *route.gives))
     if status == HTTPStatus.NO_CONTENT or route.answer is None:
@@ -206,7 +206,7 @@ def _success(route: Route, status: int, minor: int) -> dict[str, Any]:
     return description | {"content": content}
 
 
-def _stream_schema(events: Mapping[str, Kind], minor: int) -> dict[str, Any]:
+def _stream_schema(events: Mapping[str, JsonType], minor: int) -> dict[str, Any]:
     """Text that holds events, whose data is text that holds JSON."""
     items = [
         {

@@ -23,7 +23,7 @@ from api.compute.projects.tenant_usage import TenantUsageHandlers
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.protocol.parameters import PARAMETERS
-from api.compute.protocol.routes import Route, gone
+from api.compute.protocol.routes import ApiRoute, gone
 from api.compute.protocol.shapes import Shape
 from api.compute.server_lists.servers import ServerListHandlers
 from api.compute.server_lists.show import ServerShowHandler
@@ -54,9 +54,9 @@ def compute_routes(
     *,
     soft_deletes: bool,
     clock: Clock,
-) -> Iterator[Route]:
+) -> Iterator[ApiRoute]:
     """The table, in the order of the documentation. soft_deletes: whether what is deleted can be restored a while."""
-    yield Route(
+    yield ApiRoute(
         "GET",
         "/servers",
         lists.index,
@@ -65,7 +65,7 @@ def compute_routes(
         takes=_OF_LISTS,
         gives=(COMPLETE, ROUTE),
     )
-    yield Route(
+    yield ApiRoute(
         "GET",
         "/servers/detail",
         lists.detail,
@@ -75,7 +75,7 @@ def compute_routes(
         gives=(COMPLETE, ROUTE),
         events=SERVER_EVENTS,
     )
-    yield Route(
+    yield ApiRoute(
         "GET",
         "/servers/{server_id}",
         server.show,
@@ -113,7 +113,7 @@ def compute_routes(
     yield from _removed_routes()
 
 
-def _removed_routes() -> Iterator[Route]:
+def _removed_routes() -> Iterator[ApiRoute]:
     yield from gone("/os-agents", "GET", "POST")
     yield from gone("/os-agents/{agent_id}", "PUT", "DELETE")
     yield from gone("/os-cells", "GET", "POST")

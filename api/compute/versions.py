@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import Door
+from api.compute.protocol.endpoint import Middleware
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
 from api.compute.protocol.shapes import LINKS, TEXT, ListOf, Shape
@@ -55,8 +55,8 @@ _CURRENT = _Endpoint(
 class VersionDocuments:
     """Endpoints of `/`, `/v2/` and `/v2.1/`, and of addresses that belong to no version."""
 
-    def __init__(self, door: Door, link_prefix: str | None) -> None:
-        self._door = door
+    def __init__(self, middleware: Middleware, link_prefix: str | None) -> None:
+        self._middleware = middleware
         self._link_prefix = link_prefix
 
     async def all(self, http: Request) -> Response:
@@ -91,7 +91,7 @@ class VersionDocuments:
             version["links"].append(_DOCUMENTATION)
             return json_answer({"version": version | {"media-types": _media_types(endpoint)}})
 
-        return await self._door.answer(http, handle)
+        return await self._middleware.answer(http, handle)
 
     def _version(self, http: Request, endpoint: _Endpoint) -> dict[str, Any]:
         return {

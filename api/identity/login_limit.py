@@ -24,7 +24,7 @@ class _Failures:
     """When the last wrong logins of one name were, in microseconds. turn: logins of one name wait for each other."""
 
     times: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_FAILURES))
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
 
 
@@ -46,7 +46,7 @@ class LoginLimit:
         failures.waiting += 1
         try:
             # One after the other: of many guesses at once none may be looked at before those before it are counted.
-            async with failures.turn:
+            async with failures.lock:
                 self._refuse_too_many(failures)
                 try:
                     yield

@@ -12,7 +12,7 @@ from elasticsearch import Elasticsearch
 
 from bench.faults import processes
 from bench.faults.load import Load
-from bench.faults.shifted_clock import TurnedClock
+from bench.faults.shifted_clock import ShiftedClock
 from bench.faults.unruly import Mischief, UnrulyPublisher
 from bench.faults.world import World
 from cells.kinds.opening import open_changelog_adapter
@@ -215,8 +215,8 @@ def clock_jumps(stage: Stage) -> None:
     By the latter nothing may seem older or newer than it is.
     """
     stage.run(processes.relays(stage.world, clock=stage.clock))
-    turned = TurnedClock(stage.folder / "offset")
-    stage.run(processes.daemon(stage.world, "indexer", stage.folder, turned.environment))
+    shifted = ShiftedClock(stage.folder / "offset")
+    stage.run(processes.daemon(stage.world, "indexer", stage.folder, shifted.environment))
     stage.wait_until_followed()
     for _ in range(stage.rounds):
         for hours in (stage.generator.randint(1, 48), -stage.generator.randint(1, 48), 0):
@@ -224,7 +224,7 @@ def clock_jumps(stage: Stage) -> None:
             stage.operate()
         stage.wait_until_fresh()
         for hours in (stage.generator.randint(1, 48), -stage.generator.randint(1, 48), 0):
-            turned.turn(hours * 3600)
+            shifted.shift(hours * 3600)
             stage.operate()
             stage.wait_until_fresh()
 

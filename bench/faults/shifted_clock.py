@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-class TurnedClock:
+class ShiftedClock:
     """The clock of processes that are started with `environment`. file: where they read how far it is turned."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.turn(0)
+        self.shift(0)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        folders = [str(Path(__file__).parent / "turning"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        folders = [str(Path(__file__).parent / "shifting"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "TURNED_CLOCK_FILE": str(self._file)}
 
-    def turn(self, seconds: int) -> None:
+    def shift(self, seconds: int) -> None:
         """By so many seconds from what it is."""
         beside = self._file.with_suffix(".new")
         beside.write_text(str(seconds))

@@ -93,7 +93,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             (
                 May(tables.changes, ("UPDATE", "DELETE")),
                 May(tables.cell_state, ("UPDATE",)),
-                May(tables.incarnations, ("INSERT", "DELETE")),
+                May(tables.epochs, ("INSERT", "DELETE")),
             )
         ),
     ),

@@ -130,12 +130,12 @@ def cell_failures(cell: str) -> AbstractContextManager[None]:
     return translated_failures(partial(CellUnreachableError, cell), when_older=UPGRADE)
 
 
-def foreign_cell_failures(cell: str) -> AbstractContextManager[None]:
+def external_cell_failures(cell: str) -> AbstractContextManager[None]:
     """The same for a cell whose tables are those of other software."""
     return translated_failures(partial(CellUnreachableError, cell))
 
 
-def has_to_be_mended(error: BaseException) -> bool:
+def needs_an_operator(error: BaseException) -> bool:
     """Whether the database refused what this program does because it lacks tables of it, or the account a right.
 
     Whatever was asked for is right then, and has to be tried again. SQLite calls this an OperationalError, as it does

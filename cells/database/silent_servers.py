@@ -66,9 +66,9 @@ class _AnsweringConnection(psycopg.Connection[Any]):
     def _within_limit(self, question: PQGen[RV]) -> PQGen[RV]:
         """psycopg goes on with a question whenever the socket is ready, and several times in a second if it is not."""
         asked_s = heard_s = time.monotonic()
-        patience_s, limit_s = SILENT_AFTER_S, self.answer_timeout_s
+        deadline_s, limit_s = SILENT_AFTER_S, self.answer_timeout_s
         if self._answered_at_s < self.given_up_at_s:
-            patience_s = min(patience_s, _SILENT_TOO_AFTER_S)
+            deadline_s = min(deadline_s, _SILENT_TOO_AFTER_S)
             limit_s = None if limit_s is None else min(limit_s, _SILENT_TOO_AFTER_S)
         try:
             awaited = next(question)
@@ -79,10 +79,10 @@ class _AnsweringConnection(psycopg.Connection[Any]):
                     heard_s = now_s
                 elif limit_s is not None and now_s - asked_s > limit_s:
                     self._give_up(f"it has not answered for {limit_s:g} s")
-                elif now_s - heard_s > patience_s:
+                elif now_s - heard_s > deadline_s:
                     if not self._lets_others_in():
-                        self._give_up(f"it has been silent for {patience_s:g} s and lets nobody else in")
-                    heard_s, patience_s = time.monotonic(), SILENT_AFTER_S
+                        self._give_up(f"it has been silent for {deadline_s:g} s and lets nobody else in")
+                    heard_s, deadline_s = time.monotonic(), SILENT_AFTER_S
                 awaited = question.send(ready)
         except StopIteration as answered:
             answer: RV = answered.value

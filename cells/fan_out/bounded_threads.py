@@ -21,12 +21,12 @@ class AllThreadsHangError(Exception):
 class BoundedThreads:
     """threads: calls that run at the same time; more wait, inside their deadline. name: of the threads.
 
-    patience_s: no call counts as one that hangs before it has been under way that long, however short its deadline.
+    deadline_s: no call counts as one that hangs before it has been under way that long, however short its deadline.
     """
 
-    def __init__(self, threads: int, name: str, *, patience_s: float = 0.0) -> None:
+    def __init__(self, threads: int, name: str, *, deadline_s: float = 0.0) -> None:
         self._threads = threads
-        self._patience_s = patience_s
+        self._deadline_s = deadline_s
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._guard = threading.Lock()
         self._hang_from: dict[object, float] = {}
@@ -38,7 +38,7 @@ class BoundedThreads:
         """
         if self._hanging() >= self._threads:
             raise AllThreadsHangError
-        hangs_from = time.monotonic() + max(timeout_s, self._patience_s)
+        hangs_from = time.monotonic() + max(timeout_s, self._deadline_s)
         answer: Future[T] = self._executor.submit(self._run, call, hangs_from)
         return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
 

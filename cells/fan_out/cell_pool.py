@@ -30,7 +30,7 @@ class CellPool:
     open_adapter: `cells.adapters.open_adapter`; raises CellUnreachableError for a cell that cannot be asked at all.
     threads_per_cell: questions that one cell answers at the same time; more wait, inside their deadline.
     list_timeout_s: how long a caller waits for the registry.
-    patience_s, probe_interval_s: see GuardedCell.
+    deadline_s, probe_interval_s: see GuardedCell.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class CellPool:
         threads_per_cell: int = 3,
         refresh_interval_s: float = 10.0,
         list_timeout_s: float = 2.0,
-        patience_s: float = 5.0,
+        deadline_s: float = 5.0,
         probe_interval_s: float = 1.0,
     ) -> None:
         self._list_cells = list_cells
         self._open_adapter = open_adapter
         self._open_guarded = partial(
-            GuardedCell, threads=threads_per_cell, patience_s=patience_s, probe_interval_s=probe_interval_s
+            GuardedCell, threads=threads_per_cell, deadline_s=deadline_s, probe_interval_s=probe_interval_s
         )
         self._refresh_interval_s = refresh_interval_s
         self._lines: dict[str, _Line] = {}

@@ -1,7 +1,7 @@
 """A circuit breaker around one cell: who hangs is waited for once, and not asked again before a probe was answered.
 
 A question that takes too long does not make a cell one that hangs: it may be a heavy one, or its caller may have been
-in a hurry. A cell hangs when none of its answers arrived for as long as one may take (`patience_s`), and when the cell
+in a hurry. A cell hangs when none of its answers arrived for as long as one may take (`deadline_s`), and when the cell
 or its driver took long to fail. A failure that comes at once, such as a refused connection, costs the next request as
 little, so the cell is asked again each time.
 """
@@ -30,7 +30,7 @@ class GuardedCell:
 
     name: of the cell. probe: a question that costs the cell next to nothing; raises CellUnreachableError.
     threads: questions at the same time; more wait, inside their deadline.
-    patience_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
+    deadline_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
     on_hang: told, with the reason, when the cell begins to be treated as down.
     """
 
@@ -40,16 +40,16 @@ class GuardedCell:
         probe: Callable[[], object],
         *,
         threads: int,
-        patience_s: float,
+        deadline_s: float,
         probe_interval_s: float,
         on_hang: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self._name = name
         self._probe = probe
-        self._patience_s = patience_s
+        self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
         self._on_hang = on_hang
-        self._threads = BoundedThreads(threads, f"cell-{name}", patience_s=patience_s)
+        self._threads = BoundedThreads(threads, f"cell-{name}", deadline_s=deadline_s)
         # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
         self._changing = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{name}-changes")
         self._answered_at = float("-inf")
@@ -83,8 +83,8 @@ class GuardedCell:
             if waiting.expired():
                 raise CellHangsError(self._name, "others found that it hangs") from None
             reason = f"no answer within {timeout_s:g} s"
-            left_s = self._patience_s - timeout_s
-            if timeout_s >= self._patience_s * _NEARLY_ALL:
+            left_s = self._deadline_s - timeout_s
+            if timeout_s >= self._deadline_s * _NEARLY_ALL:
                 self._suspect(began, reason)
             elif self._suspicion is None or self._suspicion.done():
                 self._suspicion = asyncio.create_task(self._suspect_later(began, left_s))
@@ -124,7 +124,7 @@ class GuardedCell:
 
     async def _suspect_later(self, began: float, left_s: float) -> None:
         await asyncio.sleep(left_s)
-        self._suspect(began, f"no answer within {self._patience_s:g} s")
+        self._suspect(began, f"no answer within {self._deadline_s:g} s")
 
     def _suspect(self, began: float, reason: str) -> None:
         if self._answered_at < began:
@@ -146,7 +146,7 @@ class GuardedCell:
     async def _probe_until_it_answers(self) -> None:
         while True:
             try:
-                await self._run(self._probe, self._patience_s)
+                await self._run(self._probe, self._deadline_s)
             except (AllThreadsHangError, CellUnreachableError, TimeoutError):
                 await asyncio.sleep(self._probe_interval_s)
             else:

@@ -24,7 +24,7 @@ _LOOK_AGAIN_AFTER_S = 0.01
 _MOST_AT_ONCE = 4
 
 
-class Turns:
+class AdvisoryLocks:
     """The turns of one fleet database; any thread may take one, but none inside of another."""
 
     def __init__(self, engine: Engine) -> None:

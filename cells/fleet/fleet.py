@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
-from cells.fleet.advisory_locks import Turns
+from cells.fleet.advisory_locks import AdvisoryLocks
 from cells.fleet.aggregates import Aggregates
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
@@ -87,7 +87,7 @@ class Fleet:
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.clock = FleetClock(database)
-        self._turns = Turns(engine)
+        self._locks = AdvisoryLocks(engine)
 
     def add_cell(
         self,
@@ -171,9 +171,9 @@ class Fleet:
         """Leases that all processes of this fleet respect; see cells.fleet.leases."""
         return open_leases(self._engine, purpose)
 
-    def turn(self, *names: str) -> AbstractContextManager[None]:
+    def lock(self, *names: str) -> AbstractContextManager[None]:
         """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.advisory_locks."""
-        return self._turns.take(*names)
+        return self._locks.take(*names)
 
     def add_mappings(self, mappings: Sequence[InstanceMapping]) -> None:
         """Say where new instances live, all of them or none; what was said already for the same cell stays.

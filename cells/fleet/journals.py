@@ -1,7 +1,7 @@
 """Changelogs of cells that keep none, Nova's: what indexers have found to have changed, numbered in the fleet database.
 
 They are what watches of lists follow (docs/decisions/0066). An entry is the newest state of one instance, so a journal
-is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an incarnation,
+is no longer than the number of instances that have changed, and never longer than `KEPT`. A journal has an epoch,
 as the numbers of a native cell have: a new one begins when nobody can say any more what has changed since the last one.
 """
 
@@ -23,7 +23,7 @@ KEPT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DetectedChange:
     """What an indexer has found of one instance.
 
     version: of its document (indexer.backends.base.Document). is_gone: the cell does not have the instance any more;
@@ -46,7 +46,7 @@ class JournalReading:
 
     now: Position
     followed_at: int
-    entries: Sequence[tuple[int, Finding]]
+    entries: Sequence[tuple[int, DetectedChange]]
 
 
 class Journals:
@@ -56,31 +56,31 @@ class Journals:
         self._database = database
         self._dialect = sqlite if database.engine.dialect.name == "sqlite" else postgresql
 
-    def incarnation(self, cell_uuid: str) -> str | None:
+    def epoch(self, cell_uuid: str) -> str | None:
         """None while there is no journal."""
-        statement = select(journals.c.incarnation).where(journals.c.cell_uuid == cell_uuid)
+        statement = select(journals.c.epoch).where(journals.c.cell_uuid == cell_uuid)
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one_or_none()
 
     def start_over(self, cell_uuid: str) -> str:
-        """Begin an empty one in the place of what there is; returns its incarnation."""
-        incarnation = str(uuid4())
+        """Begin an empty one in the place of what there is; returns its epoch."""
+        epoch = str(uuid4())
         with self._database.writing() as connection:
-            row = {"cell_uuid": cell_uuid, "incarnation": incarnation, "sequence": 0, "followed_at": 0}
+            row = {"cell_uuid": cell_uuid, "epoch": epoch, "sequence": 0, "followed_at": 0}
             # Another indexer of the cell may begin one at the same moment: the later one counts.
             new = self._dialect.insert(journals)
             connection.execute(new.on_conflict_do_update(index_elements=[journals.c.cell_uuid], set_=row), row)
             # Now that nobody can append to the one before.
             connection.execute(delete(journal_entries).where(journal_entries.c.cell_uuid == cell_uuid))
-        return incarnation
+        return epoch
 
-    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None:
         """Number what was found. What is not newer than what the journal has is left out, and so is all without one."""
         columns, entries = journals.c, journal_entries.c
         advanced = (
             update(journals)
             .where(columns.cell_uuid == cell_uuid)
-            .values(sequence=columns.sequence + len(findings))
+            .values(sequence=columns.sequence + len(detected_changes))
             .returning(columns.sequence)
         )
         with self._database.writing() as connection:
@@ -88,12 +88,12 @@ class Journals:
             last = connection.execute(advanced).scalar_one_or_none()
             if last is None:
                 return
-            uuids = [finding.instance_uuid for finding in findings]
+            uuids = [detected_change.instance_uuid for detected_change in detected_changes]
             there = select(entries.instance_uuid, entries.version).where(
                 entries.cell_uuid == cell_uuid, entries.instance_uuid.in_(uuids)
             )
             known = {row.instance_uuid: row.version for row in connection.execute(there)}
-            newer = [each for each in findings if each.version > known.get(each.instance_uuid, 0)]
+            newer = [each for each in detected_changes if each.version > known.get(each.instance_uuid, 0)]
             _remove_entries(connection, cell_uuid, [each.instance_uuid for each in newer])
             numbers = range(last - len(newer) + 1, last + 1)
             if newer:
@@ -113,7 +113,7 @@ class Journals:
         is_next = (entries.cell_uuid == columns.cell_uuid) & (entries.sequence > after)
         statement = (
             # In one statement, since two would see two moments.
-            select(columns.incarnation, columns.sequence.label("last"), columns.followed_at, journal_entries)
+            select(columns.epoch, columns.sequence.label("last"), columns.followed_at, journal_entries)
             .select_from(journals.outerjoin(journal_entries, is_next))
             .where(columns.cell_uuid == cell_uuid)
             .order_by(entries.sequence)
@@ -124,11 +124,11 @@ class Journals:
         if not rows:
             return None
         found = [
-            (row.sequence, Finding(row.instance_uuid, row.version, msgspec.json.decode(row.record), row.is_gone))
+            (row.sequence, DetectedChange(row.instance_uuid, row.version, msgspec.json.decode(row.record), row.is_gone))
             for row in rows
             if row.sequence is not None
         ]
-        return JournalReading(Position(rows[0].incarnation, rows[0].last), rows[0].followed_at, found)
+        return JournalReading(Position(rows[0].epoch, rows[0].last), rows[0].followed_at, found)
 
 
 def remove_journal(connection: Connection, cell_uuid: str) -> None:
@@ -144,12 +144,12 @@ def _remove_entries(connection: Connection, cell_uuid: str, instance_uuids: Coll
     )
 
 
-def _values(cell_uuid: str, number: int, finding: Finding) -> dict[str, object]:
+def _values(cell_uuid: str, number: int, detected_change: DetectedChange) -> dict[str, object]:
     return {
         "cell_uuid": cell_uuid,
         "sequence": number,
-        "instance_uuid": finding.instance_uuid,
-        "version": finding.version,
-        "record": msgspec.json.encode(finding.record),
-        "is_gone": finding.is_gone,
+        "instance_uuid": detected_change.instance_uuid,
+        "version": detected_change.version,
+        "record": msgspec.json.encode(detected_change.record),
+        "is_gone": detected_change.is_gone,
     }

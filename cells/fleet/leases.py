@@ -73,11 +73,11 @@ class _FileLeases:
     def __init__(self, engine: Engine, holder: str) -> None:
         self._engine = engine
         self._holder = holder
-        self._turn = Lock()
+        self._mutex = Lock()
         self._held: dict[str, int] = {}
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
-        with self._turn, _translated():
+        with self._mutex, _translated():
             if name in self._held:
                 return False
             descriptor = os.open(lock_path(self._engine, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -101,7 +101,7 @@ class _FileLeases:
         return {name: 1 for name in names if self.holds(name)}
 
     def release(self, name: str) -> None:
-        with self._turn:
+        with self._mutex:
             descriptor = self._held.pop(name, None)
             if descriptor is not None:
                 os.close(descriptor)
@@ -124,13 +124,13 @@ class _SessionLeases:
     def __init__(self, engine: Engine, holder: str) -> None:
         self._engine = engine
         self._holder = holder
-        self._turn = Lock()
+        self._mutex = Lock()
         self._session: Connection | None = None
         self._held: dict[str, str] = {}
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
         mode = "_shared" if shared else ""
-        with self._turn, self._translated():
+        with self._mutex, self._translated():
             # A session may take the same lock twice, so the server would not refuse it.
             if name in self._held:
                 return False
@@ -143,7 +143,7 @@ class _SessionLeases:
             return name in self._held
 
     def holds(self, name: str) -> bool:
-        with self._turn:
+        with self._mutex:
             if name not in self._held or self._session is None:
                 return False
             try:
@@ -163,7 +163,7 @@ class _SessionLeases:
         return {name: found[_halves(name)] for name in names if _halves(name) in found}
 
     def release(self, name: str) -> None:
-        with self._turn:
+        with self._mutex:
             mode = self._held.pop(name, None)
             if mode is None or self._session is None:
                 return
@@ -187,7 +187,7 @@ class _SessionLeases:
     def close(self) -> None:
         for name in list(self._held):
             self.release(name)
-        with self._turn:
+        with self._mutex:
             self._forget()
 
     def _opened(self) -> Connection:

@@ -264,7 +264,7 @@ def _bus_of_others(url: str | None, file: Path | None) -> str:
 
 
 def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
-    patience_s, on_wait = _waiting(settings, cell)
+    deadline_s, on_wait = _waiting(settings, cell)
     with (
         closing(open_writer(settings.index)) as writer,
         closing(CellLeases(fleet.open_leases("fleetlight cell remove"))) as leases,
@@ -280,7 +280,7 @@ def _remove(settings: Settings, fleet: Fleet, cell: Cell) -> Removed:
             leases,
             is_relayed=_is_relayed,
             remove_bus=lambda gone: _remove_bus(settings, gone),
-            patience_s=patience_s,
+            deadline_s=deadline_s,
             on_wait=on_wait,
             on_batch=lambda rows: bar.update(task, completed=rows, total=max(total, rows)),
             pause=_pause,
@@ -330,10 +330,10 @@ def _set_disabled(fleet: Fleet, name: str, *, disabled: bool) -> Cell:
 def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
     """Have the cell's queue get nothing more, as soon as nobody is left who would bind it again when reconnecting."""
     ending = f"its queue {work_queue_name(cell.uuid)} goes on filling"
-    patience_s, on_wait = _waiting(settings, cell)
+    deadline_s, on_wait = _waiting(settings, cell)
     with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
         try:
-            with leases.unfollowed(cell, patience_s=patience_s, on_wait=on_wait):
+            with leases.unfollowed(cell, deadline_s=deadline_s, on_wait=on_wait):
                 # Whoever has enabled it meanwhile needs the queue.
                 if fleet.cell(cell.uuid).disabled:
                     unbind(cell.transport_url, cell.uuid, settings.bus)
@@ -345,12 +345,12 @@ def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
 
 def _waiting(settings: Settings, cell: Cell) -> tuple[float, Callable[[LeaseHeldError], None]]:
     """How long to wait for those who follow a cell that was disabled, and what to say then."""
-    patience_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
+    deadline_s = settings.fleet.cells_refresh_interval_s + _FINISHING_S
 
     def on_wait(error: LeaseHeldError) -> None:
-        print_notice(f"waiting up to {patience_s:g} s for {error.holder} to leave cell {cell.name}")
+        print_notice(f"waiting up to {deadline_s:g} s for {error.holder} to leave cell {cell.name}")
 
-    return patience_s, on_wait
+    return deadline_s, on_wait
 
 
 def _is_embedded(settings: Settings, data_dir: Path | None) -> bool:

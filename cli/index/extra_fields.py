@@ -13,7 +13,7 @@ from cli.output import counted, print_json, print_notice, print_table
 from cli.settings import load_settings
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
-from indexer.extra_fields import MISFIT, NO_KIND, search_terms
+from indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, search_terms
 from indexer.settings import IndexSettings
 
 _DEFAULT_LIMIT = 100
@@ -88,10 +88,10 @@ def find(
     )
 
 
-def count_misfits(settings: IndexSettings) -> int:
+def count_schema_violations(settings: IndexSettings) -> int:
     """How many values are only kept since they contradict their schemas; raises IndexerError."""
     with closing(open_writer(settings)) as writer:
-        return sum(row.count for row in _rows(writer) if row.is_misfit)
+        return sum(row.count for row in _rows(writer) if row.is_schema_violation)
 
 
 def _rows(writer: IndexWriter) -> list["_Row"]:
@@ -115,21 +115,26 @@ class _Row:
 
     name: str
     kind: str | None
-    is_misfit: bool
+    is_schema_violation: bool
     count: int
 
     @classmethod
     def of(cls, field: str, count: int) -> "_Row":
         name, _, kind = field.rpartition(":")
-        return cls(name, None if kind == NO_KIND else kind.removeprefix(MISFIT), kind.startswith(MISFIT), count)
+        return cls(
+            name,
+            None if kind == NO_KIND else kind.removeprefix(SCHEMA_VIOLATION),
+            kind.startswith(SCHEMA_VIOLATION),
+            count,
+        )
 
     @property
     def is_indexed(self) -> bool:
-        return self.kind is not None and not self.is_misfit
+        return self.kind is not None and not self.is_schema_violation
 
     @property
     def state(self) -> str:
-        if self.is_misfit:
+        if self.is_schema_violation:
             return "kept only, contradicts its schema"
         return "indexed" if self.is_indexed else "kept only"
 

@@ -73,7 +73,7 @@ def status(config: ConfigOption = None, data_dir: DataDirOption = None, json: Js
     _report_stale([each for each in statuses if each.health is IndexHealth.STALE], following)
     if problem is None:
         _report_incomplete([each for each in statuses if each.health is IndexHealth.INCOMPLETE], settings.index)
-        _report_misfits(settings.index)
+        _report_schema_violations(settings.index)
         _report_rebuilds(settings.index)
     if problem is not None or any(each.health is not IndexHealth.OK for each in statuses):
         raise typer.Exit(1)
@@ -167,14 +167,16 @@ def _report_rebuilds(settings: IndexSettings) -> None:
         print_notice(f"what rebuilds have left behind is not known: {error}")
 
 
-def _report_misfits(settings: IndexSettings) -> None:
+def _report_schema_violations(settings: IndexSettings) -> None:
     try:
-        misfits = extra_fields.count_misfits(settings)
+        schema_violations = extra_fields.count_schema_violations(settings)
     except IndexerError as error:
         print_notice(f"what newer producers have brought is not known: {error}")
         return
-    if misfits:
-        print_notice(f"values of newer producers contradict their schemas: {misfits}; see `fleetlight index fields`")
+    if schema_violations:
+        print_notice(
+            f"values of newer producers contradict their schemas: {schema_violations}; see `fleetlight index fields`"
+        )
 
 
 async def _progress(settings: IndexSettings) -> Mapping[str, CellProgress]:

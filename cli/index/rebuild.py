@@ -66,7 +66,7 @@ def rebuild(
             print_notice(f"the index has version {error.version}, which this program cannot use: it makes another")
         with shown_progress("instances") as start, _stopping(stop):
             try:
-                rebuild_index(parts, _Watcher(fleet, start, stop), back=back)
+                rebuild_index(parts, _PrintedRebuild(fleet, start, stop), back=back)
             except _StopRequestedError:
                 print_notice("stopped; the same command goes on from here")
                 raise typer.Exit(INTERRUPTED) from None
@@ -99,7 +99,7 @@ class _StopRequestedError(Exception):
     """Somebody wants the command to end."""
 
 
-class _Watcher:
+class _PrintedRebuild:
     """indexer.reconcile.rebuild.Watcher for people."""
 
     def __init__(self, fleet: Fleet, start: Callable[[str, int], Show], stop: Event) -> None:

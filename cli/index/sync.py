@@ -36,7 +36,7 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
 from indexer.reconcile.api_source import ApiSource
-from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellSource, SyncResult
+from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellRows, SyncResult
 from indexer.reconcile.bulk_sync import sync as sync_source
 from indexer.reconcile.external_comparison import compare_cell
 from indexer.reconcile.recorded_sync import sync_and_record
@@ -208,7 +208,7 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
             return _compare(work, cell, on_progress)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
         with closing(open_changelog_adapter(cell)) as adapter:
-            source = CellSource(
+            source = CellRows(
                 adapter,
                 batch_size=work.settings.indexer.sync_batch_size,
                 spend=work.pace.spend,

@@ -16,7 +16,7 @@ from cells.model import Cell, CellKind
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.reconcile.external_verify import verify_foreign_cell
+from indexer.reconcile.external_verify import verify_external_cell
 from indexer.reconcile.verify import Difference, Verification, verify_cell
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
@@ -118,9 +118,9 @@ def _verification(
                 pause=time.sleep,
             )
     fleet.clock.look()
-    with closing(open_adapter(cell, clock=fleet.clock)) as foreign:
-        return verify_foreign_cell(
-            foreign,
+    with closing(open_adapter(cell, clock=fleet.clock)) as external:
+        return verify_external_cell(
+            external,
             writer,
             CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
             repair=repair,
@@ -160,7 +160,7 @@ def _as_json(verified: Verified) -> dict[str, Any]:
         **names,
         "instances": verification.rows,
         "indexed": verification.documents,
-        "foreign": verification.foreign,
+        "external": verification.external,
         "rows_read": verification.rows_read,
         "has_caught_up": verification.has_caught_up,
         "differences": [asdict(difference) for difference in verification.differences],
@@ -176,7 +176,7 @@ def _as_row(verified: Verified) -> list[str]:
     numbers = (
         verification.rows,
         verification.documents,
-        verification.foreign,
+        verification.external,
         different,
         different - len(verification.remaining),
     )

@@ -4,30 +4,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cells.model import Cell
-from indexer.stream.liveness import ALIVE, Probe, Pulse
+from indexer.stream.liveness import ALIVE, Heartbeat, Probe
 
 # Much longer than anything that a relay or a worker waits for in one step, such as the confirms of a broker.
 _TIMEOUT_S = 180.0
 
 
-class CellPulses:
-    """The pulse of each cell's thread, by cell; they are the probes of the process (indexer.stream.liveness)."""
+class CellHeartbeats:
+    """The heartbeat of each cell's thread, by cell; they are the probes of the process (indexer.stream.liveness)."""
 
     def __init__(self, timeout_s: float = _TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._pulses: dict[Cell, Pulse] = {}
+        self._heartbeats: dict[Cell, Heartbeat] = {}
 
     @contextmanager
-    def of(self, cell: Cell) -> Iterator[Pulse]:
-        """A pulse that counts as long as the block takes."""
-        pulse = self._pulses[cell] = Pulse()
+    def of(self, cell: Cell) -> Iterator[Heartbeat]:
+        """A heartbeat that counts as long as the block takes."""
+        heartbeat = self._heartbeats[cell] = Heartbeat()
         try:
-            yield pulse
+            yield heartbeat
         finally:
-            del self._pulses[cell]
+            del self._heartbeats[cell]
 
     def healthz(self) -> Probe:
-        stuck = sorted(cell.name for cell, pulse in list(self._pulses.items()) if pulse.silent_s > self._timeout_s)
+        stuck = sorted(
+            cell.name for cell, heartbeat in list(self._heartbeats.items()) if heartbeat.silent_s > self._timeout_s
+        )
         return Probe(False, {"status": "stuck", "cells": stuck}) if stuck else ALIVE
 
     def readyz(self) -> Probe:

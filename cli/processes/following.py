@@ -28,7 +28,7 @@ from indexer.backends.opening import open_writer
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.retention import Purger, grace_s
-from indexer.stream.consumer import Receives
+from indexer.stream.consumer import MessageSource
 from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
 from operations.actions.accepting import Acceptance
@@ -130,7 +130,7 @@ def run_indexer(
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
-    def open_receiver(cell: Cell) -> Receives:
+    def open_receiver(cell: Cell) -> MessageSource:
         return _open_receiver(settings, cell)
 
     def cells() -> Sequence[Cell]:
@@ -154,7 +154,7 @@ def run_indexer(
         service = IndexerService(
             cells=cells,
             open_adapter=open_changelog_adapter,
-            open_foreign=partial(open_adapter, clock=fleet.clock),
+            open_external=partial(open_adapter, clock=fleet.clock),
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
@@ -178,7 +178,7 @@ def run_indexer(
             service.run(stop)
 
 
-def _open_receiver(settings: Settings, cell: Cell) -> Receives:
+def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
     """Raises BusError."""
     binding = None
     if cell.kind is not CellKind.NATIVE:

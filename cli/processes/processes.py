@@ -19,7 +19,7 @@ from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
 from cli.monitoring import monitored
 from cli.options import CellOption, ConfigOption, DataDirOption, examples
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import run_indexer
 from cli.processes.newer_tables import telling_of_newer_tables
 from cli.processes.parts import Part, Run, raise_failure
@@ -70,7 +70,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     configure_logging(settings.log)
     registry = CollectorRegistry()
     metrics = RelayMetrics(registry)
-    pulses = CellPulses()
+    heartbeats = CellHeartbeats()
 
     def begin(fleet: Fleet) -> Run:
         def relayed_cells() -> Sequence[Cell]:
@@ -85,9 +85,9 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         if not native and cell is not None:
             raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
-        return partial(run_relays, settings, relayed_cells, pulses, metrics, clock=fleet.clock)
+        return partial(run_relays, settings, relayed_cells, heartbeats, metrics, clock=fleet.clock)
 
-    _run_until_signal("relays", settings, registry, pulses, begin)
+    _run_until_signal("relays", settings, registry, heartbeats, begin)
 
 
 @app.command(epilog=examples("fleetlight worker", "fleetlight worker --cell cell1"))
@@ -98,7 +98,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
     """
     settings = load_settings(config, data_dir)
     configure_logging(settings.log)
-    pulses = CellPulses()
+    heartbeats = CellHeartbeats()
 
     def begin(fleet: Fleet) -> Run:
         def worked_cells() -> Sequence[Cell]:
@@ -112,9 +112,9 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
         # Asked also when no cell is named: whether the fleet database can be used shows now.
         if not worked_cells() and cell is not None:
             raise ConfigurationError(f"there is no native cell '{cell}'")
-        return partial(run_workers, settings, fleet, worked_cells, pulses)
+        return partial(run_workers, settings, fleet, worked_cells, heartbeats)
 
-    _run_until_signal("workers", settings, CollectorRegistry(), pulses, begin)
+    _run_until_signal("workers", settings, CollectorRegistry(), heartbeats, begin)
 
 
 def _refuse_in_process_buses(cells: Sequence[Cell]) -> None:

@@ -10,7 +10,7 @@ from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import Beat, run_relay, run_worker
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.settings import Settings
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 def run_relays(
     settings: Settings,
     choose_cells: Callable[[], Sequence[Cell]],
-    pulses: CellPulses,
+    heartbeats: CellHeartbeats,
     metrics: RelayMetrics,
     stop: Event,
     *,
@@ -30,27 +30,31 @@ def run_relays(
 ) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. pulses: those of the threads are among them while they run. clock: of
-    the fleet.
+    choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. clock:
+    of the fleet.
     """
-    run = partial(_beating, partial(run_relay, settings, metrics, clock=clock), pulses)
+    run = partial(_beating, partial(run_relay, settings, metrics, clock=clock), heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 
 def run_workers(
-    settings: Settings, fleet: Fleet, choose_cells: Callable[[], Sequence[Cell]], pulses: CellPulses, stop: Event
+    settings: Settings,
+    fleet: Fleet,
+    choose_cells: Callable[[], Sequence[Cell]],
+    heartbeats: CellHeartbeats,
+    stop: Event,
 ) -> None:
     """Carry out the jobs of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. pulses: as for `run_relays`.
+    choose_cells, errors: as for `run_for_cells`. heartbeats: as for `run_relays`.
     """
-    run = partial(_beating, partial(run_worker, settings, fleet), pulses)
+    run = partial(_beating, partial(run_worker, settings, fleet), heartbeats)
     run_for_cells("worker", run, settings, choose_cells, stop)
 
 
-def _beating(run: Callable[[Cell, Event, Beat], None], pulses: CellPulses, cell: Cell, stop: Event) -> None:
-    with pulses.of(cell) as pulse:
-        run(cell, stop, pulse.beat)
+def _beating(run: Callable[[Cell, Event, Beat], None], heartbeats: CellHeartbeats, cell: Cell, stop: Event) -> None:
+    with heartbeats.of(cell) as heartbeat:
+        run(cell, stop, heartbeat.beat)
 
 
 def run_for_cells(

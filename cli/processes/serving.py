@@ -115,7 +115,7 @@ async def open_parts(
         partial(open_adapter, statement_timeout_s=settings.search.cell_timeout_s),
         # An answer that is complete must not lack the servers of a cell that joined longer ago than this.
         refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s),
-        patience_s=settings.search.cell_timeout_s,
+        deadline_s=settings.search.cell_timeout_s,
     )
     native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
     searcher = open_searcher(settings.index) if settings.search.enabled else None

@@ -1,7 +1,7 @@
 """How the processes of a fleet begin: as soon as the fleet database answers.
 
 A database that is away is waited for, since servers and processes come up in any order, and whoever starts a process
-again could only do the same. One that cannot be used ends the process: somebody has to mend that. One that takes a
+again could only do the same. One that cannot be used ends the process: somebody has to repair that. One that takes a
 connection and then says nothing is asked by a thread that nobody waits for when the process is to end.
 """
 

@@ -82,13 +82,14 @@ class Rejection:
 class WriteResult:
     """applied: written. stale: something as new or newer was there, which is success. rejected: never possible.
 
-    misfits: extra fields that contradict their schemas, and so are in their documents but cannot be searched for.
+    schema_violations: extra fields that contradict their schemas, and so are in their documents but cannot be searched
+    for.
     """
 
     applied: int
     stale: int
     rejected: tuple[Rejection, ...] = ()
-    misfits: int = 0
+    schema_violations: int = 0
 
 
 class PartlyWrittenError(IndexUnavailableError):
@@ -110,7 +111,7 @@ class CellProgress:
     is_complete: rows that were there before the first change have been synced too (or there were none).
     horizon: rows that query.retention calls forgotten need not be in the index. Kept apart from the rest, by
         indexer.reconcile.retention; only searchers tell it.
-    incarnation: of the cell, that calls the watermark so, or an earlier one (indexer.writing.epoch_history). As
+    epoch: of the cell, that calls the watermark so, or an earlier one (indexer.writing.epoch_history). As
     horizon.
     """
 
@@ -119,20 +120,20 @@ class CellProgress:
     fresh_as_of: int
     is_complete: bool
     horizon: int = field(default=0, compare=False)
-    incarnation: str | None = field(default=None, compare=False)
+    epoch: str | None = field(default=None, compare=False)
 
     def with_facts(self, facts: Mapping[tuple[str, str], Any]) -> "CellProgress":
         """As searchers tell it; facts: state by its kind and the uuid of the cell.
 
-        While a cell is mended its rows are not whole, whatever an indexer says that has not noticed the restore; nor
+        While a cell is repaired its rows are not whole, whatever an indexer says that has not noticed the restore; nor
         are they while rows make place for others.
         """
-        incarnation = facts.get((INCARNATIONS, self.cell_uuid))
+        epoch = facts.get((EPOCHS, self.cell_uuid))
         return replace(
             self,
-            is_complete=self.is_complete and incarnation != BEING_MENDED and (REPAIRS, self.cell_uuid) not in facts,
+            is_complete=self.is_complete and epoch != BEING_RECONCILED and (REPAIRS, self.cell_uuid) not in facts,
             horizon=int(facts.get((HORIZONS, self.cell_uuid), 0)),
-            incarnation=incarnation,
+            epoch=epoch,
         )
 
 
@@ -161,11 +162,11 @@ class FoundPage(msgspec.Struct, frozen=True, gc=False):
 HORIZONS = "horizon"
 """The kind of state that tells the horizon of each cell, by its uuid."""
 
-INCARNATIONS = "incarnations"
-"""The kind of state that tells which incarnation of each cell the index follows (cells.epochs), by the cell's uuid."""
+EPOCHS = "incarnations"
+"""The kind of state that tells which epoch of each cell the index follows (cells.epochs), by the cell's uuid."""
 
-BEING_MENDED = "being mended"
-"""Stands for an incarnation, and is none: that mending the index of a restored cell has begun, and not ended."""
+BEING_RECONCILED = "being mended"
+"""Stands for an epoch, and is none: that repairing the index of a restored cell has begun, and not ended."""
 
 REPAIRS = "repairs"
 """The kind of state that tells, by its uuid, of which cell rows are taken away to make place for others just now."""
@@ -211,23 +212,23 @@ class IndexWriter(Protocol):
         ...
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
         """Digests of searchable documents of the cell whose uuid begins with one of `prefixes`.
 
         They are computed by the store, and keyed as in cells.model.ChangelogAdapter, with versions for revisions.
-        foreign: of the documents that come from notifications without a revision; else of all others. Those that are
+        external: of the documents that come from notifications without a revision; else of all others. Those that are
         forgotten at `horizon` (query.retention) are left out. Both are true of `revisions` too.
         """
         ...
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
         """The version by uuid of the documents that `digests` is about; about 1,000 at once, not more than 10,000."""
         ...
 
-    def count_foreign(self, cell_uuid: str) -> int:
+    def count_external(self, cell_uuid: str) -> int:
         """How many searchable documents of the cell come from notifications without a revision."""
         ...
 

@@ -19,6 +19,6 @@ def described_documents(documents: Iterable[Document], folder: Path | None) -> I
     )
 
 
-def count_misfits(documents: Iterable[Document]) -> int:
+def count_schema_violations(documents: Iterable[Document]) -> int:
     """How many extra fields of these contradict their schemas."""
-    return sum(len(document.extra.misfits) for document in documents if document.extra is not None)
+    return sum(len(document.extra.schema_violations) for document in documents if document.extra is not None)

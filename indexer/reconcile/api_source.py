@@ -12,7 +12,7 @@ from cells.kinds.nova_api.items import read_item
 from cells.model import InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.reconcile.bulk_sync import SourcePage, no_limit
-from indexer.transform.documents import ForeignChange, merge
+from indexer.transform.documents import ExternalChange, merge
 from indexer.writing.checkpoints import Checkpoint
 from notifications.event_types import INSTANCE_UPDATE
 from resources.clock import Clock, system_clock
@@ -99,7 +99,7 @@ class ApiSource:
             self._spend(len(found.servers))
 
     def _page(self, stage: str, items: Sequence[Any], asked_at: int) -> tuple[SourcePage, list[str]]:
-        changes: dict[str, ForeignChange] = {}
+        changes: dict[str, ExternalChange] = {}
         rejected: list[Rejection] = []
         for item in items:
             try:
@@ -107,7 +107,7 @@ class ApiSource:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 rejected.append(self._rejection(_id_of(item), f"{type(error).__name__}: {error}"))
                 continue
-            changes[carried["uuid"]] = ForeignChange(carried["uuid"], asked_at, INSTANCE_UPDATE, carried)
+            changes[carried["uuid"]] = ExternalChange(carried["uuid"], asked_at, INSTANCE_UPDATE, carried)
         for uuid in self._own(list(changes)):
             del changes[uuid]
         existing = self._read(list(changes))

@@ -62,7 +62,7 @@ class SourcePage:
     seen: Position | None = None
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Where the rows of a cell come from."""
 
     @property
@@ -95,7 +95,7 @@ def no_limit(_rows: int) -> None:
     """For callers who want it as fast as it goes."""
 
 
-class CellSource:
+class CellRows:
     """The rows straight from a cell with a changelog; raises CellUnreachableError.
 
     horizon: rows that are forgotten at it are left out (indexer.reconcile.retention).
@@ -131,9 +131,9 @@ class CellSource:
 
     def start(self, watermark: int) -> int:
         sequence = self._look().sequence
-        foreign = self._adapter.first_foreign_sequence(watermark)
+        external = self._adapter.first_external_sequence(watermark)
         # A notification of somebody else is in no row, only in the changelog, which has to be read from there.
-        return sequence if foreign is None else min(sequence, foreign - 1)
+        return sequence if external is None else min(sequence, external - 1)
 
     def can_go_on(self, checkpoint: Checkpoint) -> bool:
         """Not if the changes since then are gone, nor if the database is an older copy of itself."""
@@ -166,10 +166,8 @@ class CellSource:
     def _look(self) -> Position:
         """Where the cell is now, and whether where it was before is still part of its past."""
         before, now = self._seen, self._adapter.position()
-        if before is not None and before.incarnation is not None:
-            is_past = before.incarnation == now.incarnation or self._adapter.lineage().contains(
-                before.incarnation, before.sequence
-            )
+        if before is not None and before.epoch is not None:
+            is_past = before.epoch == now.epoch or self._adapter.epoch_history().contains(before.epoch, before.sequence)
             if not is_past or now.sequence < before.sequence:
                 self.has_gone_back = True
         self._seen, self._look_due_s = now, time.monotonic() + _LOOK_INTERVAL_S
@@ -177,7 +175,7 @@ class CellSource:
 
 
 def sync(
-    source: Source,
+    source: RowSource,
     writer: WritesDocuments,
     *,
     watermark: int = 0,
@@ -209,7 +207,7 @@ def sync(
     return SyncResult(done.rows, done.sequence, rejected, done.seen, source.has_gone_back)
 
 
-def _write_again(source: Source, writer: WritesDocuments, rejected: Mapping[str, str]) -> Mapping[str, str]:
+def _write_again(source: RowSource, writer: WritesDocuments, rejected: Mapping[str, str]) -> Mapping[str, str]:
     """What stays of `rejected` when these rows are read again."""
     left = dict(rejected)
     for uuids in batched(rejected, _READ_AGAIN_BATCH):
@@ -273,7 +271,7 @@ def sync_cell(
     on_progress: Callable[[int], None] = ignore_progress,
 ) -> SyncResult:
     """`sync` straight from a cell that nothing is known of yet."""
-    source = CellSource(adapter, batch_size=batch_size, horizon=horizon)
+    source = CellRows(adapter, batch_size=batch_size, horizon=horizon)
     return sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
 
 

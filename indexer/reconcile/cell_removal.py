@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cells.errors import CellInUseError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, IndexWriter
+from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, IndexWriter
 from indexer.errors import LeaseHeldError
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import forget_checkpoints
@@ -33,7 +33,7 @@ def remove_cell(
     *,
     is_relayed: Callable[[Cell], bool],
     remove_bus: Callable[[Cell], None],
-    patience_s: float,
+    deadline_s: float,
     on_wait: Callable[[LeaseHeldError], None],
     on_batch: Callable[[int], None],
     pause: Callable[[float], None] = time.sleep,
@@ -41,7 +41,7 @@ def remove_cell(
     """Remove a disabled cell from the index, then from the fleet.
 
     The order matters. Disabled first: indexers and relays leave it within `fleet.cells_refresh_interval_s`. Then the
-    leases, waiting at most `patience_s` for those who follow it, and as long for its relay: whoever comes later finds
+    leases, waiting at most `deadline_s` for those who follow it, and as long for its relay: whoever comes later finds
     the lease taken, and then the cell gone. Then the index says that it does not have the cell whole, and there is a
     `pause`: a list that has begun before, or remembers what the index said, must not find some of the rows gone and
     call the others all. The index before the registry: cut off in between, the cell is still there and can be removed
@@ -52,10 +52,10 @@ def remove_cell(
     raises.
     """
     cell = _disabled(fleet, cell_uuid)
-    with leases.removal(cell, patience_s=patience_s, on_wait=on_wait) as confirm:
+    with leases.removal(cell, deadline_s=deadline_s, on_wait=on_wait) as confirm:
         # What was true before the wait need not be true any more.
         cell = _disabled(fleet, cell_uuid)
-        _wait_for_relay(cell, is_relayed, patience_s, on_wait)
+        _wait_for_relay(cell, is_relayed, deadline_s, on_wait)
 
         def between_batches(rows: int) -> None:
             confirm()
@@ -68,7 +68,7 @@ def remove_cell(
             confirm()
         rows = writer.remove_cell(cell.uuid, between_batches)
         writer.save_state(HORIZONS, {cell.uuid: None})
-        for kind in (INCARNATIONS, JOURNALS, REPAIRS):
+        for kind in (EPOCHS, JOURNALS, REPAIRS):
             writer.save_state(kind, {cell.uuid: None})
         confirm()
         # Nobody would take anything out of its queue any more, and that of a cell of Nova's would go on filling.
@@ -77,10 +77,10 @@ def remove_cell(
 
 
 def _wait_for_relay(
-    cell: Cell, is_relayed: Callable[[Cell], bool], patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+    cell: Cell, is_relayed: Callable[[Cell], bool], deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
 ) -> None:
     """It leaves a disabled cell as followers do."""
-    deadline_s = time.monotonic() + patience_s
+    deadline_s = time.monotonic() + deadline_s
     has_waited = False
     while is_relayed(cell):
         if time.monotonic() >= deadline_s:

@@ -23,17 +23,17 @@ class _Side:
     writer: IndexWriter
     cell_uuid: str
     horizon: int
-    foreign: bool
+    external: bool
 
     def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
-        return self.writer.digests(self.cell_uuid, prefixes, length, horizon=self.horizon, foreign=self.foreign)
+        return self.writer.digests(self.cell_uuid, prefixes, length, horizon=self.horizon, external=self.external)
 
     def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
-        return self.writer.revisions(self.cell_uuid, prefixes, horizon=self.horizon, foreign=self.foreign)
+        return self.writer.revisions(self.cell_uuid, prefixes, horizon=self.horizon, external=self.external)
 
     def of(self, document: Document | None) -> Document | None:
         """The document, if it is one of those that are compared."""
-        if document is None or document.cell_uuid != self.cell_uuid or is_time(document.version) is not self.foreign:
+        if document is None or document.cell_uuid != self.cell_uuid or is_time(document.version) is not self.external:
             return None
         return document
 
@@ -44,18 +44,18 @@ def copy_differing(
     cell_uuid: str,
     *,
     horizon: int,
-    foreign: bool,
+    external: bool,
     on_step: Callable[[], None],
 ) -> list[Rejection]:
     """Give `target` the searchable documents of the cell that `source` has, and take away those that it has not.
 
     horizon: those that are forgotten at it (query.retention) are left alone.
-    foreign: those that come from notifications without a revision; else all others. A row that `target` has from the
+    external: those that come from notifications without a revision; else all others. A row that `target` has from the
     cell itself stays: the cell knows it better. on_step: called between two requests.
     Returns what `target` did not take. Raises what the two writers raise.
     """
     rejected: list[Rejection] = []
-    one, other = (_Side(writer, cell_uuid, horizon, foreign) for writer in (source, target))
+    one, other = (_Side(writer, cell_uuid, horizon, external) for writer in (source, target))
     for uuids in differing(one, other, Comparison(), on_step):
         for batch in batched(uuids, _BATCH):
             rejected += _copy(batch, one, other)

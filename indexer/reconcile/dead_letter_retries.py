@@ -15,20 +15,20 @@ from cells.fleet.failures import Failure
 from cells.model import CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import IndexWriter
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.reconcile.external_comparison import ForeignRows
+from indexer.reconcile.external_comparison import ExternalRows
 from indexer.reconcile.retention import load_horizons
 from indexer.transform.batches import Batch, RowReading
-from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.documents import ExternalChange, NativeChange
 from indexer.transform.external_rows import kept_fields
 from indexer.transform.messages import Meaning, interpret, read_headers
-from indexer.writing.dead_letters import KeepsFailures
-from indexer.writing.journaling import CellJournal, JournalingWriter, KeepsJournals
-from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.dead_letters import FailureStore
+from indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
+from indexer.writing.kept_extras import ExtraFieldKeeper
 from indexer.writing.rereading import RendersRows, render_rows, rows_of
 from resources.clock import Clock, system_clock
 
 
-class ChangesFailures(KeepsFailures, Protocol):
+class ChangesFailures(FailureStore, Protocol):
     """The part of cells.fleet.failures.FailureStore that a retry needs."""
 
     def drop(self, ids: Collection[str]) -> int: ...
@@ -53,7 +53,7 @@ class _Attempt:
 
     def instance_of(self, failure: Failure) -> str | None:
         meaning = self.meanings.get(failure.id)
-        return meaning.uuid if isinstance(meaning, NativeChange | ForeignChange) else failure.summary.instance_uuid
+        return meaning.uuid if isinstance(meaning, NativeChange | ExternalChange) else failure.summary.instance_uuid
 
 
 def retry(
@@ -61,7 +61,7 @@ def retry(
     adapter: CellAdapter,
     writer: IndexWriter,
     store: ChangesFailures,
-    journals: KeepsJournals,
+    journals: JournalStore,
     *,
     clock: Clock = system_clock,
 ) -> list[Retried]:
@@ -81,13 +81,13 @@ def retry(
     attempt.rows = read_rows(uuids)
     # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
     by_row: Collection[str] = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
-    render: RendersRows = render_rows if is_native else ForeignRows(adapter, writer).documents
+    render: RendersRows = render_rows if is_native else ExternalRows(adapter, writer).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
     documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
     if batch.unread:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
     if is_native:
-        rejected += KeepsExtras(writer, writer).write(documents).rejected
+        rejected += ExtraFieldKeeper(writer, writer).write(documents).rejected
     else:
         rejected += (
             JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock)).write(documents).rejected
@@ -145,7 +145,7 @@ def _conclude(
             return MalformedMessageError(
                 DeadLetterReason(failure.summary.reason), f"its cell does not have instance {uuid}"
             )
-        case ForeignChange():
+        case ExternalChange():
             return f"the index has what it says of instance {uuid}, or something newer, or need not have it any more"
         case _:
             return "it can be read, and there is nothing in it for the index"

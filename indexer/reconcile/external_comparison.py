@@ -43,7 +43,7 @@ class Compared:
     rejected: Mapping[str, str]
 
 
-class ForeignRows:
+class ExternalRows:
     """Documents of the rows of one cell that counts no revisions; raises what adapter and writer raise."""
 
     def __init__(self, adapter: CellAdapter, writer: WritesAndReads) -> None:
@@ -89,18 +89,18 @@ def compare_cell(
     """Write what differs, remove what the cell does not have.
 
     horizon: of the cell (indexer.reconcile.retention). on_progress: called with the number of rows so far, after each
-    page; what it raises ends the comparison. Raises CellUnreachableError, and what the writer raises; what was mended
+    page; what it raises ends the comparison. Raises CellUnreachableError, and what the writer raises; what was repaired
     until then stays and does no harm.
     """
     began_at = clock()
-    foreign_rows = ForeignRows(adapter, writer)
+    external_rows = ExternalRows(adapter, writer)
     ranges = _Ranges(adapter, writer, horizon)
     count = written = 0
     rejected: dict[str, str] = {}
     after: tuple[str, ...] | None = None
     while True:
         rows = adapter.read_page(PageRequest(remembered(horizon), _BY_UUID, batch_size, after))
-        documents, refused = foreign_rows.documents(rows)
+        documents, refused = external_rows.documents(rows)
         if documents:
             result = writer.write(documents)
             written += result.applied
@@ -124,7 +124,7 @@ class _Ranges:
         self._writer = writer
         self._horizon = horizon
         writer.make_searchable()
-        digests = writer.digests(adapter.cell.uuid, [""], _RANGE_LENGTH, horizon=horizon, foreign=True)
+        digests = writer.digests(adapter.cell.uuid, [""], _RANGE_LENGTH, horizon=horizon, external=True)
         self._open = sorted((prefix, digest.count) for prefix, digest in digests.items())
         self._seen: set[str] = set()
         self.removed = 0
@@ -148,7 +148,7 @@ class _Ranges:
             self._seen = {uuid for uuid in self._seen if uuid >= begun}
 
     def _close(self, prefixes: Sequence[str]) -> None:
-        known = self._writer.revisions(self._adapter.cell.uuid, prefixes, horizon=self._horizon, foreign=True)
+        known = self._writer.revisions(self._adapter.cell.uuid, prefixes, horizon=self._horizon, external=True)
         unknown = sorted(known.keys() - self._seen)
         for batch in batched(unknown, _CONFIRMED_AT_ONCE):
             self._confirm(batch)

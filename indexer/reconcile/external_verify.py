@@ -12,7 +12,7 @@ from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import CellAdapter
 from indexer.backends.base import Document, IndexWriter, WriteResult
-from indexer.reconcile.external_comparison import ForeignRows, compare_cell
+from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.reconcile.retention import load_horizons
 from indexer.reconcile.verify import Difference, DifferenceKind, Verification, ignore_progress
 from indexer.writing.journaling import CellJournal, ComparedIndex, JournalingIndex
@@ -23,7 +23,7 @@ _CONFIRMED_AT_ONCE = 500
 _PAUSE_S = 0.2
 
 
-def verify_foreign_cell(
+def verify_external_cell(
     adapter: CellAdapter,
     writer: IndexWriter,
     journal: CellJournal,
@@ -34,12 +34,12 @@ def verify_foreign_cell(
     on_progress: Callable[[int, int], None] = ignore_progress,
     clock: Clock = system_clock,
 ) -> Verification:
-    """Compare the cell with its documents, and with `repair` mend what differs.
+    """Compare the cell with its documents, and with `repair` repair what differs.
 
-    journal: of the cell, which is told of what is mended.
+    journal: of the cell, which is told of what is repaired.
     catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once. on_progress: called
     often, with the numbers of rows compared and of differences found so far. clock: of the fleet, as the adapter's is.
-    Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm.
+    Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm.
     """
     index = _WatchedIndex(JournalingIndex(writer, journal), repair=repair)
     horizon = load_horizons(writer).get(adapter.cell.uuid, 0)
@@ -60,11 +60,11 @@ def verify_foreign_cell(
         ]
     else:
         differences = _still_differing(adapter, writer, found, catch_up_timeout_s)
-    digests = writer.digests(adapter.cell.uuid, [""], 1, horizon=horizon, foreign=True)
+    digests = writer.digests(adapter.cell.uuid, [""], 1, horizon=horizon, external=True)
     return Verification(
         rows=compared.rows,
         documents=sum(digest.count for digest in digests.values()),
-        foreign=0,
+        external=0,
         differences=tuple(sorted(differences, key=lambda difference: difference.uuid)),
         rows_read=compared.rows,
         has_caught_up=True,
@@ -99,14 +99,14 @@ class _WatchedIndex:
         return self._writer.read(ids)
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
-        return self._writer.digests(cell_uuid, prefixes, length, horizon=horizon, foreign=foreign)
+        return self._writer.digests(cell_uuid, prefixes, length, horizon=horizon, external=external)
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        return self._writer.revisions(cell_uuid, prefixes, horizon=horizon, foreign=foreign)
+        return self._writer.revisions(cell_uuid, prefixes, horizon=horizon, external=external)
 
     def make_searchable(self) -> None:
         self._writer.make_searchable()
@@ -135,7 +135,7 @@ def _still_differing(
 
 def _differing_now(adapter: CellAdapter, writer: IndexWriter, uuids: Sequence[str]) -> list[Difference]:
     rows = rows_of(adapter, uuids)
-    wanted, rejected = ForeignRows(adapter, writer).documents(list(rows.values()))
+    wanted, rejected = ExternalRows(adapter, writer).documents(list(rows.values()))
     existing = writer.read(uuids)
     differing = [difference_of(document, existing.get(document.id)) for document in wanted]
     for rejection in rejected:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.model import Cell, ChangelogAdapter
-from indexer.backends.base import INCARNATIONS, Generations, IndexWriter
+from indexer.backends.base import EPOCHS, Generations, IndexWriter
 from indexer.errors import IndexerError, IndexUnavailableError, RebuildError
 from indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, open_cell
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
@@ -43,7 +43,7 @@ class RebuildPhase(StrEnum):
     SWITCHING = "putting it in the place of the current one"
 
 
-class Watcher(Protocol):
+class RebuildObserver(Protocol):
     """Who looks on. Calls may come from several threads."""
 
     def on_step(self) -> None:
@@ -76,14 +76,14 @@ class RebuildParts:
     parallel: int
 
 
-def rebuild_index(parts: RebuildParts, watcher: Watcher, *, back: bool) -> None:
+def rebuild_index(parts: RebuildParts, watcher: RebuildObserver, *, back: bool) -> None:
     """Rebuild the index, or go on with what was begun; the index that was current is kept as the previous one.
 
     back: take the previous index, which only lacks what has changed since, instead of a new one.
     Raises RebuildError, RebuildRunningError, LeaseHeldError, LeaseLostError, CellUnreachableError,
     FleetUnreachableError, and what the index raises. The current index stays as it is then.
     """
-    with parts.leases.rebuild(patience_s=_PATIENCE_S) as confirm:
+    with parts.leases.rebuild(deadline_s=_PATIENCE_S) as confirm:
         _begin(parts, back)
         with closing(parts.generations.open_next()) as new:
             _Rebuild(parts, new, watcher, confirm, back).run()
@@ -91,7 +91,7 @@ def rebuild_index(parts: RebuildParts, watcher: Watcher, *, back: bool) -> None:
 
 def abandon_rebuild(parts: RebuildParts) -> bool:
     """Drop the next index; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(patience_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
         there_was = parts.generations.has_next()
         parts.generations.drop_next()
         forget_checkpoints(parts.current, source=FOR_REBUILD)
@@ -100,7 +100,7 @@ def abandon_rebuild(parts: RebuildParts) -> bool:
 
 def drop_previous(parts: RebuildParts) -> bool:
     """Drop the index that a rebuild has kept; False if there is none. Raises RebuildRunningError."""
-    with parts.leases.rebuild(patience_s=_PATIENCE_S):
+    with parts.leases.rebuild(deadline_s=_PATIENCE_S):
         there_was = parts.generations.has_previous()
         parts.generations.drop_previous()
         return there_was
@@ -133,7 +133,7 @@ class _CellsChangedError(Exception):
 
 class _Rebuild:
     def __init__(
-        self, parts: RebuildParts, new: IndexWriter, watcher: Watcher, confirm: Callable[[], None], back: bool
+        self, parts: RebuildParts, new: IndexWriter, watcher: RebuildObserver, confirm: Callable[[], None], back: bool
     ) -> None:
         self._parts = parts
         self._new = new
@@ -168,7 +168,7 @@ class _Rebuild:
     def _open(self, cell: Cell, stack: ExitStack) -> RebuiltCell:
         parts = self._parts
         # Nobody removes, syncs or verifies it meanwhile.
-        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, patience_s=_PATIENCE_S)))
+        self._confirms.append(stack.enter_context(parts.leases.bulk(cell, deadline_s=_PATIENCE_S)))
         opened = open_cell(
             cell,
             parts.current,
@@ -229,16 +229,16 @@ class _Rebuild:
 
     def _switch(self) -> None:
         current = self._parts.current
-        incarnations = current.load_state(INCARNATIONS)
+        epochs = current.load_state(EPOCHS)
         # Nothing is known of what will be the previous one, should this be cut off.
         current.save_state(HISTORIES, dict.fromkeys(current.load_state(HISTORIES)))
         self._parts.generations.switch(self._finish)
         # It is done; without this a way back takes longer.
         with suppress(IndexerError):
             histories = {
-                uuid: [incarnation, self._reached[uuid]]
-                for uuid, incarnation in current.load_state(INCARNATIONS).items()
-                if incarnation == incarnations.get(uuid) and uuid in self._reached
+                uuid: [epoch, self._reached[uuid]]
+                for uuid, epoch in current.load_state(EPOCHS).items()
+                if epoch == epochs.get(uuid) and uuid in self._reached
             }
             current.save_state(HISTORIES, histories)
 

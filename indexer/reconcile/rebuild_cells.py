@@ -14,20 +14,20 @@ from cells.errors import CellUnreachableError
 from cells.model import NO_REVISION, Cell, CellKind, Change, ChangelogAdapter
 from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
 from indexer.errors import MalformedMessageError, RebuildError
-from indexer.reconcile.bulk_sync import CellSource, sync
+from indexer.reconcile.bulk_sync import CellRows, sync
 from indexer.reconcile.copying import copy_bare, copy_differing
 from indexer.reconcile.retention import load_horizons
 from indexer.reconcile.rewritten_rows import replace_rewritten
 from indexer.reconcile.verify import verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
-from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.kept_extras import ExtraFieldKeeper
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import WritesDocuments
 
 HISTORIES = "previous histories"
-"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the incarnation
+"""The kind of state that tells what the previous index has followed of each cell, by its uuid: the epoch
 (indexer.writing.epoch_history), and a sequence, as that calls it, which nothing in the index is beyond."""
 
 BEGUN_AS = "rebuilt histories"
@@ -57,7 +57,7 @@ class RebuiltCell(Protocol):
         ...
 
     def verify(self, on_step: Callable[[], None]) -> None:
-        """Compare, and mend what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
+        """Compare, and repair what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
         ...
 
     def finish(self) -> None:
@@ -118,10 +118,10 @@ class _Copies:
         """Whether nothing but bare documents can be read from the current index."""
         return self._unusable is not None
 
-    def copy(self, on_step: Callable[[], None], *, foreign: bool) -> None:
+    def copy(self, on_step: Callable[[], None], *, external: bool) -> None:
         self._current.make_searchable()
         self._new.make_searchable()
-        rejected = self._copy(on_step, foreign)
+        rejected = self._copy(on_step, external)
         self._new.make_searchable()
         if rejected:
             raise RebuildError(
@@ -129,13 +129,13 @@ class _Copies:
                 f"one has, so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
             )
 
-    def _copy(self, on_step: Callable[[], None], foreign: bool) -> list[Rejection]:
+    def _copy(self, on_step: Callable[[], None], external: bool) -> list[Rejection]:
         cell_uuid = self.cell.uuid
         if self._unusable is None:
             return copy_differing(
-                self._current, self._new, cell_uuid, horizon=self.horizon, foreign=foreign, on_step=on_step
+                self._current, self._new, cell_uuid, horizon=self.horizon, external=external, on_step=on_step
             )
-        if not foreign:
+        if not external:
             return []  # only rows of native cells, which are here themselves
         return copy_bare(self._unusable.bare_documents(cell_uuid), self._new, cell_uuid, on_step)
 
@@ -164,8 +164,8 @@ class _CopiedCell:
         """Nothing to let go of."""
 
     def _copy(self, on_step: Callable[[], None]) -> None:
-        for foreign in (False, True):
-            self._copies.copy(on_step, foreign=foreign)
+        for external in (False, True):
+            self._copies.copy(on_step, external=external)
 
 
 class _FollowedCell:
@@ -203,7 +203,7 @@ class _FollowedCell:
             # What has changed before that is found by comparing.
             self._tracker.advance_to(self._adapter.published_sequence())
         else:
-            source = CellSource(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
+            source = CellRows(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
             result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
@@ -222,7 +222,7 @@ class _FollowedCell:
         self._save()
 
     def verify(self, on_step: Callable[[], None]) -> None:
-        self._copies.copy(on_step, foreign=True)
+        self._copies.copy(on_step, external=True)
         for _ in range(_ATTEMPTS):
             gaps = self._gaps
             result = verify_cell(
@@ -238,7 +238,7 @@ class _FollowedCell:
                 break
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
-        has_other_history = self._begun_as != self._adapter.position().incarnation
+        has_other_history = self._begun_as != self._adapter.position().epoch
         if has_other_history or (self._is_filled and not self._has_followed_this_history()):
             # Of a future that the cell lost since, it may have rows that differ in no revision.
             replace_rewritten(self._adapter, self._new, batch_size=self._batch_size, on_batch=on_step)
@@ -249,7 +249,7 @@ class _FollowedCell:
         rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
             raise RebuildError(f"cell '{self.cell.name}' has forgotten changes too early: start the rebuild again")
-        self._copies.copy(lambda: None, foreign=True)
+        self._copies.copy(lambda: None, external=True)
         if tracker.unindexed:
             self._refuse(sorted(tracker.unindexed))
 
@@ -264,22 +264,22 @@ class _FollowedCell:
         begun: Mapping[str, list[str | None]] = self._current.load_state(BEGUN_AS)
         if self.cell.uuid in begun:
             return begun[self.cell.uuid][0]
-        incarnation = self._adapter.position().incarnation
-        self._current.save_state(BEGUN_AS, {self.cell.uuid: [incarnation]})
-        return incarnation
+        epoch = self._adapter.position().epoch
+        self._current.save_state(BEGUN_AS, {self.cell.uuid: [epoch]})
+        return epoch
 
     def _has_followed_this_history(self) -> bool:
         """Whether all that the previous index has is known to have happened in the cell."""
         found = self._current.load_state(HISTORIES).get(self.cell.uuid)
-        lineage = self._adapter.lineage()
+        epoch_history = self._adapter.epoch_history()
         if found is None or found[0] is None:
-            return not lineage.incarnations
-        incarnation, sequence = found
-        return lineage.contains(incarnation, sequence)
+            return not epoch_history.epochs
+        epoch, sequence = found
+        return epoch_history.contains(epoch, sequence)
 
     def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
         read_rows = partial(rows_of, self._adapter)
-        writer = KeepsExtras(self._new, self._extras)
+        writer = ExtraFieldKeeper(self._new, self._extras)
         return Rereader(self.cell.uuid, read_rows, writer, tracker, on_reread=lambda _: None)
 
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import CellRestoredError
-from indexer.reconcile.bulk_sync import CellSource, SyncResult, ignore_progress, sync
+from indexer.reconcile.bulk_sync import CellRows, SyncResult, ignore_progress, sync
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.reconcile.rewritten_rows import replace_rewritten
 from indexer.reconcile.verify import verify_cell
@@ -18,7 +18,7 @@ _ATTEMPTS = 3
 
 def sync_and_record(
     cell_uuid: str,
-    source: CellSource,
+    source: CellRows,
     writer: IndexWriter,
     *,
     checkpoints: Checkpoints | None = None,
@@ -55,12 +55,12 @@ def sync_and_record(
                 [CellProgress(cell_uuid, watermark, known.fresh_as_of, is_complete=not result.rejected)]
             )
             return result
-        history.begin_mending()
+        history.begin_reconcile()
     raise CellRestoredError(source.adapter.cell.name)
 
 
 def _is_of_present(history: History, result: SyncResult) -> bool:
-    """Whether all that was read is part of the cell's past; then the index says which incarnation it follows."""
+    """Whether all that was read is part of the cell's past; then the index says which epoch it follows."""
     history.seen = result.seen
     try:
         history.has_read_on()
@@ -70,14 +70,14 @@ def _is_of_present(history: History, result: SyncResult) -> bool:
 
 
 def _forget_lost_future(
-    source: CellSource,
+    source: CellRows,
     writer: IndexWriter,
     history: History,
     on_step: Callable[[], None],
     pause: Callable[[float], object],
 ) -> None:
     cell_uuid = source.adapter.cell.uuid
-    history.begin_mending()
+    history.begin_reconcile()
     forget_checkpoints(writer, cell_uuid=cell_uuid)
     writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)])
     writer.make_searchable()
@@ -89,4 +89,4 @@ def _forget_lost_future(
     )
     replace_rewritten(source.adapter, writer, batch_size=source.batch_size, on_batch=on_step)
     source.forget_lost_future()
-    history.end_mending()
+    history.end_reconcile()

@@ -53,7 +53,7 @@ def has_forgotten(writer: IndexWriter, cell_uuid: str, horizon: int) -> bool:
     """Whether searchable rows of a cell are forgotten at `horizon`; raises what the writer raises."""
 
     def count(horizon: int) -> int:
-        ranges = [writer.digests(cell_uuid, [""], 1, horizon=horizon, foreign=foreign) for foreign in (False, True)]
+        ranges = [writer.digests(cell_uuid, [""], 1, horizon=horizon, external=external) for external in (False, True)]
         return sum(digest.count for digests in ranges for digest in digests.values())
 
     return count(0) != count(horizon)

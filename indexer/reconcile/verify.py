@@ -3,12 +3,12 @@
 A difference that is only lag is none. So what differs at first sight is looked at again when the index has caught up
 with everything that the cell had announced by then, and only what still differs counts.
 
-Mending follows one rule: the cell is right. Rows are read again and written. A document of a row that the cell does not
-have is removed, since an index that is not asked would not show it either; marking it deleted would invent a deletion
-that nobody did. A document newer than its row comes from a database that went back to an older copy, or from a foreign
-notification about an instance that the cell knows better: it makes place for the row. No index can do that in one step,
-so nobody calls the cell complete meanwhile. Documents that only foreign notifications speak of are no rows of the cell;
-they are counted apart and never touched.
+Repairing follows one rule: the cell is right. Rows are read again and written. A document of a row that the cell does
+not have is removed, since an index that is not asked would not show it either; marking it deleted would invent a
+deletion that nobody did. A document newer than its row comes from a database that went back to an older copy, or from
+an external notification about an instance that the cell knows better: it makes place for the row. No index can do that
+in one step, so nobody calls the cell complete meanwhile. Documents that only external notifications speak of are no
+rows of the cell; they are counted apart and never touched.
 """
 
 import time
@@ -22,7 +22,7 @@ from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, Document, IndexWriter
 from indexer.reconcile.comparison import Comparison, differing
 from indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
-from indexer.writing.kept_extras import KeepsExtras, ReadsDocuments
+from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from indexer.writing.rereading import render_rows
 from query.evaluate import matcher
 from query.filters import In
@@ -51,7 +51,7 @@ class DifferenceKind(StrEnum):
 class Difference:
     """revision: in the cell; version: in the index; None where the instance is not.
 
-    is_repaired: the two agree now. problem: why they do not, if mending was tried.
+    is_repaired: the two agree now. problem: why they do not, if repairing was tried.
     """
 
     uuid: str
@@ -66,14 +66,14 @@ class Difference:
 class Verification:
     """What came of comparing one cell with the index.
 
-    rows, documents: how many each has; both move while changes arrive. foreign: documents that come from notifications
+    rows, documents: how many each has; both move while changes arrive. external: documents that come from notifications
     without a revision and are no rows of the cell. rows_read: rows, documents and revisions that were read one by one.
     has_caught_up: False if the index did not get as far as the cell in time, so that differences may be lag.
     """
 
     rows: int
     documents: int
-    foreign: int
+    external: int
     differences: tuple[Difference, ...]
     rows_read: int
     has_caught_up: bool
@@ -104,14 +104,14 @@ def verify_cell(
     extras: ReadsDocuments | None = None,
     pause: Callable[[float], object] | None = None,
 ) -> Verification:
-    """Compare the cell with its documents, and with `repair` mend what differs.
+    """Compare the cell with its documents, and with `repair` repair what differs.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
     on_progress: called often, with the number of ranges compared and of differences found so far.
     extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
     pause: for lists that rely on a row which is to make place for an older one; None where no list relies on the cell.
-    Raises CellUnreachableError, and what the writer raises; what was mended until then stays and does no harm. If rows
-    were taken away by then, lists do without the index of the cell until it is mended another time.
+    Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm. If
+    rows were taken away by then, lists do without the index of the cell until it is repaired another time.
     """
     return _Verifier(adapter, writer, extras or writer, catch_up_timeout_s, on_progress, pause=pause).run(repair)
 
@@ -179,14 +179,14 @@ class _Verifier:
         for uuids in differing(rows, index, self._seen, self._report):
             for batch in batched(uuids, _BATCH):
                 found = self._confirmed(batch)
-                self._differences += self._mended(found) if repair and found else found
+                self._differences += self._reconciled(found) if repair and found else found
                 self._report()
         if repair and self._pause is not None and self._cell_uuid in self._writer.load_state(REPAIRS):
             self._writer.save_state(REPAIRS, {self._cell_uuid: None})
         return Verification(
             rows=self._seen.rows,
             documents=self._seen.other_rows,
-            foreign=self._writer.count_foreign(self._cell_uuid),
+            external=self._writer.count_external(self._cell_uuid),
             differences=tuple(self._differences),
             rows_read=self._rows_read + self._seen.revisions_read,
             has_caught_up=self._has_caught_up,
@@ -260,7 +260,7 @@ class _Verifier:
             kind = DifferenceKind.NEWER if version > revision else None
         return None if kind is None else Difference(uuid, kind, revision, version)
 
-    def _mended(self, found: Sequence[Difference]) -> list[Difference]:
+    def _reconciled(self, found: Sequence[Difference]) -> list[Difference]:
         """The same differences, and what became of them."""
         in_the_way = {
             difference.uuid: difference.version
@@ -274,7 +274,7 @@ class _Verifier:
         uuids = {difference.uuid for difference in found}
         rows = self._rows(uuids)
         documents, rejected = render_rows(rows.values())
-        rejected += KeepsExtras(self._writer, self._extras).write(documents).rejected
+        rejected += ExtraFieldKeeper(self._writer, self._extras).write(documents).rejected
         self._writer.make_searchable()
         problems = {rejection.document.id: rejection.reason for rejection in rejected}
         remaining = {difference.uuid: difference for difference in self._differing_now(uuids, rows)}

@@ -16,7 +16,7 @@ _REST_S = 60.0
 
 
 @dataclass(slots=True)
-class Turn:
+class CellAssignment:
     """What one indexer knows of the messages of one cell.
 
     is_active: they come to this indexer. indexers: how many follow the cell, this one included. is_to_end: this one is
@@ -35,13 +35,17 @@ class Turn:
         self.rests_until_s = now_s + _REST_S
 
 
-def surplus(turns: Sequence[Turn], now_s: float, choose: Callable[[Sequence[Turn], int], list[Turn]]) -> list[Turn]:
+def surplus(
+    assignments: Sequence[CellAssignment],
+    now_s: float,
+    choose: Callable[[Sequence[CellAssignment], int], list[CellAssignment]],
+) -> list[CellAssignment]:
     """Those that are to end, so that this indexer keeps no more than its share of all cells, rounded up.
 
     turns: of all cells that it follows. choose: some of several; at random, so that those who pass cells on to each
     other do not go on like that for ever.
     """
-    share = ceil(sum(Fraction(1, turn.indexers) for turn in turns))
-    kept = [turn for turn in turns if turn.is_active and not turn.is_to_end]
-    can_end = [turn for turn in kept if turn.indexers > 1 and turn.rests_until_s <= now_s]
+    share = ceil(sum(Fraction(1, assignment.indexers) for assignment in assignments))
+    kept = [assignment for assignment in assignments if assignment.is_active and not assignment.is_to_end]
+    can_end = [assignment for assignment in kept if assignment.indexers > 1 and assignment.rests_until_s <= now_s]
     return choose(can_end, min(len(can_end), max(0, len(kept) - share)))

@@ -21,10 +21,10 @@ from indexer.backends.base import Document, WriteResult
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import Turn
+from indexer.stream.cell_assignment import CellAssignment
 from indexer.transform.batches import Batch, ReadsRows, RowReading
 from indexer.transform.messages import read_headers
-from indexer.writing.dead_letters import Buries, DeadLetter, DeadLetters
+from indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader
 from indexer.writing.retrying_writer import WritesAndReads
@@ -35,7 +35,7 @@ _KEEP_ALIVE_INTERVAL_S = 1.0
 _DEAD_LETTERS_INTERVAL_S = 15.0
 
 
-class Receives(Buries, Protocol):
+class MessageSource(DeadLetterSink, Protocol):
     """The part of bus.bus.Receiver that a consumer needs; `receive` raises BusError."""
 
     @property
@@ -84,7 +84,7 @@ class Consumer:
         self,
         cell_uuid: str,
         *,
-        receiver: Receives,
+        receiver: MessageSource,
         writer: WritesAndReads,
         tracker: ProgressTracker,
         rereader: Rereader,
@@ -93,7 +93,7 @@ class Consumer:
         metrics: IndexerMetrics,
         horizon: Callable[[], int],
         on_done: Callable[[], None] = _nothing,
-        turn: Turn | None = None,
+        assignment: CellAssignment | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
@@ -108,7 +108,7 @@ class Consumer:
         self._metrics = metrics
         self._horizon = horizon
         self._on_done = on_done
-        self._turn = turn or Turn()
+        self._assignment = assignment or CellAssignment()
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._own_rows = own_rows and partial(self._in_thread, own_rows)
@@ -162,16 +162,16 @@ class Consumer:
         """Let go of the bus; what was not acknowledged goes back. Waits for the writes under way."""
         self._threads.shutdown(cancel_futures=True)
         self._receiver.close()
-        self._turn.is_active = False
+        self._assignment.is_active = False
 
     def _take_turns(self) -> None:
-        turn = self._turn
-        if turn.is_to_end:
+        assignment = self._assignment
+        if assignment.is_to_end:
             self.drain()
             # Another one is active from now on, and this one comes last when it connects again.
             self._receiver.close()
-            turn.end(time.monotonic())
-        turn.is_active = self._receiver.is_active
+            assignment.end(time.monotonic())
+        assignment.is_active = self._receiver.is_active
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
         pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, self._own_rows))

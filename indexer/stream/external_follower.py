@@ -15,7 +15,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import LeaseHeldError
-from indexer.reconcile.external_comparison import ForeignRows, compare_cell
+from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
 from indexer.transform.batches import RowReading
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 _LEASE_RETRY_S = 30.0
 
 
-class ForeignFollower(Follower):
+class ExternalFollower(Follower):
     """The follower of a cell that counts no revisions.
 
     Its progress has no watermark: `fresh_as_of` is when the last comparison began.
@@ -52,7 +52,7 @@ class ForeignFollower(Follower):
             writer = JournalingWriter(self._open_writer(stop), self._journal)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, kept_fields(self.cell.kind))
-            render = ForeignRows(adapter, writer).documents
+            render = ExternalRows(adapter, writer).documents
             with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)
         finally:
@@ -81,7 +81,7 @@ class ForeignFollower(Follower):
             if bus_failure is not None:
                 raise bus_failure
             if consumer.is_idle:
-                self.pulse.beat()
+                self.heartbeat.beat()
             self._activity = Activity.FOLLOWING
             self._publish_progress()
             self._keep_up_journal()
@@ -107,7 +107,7 @@ class ForeignFollower(Follower):
         """Compare the whole cell with the index; returns when to do that again, on the monotonic clock."""
 
         def between_pages(_rows: int) -> None:
-            self.pulse.beat()
+            self.heartbeat.beat()
             consumer.keep_alive()
             confirm()
             self._keep_up_journal()

@@ -11,7 +11,7 @@ from threading import Event, Lock
 import structlog
 
 from bus.bus import Headers
-from cells.epochs import Lineage
+from cells.epochs import EpochHistory
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
@@ -19,17 +19,17 @@ from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, In
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.settings import IndexerSettings
-from indexer.stream.cell_assignment import Turn
-from indexer.stream.consumer import Consumer, Receives
-from indexer.stream.liveness import Pulse
+from indexer.stream.cell_assignment import CellAssignment
+from indexer.stream.consumer import Consumer, MessageSource
+from indexer.stream.liveness import Heartbeat
 from indexer.stream.saved_progress import Reached
 from indexer.transform.batches import ReadsRows, RowReading
-from indexer.writing.dead_letters import DeadLetters, KeepsFailures
-from indexer.writing.journaling import KeepsJournals
+from indexer.writing.dead_letters import DeadLetters, FailureStore
+from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import RendersRows, Rereader, render_rows
-from indexer.writing.retrying_writer import PatientWriter, WritesAndReads, WritesDocuments
+from indexer.writing.retrying_writer import RetryingWriter, WritesAndReads, WritesDocuments
 from notifications.errors import BusError
 from resources.clock import Clock, system_clock
 
@@ -72,11 +72,11 @@ class Shared:
         how long a list may still rely on what the index has just taken back.
     """
 
-    open_receiver: Callable[[Cell], Receives]
+    open_receiver: Callable[[Cell], MessageSource]
     writer: IndexWriter
     leases: CellLeases
-    failures: KeepsFailures
-    journals: KeepsJournals
+    failures: FailureStore
+    journals: JournalStore
     settings: IndexerSettings
     metrics: IndexerMetrics
     clock: Clock = system_clock
@@ -87,7 +87,7 @@ class Shared:
 class Follower(ABC):
     """Keeps the index equal to one cell. `run` in a thread; the properties may be read by any thread.
 
-    horizon: of the cell (indexer.reconcile.retention), as last read; any thread may set it. pulse: whether its work
+    horizon: of the cell (indexer.reconcile.retention), as last read; any thread may set it. heartbeat: whether its work
         gets done. turn: whether this indexer gets the messages of the cell.
     """
 
@@ -107,8 +107,8 @@ class Follower(ABC):
         self._reached = Reached(saved)
         self._highest_known = saved.watermark
         self.horizon = 0
-        self.pulse = Pulse()
-        self.turn = Turn()
+        self.heartbeat = Heartbeat()
+        self.assignment = CellAssignment()
         self._activity = Activity.STARTING
         self._problem: str | None = None
         self._failures = 0
@@ -146,7 +146,7 @@ class Follower(ABC):
                     break
                 self._failures += 1
                 if not isinstance(error, IndexRequestError):
-                    self.pulse.beat()
+                    self.heartbeat.beat()
                 self._metrics.failed(self.cell.uuid, type(error).__name__)
                 self._report(error)
                 stop.wait(self._wait_s())
@@ -156,8 +156,8 @@ class Follower(ABC):
     def _follow(self, stop: Event) -> None:
         """Follow the cell until `stop` is set; raises what `run` waits out."""
 
-    def _open_writer(self, stop: Event) -> PatientWriter:
-        return PatientWriter(
+    def _open_writer(self, stop: Event) -> RetryingWriter:
+        return RetryingWriter(
             self._writer,
             self.cell.uuid,
             stop,
@@ -204,8 +204,8 @@ class Follower(ABC):
             settings=self._settings,
             metrics=self._metrics,
             horizon=lambda: self.horizon,
-            on_done=self.pulse.beat,
-            turn=self.turn,
+            on_done=self.heartbeat.beat,
+            assignment=self.assignment,
             accepts=accepts,
             rows=rows,
             own_rows=own_rows,
@@ -217,7 +217,7 @@ class Follower(ABC):
 
     def _publish_progress(self) -> None:
         self._highest_known = self._tracker.highest_known
-        self._reached = Reached(self._tracker.snapshot(), self._started_over, self._lineage())
+        self._reached = Reached(self._tracker.snapshot(), self._started_over, self._epoch_history())
 
     def _start_over(self) -> None:
         """What was promised is not true any more, so that a lower progress is the right one."""
@@ -225,8 +225,8 @@ class Follower(ABC):
         self._started_over += 1
         self._publish_progress()
 
-    def _lineage(self) -> Lineage | None:
-        """The incarnations of the cell that are known; None where there are none."""
+    def _epoch_history(self) -> EpochHistory | None:
+        """The epochs of the cell that are known; None where there are none."""
         return None
 
     def _wait_s(self) -> float:
@@ -234,7 +234,7 @@ class Follower(ABC):
         return float(min(self._settings.retry_wait_max_s, _FIRST_WAIT_S * 2**exponent))
 
     def _waits(self, error: IndexUnavailableError) -> None:
-        self.pulse.beat()
+        self.heartbeat.beat()
         now_s = time.monotonic()
         if isinstance(error, IndexPausedError):
             self._paused_since_s = self._paused_since_s or now_s

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Pulse:
-    """The pulse of one thread that works; any thread may ask for it.
+class Heartbeat:
+    """The heartbeat of one thread that works; any thread may ask for it.
 
     It beats when something was done, when there is nothing to do, and when somebody else is waited for, who is away:
     starting the process again would help none of those. clock: seconds that only go forward.

@@ -7,7 +7,7 @@ from threading import Event
 
 import structlog
 
-from cells.epochs import Lineage, Position
+from cells.epochs import EpochHistory, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import CellRestoredError
@@ -19,9 +19,9 @@ from indexer.stream.follower import Activity, Follower, Shared, StopRequestedErr
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
 from indexer.writing.epoch_history import History
-from indexer.writing.kept_extras import KeepsExtras, keeping_extras
+from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 
 _log = structlog.get_logger(__name__)
 
@@ -42,8 +42,8 @@ class CellFollower(Follower):
         self._seen: Position | None = None
         self._history: History | None = None
 
-    def _lineage(self) -> Lineage | None:
-        return None if self._history is None else self._history.lineage
+    def _epoch_history(self) -> EpochHistory | None:
+        return None if self._history is None else self._history.epoch_history
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
@@ -56,7 +56,7 @@ class CellFollower(Follower):
                 with self._consuming(
                     writer,
                     read_rows,
-                    rereads_to=KeepsExtras(writer, writer),
+                    rereads_to=ExtraFieldKeeper(writer, writer),
                     accepts=history.accepts,
                     own_rows=read_rows,
                 ) as (consumer, rereader):
@@ -70,7 +70,7 @@ class CellFollower(Follower):
         self,
         consumer: Consumer,
         adapter: ChangelogAdapter,
-        writer: PatientWriter,
+        writer: RetryingWriter,
         rereader: Rereader,
         *,
         history: History,
@@ -87,7 +87,7 @@ class CellFollower(Follower):
         while not stop.is_set():
             consumer.step()
             if consumer.is_idle:
-                self.pulse.beat()
+                self.heartbeat.beat()
             self._publish_progress()
             self._recovered()
             now_s = time.monotonic()
@@ -113,7 +113,7 @@ class CellFollower(Follower):
         self,
         consumer: Consumer,
         adapter: ChangelogAdapter,
-        writer: PatientWriter,
+        writer: RetryingWriter,
         rereader: Rereader,
         *,
         history: History,
@@ -122,7 +122,7 @@ class CellFollower(Follower):
         """Everything that the cell has published until now is in the index afterwards, without the bus."""
 
         def between_batches() -> None:
-            self.pulse.beat()
+            self.heartbeat.beat()
             consumer.keep_alive()
             self._publish_progress()
             if stop.is_set():
@@ -169,7 +169,7 @@ class CellFollower(Follower):
     def _sync(
         self,
         adapter: ChangelogAdapter,
-        writer: PatientWriter,
+        writer: RetryingWriter,
         rereader: Rereader,
         *,
         history: History,
@@ -199,7 +199,7 @@ class CellFollower(Follower):
                 on_progress=on_progress,
             )
         if result.has_gone_back:
-            history.begin_mending()
+            history.begin_reconcile()
             raise CellRestoredError(self.cell.name)
         history.seen = result.seen
         tracker.advance_to(result.sequence)
@@ -221,7 +221,7 @@ class CellFollower(Follower):
         with self._leases.bulk(self.cell) as confirm:
             self._activity = Activity.SYNCING
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
-            history.begin_mending()
+            history.begin_reconcile()
             forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
             self._start_over()
             # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
@@ -229,7 +229,9 @@ class CellFollower(Follower):
                 self._writer.save_progress([self.progress])
             self._writer.make_searchable()
             self._let_lists_know(lambda: between_ranges(0, 0), stop)
-            mended = verify_cell(adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges)
+            reconciled = verify_cell(
+                adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges
+            )
             rewritten = replace_rewritten(
                 adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
             )
@@ -237,16 +239,19 @@ class CellFollower(Follower):
             # Again: somebody who had looked whether it may save an old watermark just before has saved it by now.
             with self._saving:
                 self._writer.save_progress([self.progress])
-            history.end_mending()
+            history.end_reconcile()
             _log.info(
-                "indexer.cell_mended", cell=self.cell.name, differences=len(mended.differences), rewritten=rewritten
+                "indexer.cell_reconciled",
+                cell=self.cell.name,
+                differences=len(reconciled.differences),
+                rewritten=rewritten,
             )
 
     def _let_lists_know(self, between_waits: Callable[[], None], stop: Event) -> None:
         """A list that has begun, or remembers what the index said before, must not find rows gone and miss none."""
         deadline_s = time.monotonic() + self._lists_grace_s
         while (left_s := deadline_s - time.monotonic()) > 0:
-            self.pulse.beat()
+            self.heartbeat.beat()
             stop.wait(min(left_s, _WAIT_STEP_S))
             between_waits()
 

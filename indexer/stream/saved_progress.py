@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from cells.epochs import Lineage
-from indexer.backends.base import INCARNATIONS, CellProgress, IndexWriter
+from cells.epochs import EpochHistory
+from indexer.backends.base import EPOCHS, CellProgress, IndexWriter
 from resources.clock import Clock
 
 
@@ -13,12 +13,12 @@ class Reached:
     """How far a follower is, as of one moment.
 
     started_over: how often what it had promised was not true any more, until then.
-    lineage: the incarnations of the cell that it knows; None for a cell that has none.
+    epoch history: the epochs of the cell that it knows; None for a cell that has none.
     """
 
     progress: CellProgress
     started_over: int = 0
-    lineage: Lineage | None = None
+    epoch_history: EpochHistory | None = None
 
 
 class SavedProgress:
@@ -52,11 +52,11 @@ class SavedProgress:
         changed = [reached for reached in followed if self._last_of(reached) != reached.progress]
         refused: set[str] = set()
         if changed:
-            incarnations = self._writer.load_state(INCARNATIONS)
+            epochs = self._writer.load_state(EPOCHS)
             refused = {
                 reached.progress.cell_uuid
                 for reached in changed
-                if not self._may_promise(reached, incarnations.get(reached.progress.cell_uuid))
+                if not self._may_promise(reached, epochs.get(reached.progress.cell_uuid))
             }
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
             self._writer.save_progress(self._not_behind_others(believed))
@@ -74,14 +74,14 @@ class SavedProgress:
             return self._saved.get(cell_uuid)
         return _beginning_of(cell_uuid)
 
-    def _may_promise(self, reached: Reached, incarnation: object) -> bool:
-        """Not while the index is called by an incarnation of which the follower does not know: the cell may have been
-        restored, and its watermark be that of another history. incarnation: None while nobody has kept one.
+    def _may_promise(self, reached: Reached, epoch: object) -> bool:
+        """Not while the index is called by an epoch of which the follower does not know: the cell may have been
+        restored, and its watermark be that of another history. epoch: None while nobody has kept one.
         """
-        if incarnation is None or reached.lineage is None:
+        if epoch is None or reached.epoch_history is None:
             return True
         takes_back_only = self._takes_back(reached) and not reached.progress.is_complete
-        return takes_back_only or reached.lineage.knows(str(incarnation))
+        return takes_back_only or reached.epoch_history.knows(str(epoch))
 
     def _takes_back(self, reached: Reached) -> bool:
         """Whether what was promised is not true any more, and was not replaced by another promise yet."""

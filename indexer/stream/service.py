@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from cells.errors import FleetUnreachableError
-from cells.kinds.opening import open_adapter as open_foreign_adapter
+from cells.kinds.opening import open_adapter as open_external_adapter
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import (
@@ -28,14 +28,14 @@ from indexer.metrics import IndexerMetrics
 from indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
 from indexer.settings import IndexerSettings
 from indexer.stream.cell_assignment import surplus
-from indexer.stream.consumer import Receives
-from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.consumer import MessageSource
+from indexer.stream.external_follower import ExternalFollower
 from indexer.stream.follower import CellHealth, Follower, Shared
-from indexer.stream.liveness import Pulse
+from indexer.stream.liveness import Heartbeat
 from indexer.stream.native_follower import CellFollower
 from indexer.stream.saved_progress import SavedProgress
-from indexer.writing.dead_letters import KeepsFailures
-from indexer.writing.journaling import KeepsJournals
+from indexer.writing.dead_letters import FailureStore
+from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
 from notifications.errors import BusError
 from resources.clock import Clock, system_clock
@@ -47,7 +47,7 @@ _SHARE_INTERVAL_S = 3.0
 _LEAVE_PATIENCE_S = 2.0
 
 
-class CountsFailures(KeepsFailures, Protocol):
+class CountsFailures(FailureStore, Protocol):
     """What the indexer needs of cells.fleet.failures.FailureStore; raises FleetUnreachableError."""
 
     def counts(self) -> Mapping[str, int]: ...
@@ -75,7 +75,7 @@ class _Running:
 class IndexerService:
     """Follows every enabled cell of a fleet.
 
-    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_foreign, for
+    cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
     opened them. failures: where dead letters are kept; journals: where it is told what changes in cells that number
     nothing. release_bus: called for a cell of somebody else that was left and that nobody is to follow. lists_grace_s:
@@ -92,16 +92,16 @@ class IndexerService:
         *,
         cells: Callable[[], Sequence[Cell]],
         open_adapter: Callable[[Cell], ChangelogAdapter],
-        open_receiver: Callable[[Cell], Receives],
+        open_receiver: Callable[[Cell], MessageSource],
         writer: IndexWriter,
         leases: CellLeases,
         failures: CountsFailures,
-        journals: KeepsJournals,
+        journals: JournalStore,
         settings: IndexerSettings,
         refresh_interval_s: float,
         cells_refresh_interval_s: float,
         metrics: IndexerMetrics,
-        open_foreign: Callable[[Cell], CellAdapter] = open_foreign_adapter,
+        open_external: Callable[[Cell], CellAdapter] = open_external_adapter,
         clock: Clock = system_clock,
         release_bus: ReleasesBus = _release_nothing,
         lists_grace_s: float = LISTS_GRACE_S,
@@ -109,7 +109,7 @@ class IndexerService:
         self._cells = cells
         self._release_bus = release_bus
         self._open_adapter = open_adapter
-        self._open_foreign = open_foreign
+        self._open_external = open_external
         self._shared = Shared(
             open_receiver,
             writer,
@@ -131,7 +131,7 @@ class IndexerService:
         self._running: dict[str, _Running] = {}
         self._saved = SavedProgress(writer, clock)
         self._unreleased: dict[str, Cell] = {}
-        self._pulse = Pulse()
+        self._heartbeat = Heartbeat()
         self._is_prepared = False
         self._index_problem: str | None = None
         self._fleet_problem: str | None = None
@@ -152,13 +152,13 @@ class IndexerService:
                 if time.monotonic() >= cells_due_s:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
-                self._pulse.beat()
+                self._heartbeat.beat()
                 # What a refresh takes does not come on top of the interval, unless it takes longer than that.
                 refresh_due_s = max(refresh_due_s + self._refresh_interval_s, time.monotonic())
                 stop.wait(refresh_due_s - time.monotonic())
                 self._refresh()
                 self._share()
-                self._pulse.beat()
+                self._heartbeat.beat()
                 self._raise_mistakes()
         finally:
             self._leave(set(self._running))
@@ -198,16 +198,18 @@ class IndexerService:
 
         An empty name stands for what is done for all cells.
         """
-        pulses = {running.follower.cell.name: running.follower.pulse for running in list(self._running.values())}
+        heartbeats = {
+            running.follower.cell.name: running.follower.heartbeat for running in list(self._running.values())
+        }
         return [
             name
-            for name, pulse in {"": self._pulse, **pulses}.items()
-            if pulse.silent_s > self._settings.liveness_timeout_s
+            for name, heartbeat in {"": self._heartbeat, **heartbeats}.items()
+            if heartbeat.silent_s > self._settings.liveness_timeout_s
         ]
 
     def _prepare(self, stop: Event) -> bool:
         while not stop.is_set():
-            self._pulse.beat()
+            self._heartbeat.beat()
             try:
                 self._writer.prepare()
             except IndexUnavailableError as error:
@@ -231,7 +233,7 @@ class IndexerService:
                 if cells.get(uuid) != running.follower.cell or running.stop.is_set()
             }
             followed = {uuid: self._running[uuid].follower.cell for uuid in unwanted.union(lost)}
-            left = self._leave(followed.keys(), patience_s=_LEAVE_PATIENCE_S)
+            left = self._leave(followed.keys(), deadline_s=_LEAVE_PATIENCE_S)
             for uuid in left:
                 _log.info("indexer.cell_left", cell=followed[uuid].name)
             self._unreleased |= {
@@ -269,7 +271,7 @@ class IndexerService:
         for uuid, cell in list(self._unreleased.items()):
             if uuid not in self._running:
                 try:
-                    with self._leases.unfollowed(cell, patience_s=0, on_wait=lambda _: None):
+                    with self._leases.unfollowed(cell, deadline_s=0, on_wait=lambda _: None):
                         known = next((each for each in self._cells() if each.uuid == uuid), None)
                         if known is None or known.disabled:
                             self._release_bus(cell, is_gone=known is None)
@@ -293,10 +295,10 @@ class IndexerService:
     def _wanted_cells(self) -> dict[str, Cell]:
         return {cell.uuid: cell for cell in self._cells() if not cell.disabled}
 
-    def _leave(self, uuids: Collection[str], patience_s: float | None = None) -> Set[str]:
+    def _leave(self, uuids: Collection[str], deadline_s: float | None = None) -> Set[str]:
         """Stop to follow; a lease is given back when nothing more is written for its cell, not even its progress.
 
-        patience_s: None waits for all of them. Returns which were left: others go on waiting, for a cell that hangs as
+        deadline_s: None waits for all of them. Returns which were left: others go on waiting, for a cell that hangs as
         it may, and are left the next time; meanwhile nobody else is to wait for them.
         """
         if not uuids:
@@ -304,7 +306,7 @@ class IndexerService:
         new = [uuid for uuid in uuids if not self._running[uuid].stop.is_set()]
         for uuid in new:
             self._running[uuid].stop.set()
-        wait([self._running[uuid].done for uuid in (new if patience_s is not None else uuids)], patience_s)
+        wait([self._running[uuid].done for uuid in (new if deadline_s is not None else uuids)], deadline_s)
         left = {uuid for uuid in uuids if self._running[uuid].done.done()}
         for uuid in left:
             self._running[uuid].threads.shutdown()
@@ -338,7 +340,7 @@ class IndexerService:
         if cell.kind is CellKind.NATIVE:
             follower = CellFollower(cell, saved, self._shared, self._open_adapter)
         else:
-            follower = ForeignFollower(cell, saved, self._shared, self._open_foreign)
+            follower = ExternalFollower(cell, saved, self._shared, self._open_external)
         follower.horizon = horizon
         stop = Event()
         threads = ThreadPoolExecutor(1, thread_name_prefix=f"indexer-{cell.name}")
@@ -368,22 +370,22 @@ class IndexerService:
 
     def _share(self) -> None:
         """Let another indexer have what this one has more of than is fair."""
-        turns = {uuid: running.follower.turn for uuid, running in self._running.items()}
-        for uuid, turn in turns.items():
-            self._metrics.active(uuid, is_active=turn.is_active)
+        assignments = {uuid: running.follower.assignment for uuid, running in self._running.items()}
+        for uuid, assignment in assignments.items():
+            self._metrics.active(uuid, is_active=assignment.is_active)
         now_s = time.monotonic()
         # While it is not known who else there is, nothing more is asked that may take its time to fail.
         if now_s < self._share_due_s or self._fleet_problem is not None:
             return
         self._share_due_s = now_s + _SHARE_INTERVAL_S
         try:
-            counts = self._leases.followers(turns.keys())
+            counts = self._leases.followers(assignments.keys())
         except FleetUnreachableError:
             return
-        for uuid, turn in turns.items():
-            turn.indexers = max(1, counts.get(uuid, 0))
-        for turn in surplus(list(turns.values()), now_s, random.sample):
-            turn.is_to_end = True
+        for uuid, assignment in assignments.items():
+            assignment.indexers = max(1, counts.get(uuid, 0))
+        for assignment in surplus(list(assignments.values()), now_s, random.sample):
+            assignment.is_to_end = True
 
     def _index_failed(self, error: IndexerError) -> None:
         if self._index_problem is None:

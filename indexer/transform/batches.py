@@ -15,7 +15,7 @@ from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
 from indexer.backends.base import Document
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.documents import ForeignChange, NativeChange, merge, to_document
+from indexer.transform.documents import ExternalChange, NativeChange, merge, to_document
 from indexer.transform.external_rows import settle
 from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 
@@ -67,7 +67,7 @@ class Batch:
         self._rows = rows
         self._own = own
         self._native: dict[str, NativeChange | _Unread] = {}
-        self._foreign: dict[str, list[ForeignChange]] = {}
+        self._external: dict[str, list[ExternalChange]] = {}
         self.heartbeats: list[Heartbeat] = []
         self.failed: dict[str, MalformedMessageError] = {}
         self.unread: Collection[str] = ()
@@ -93,14 +93,14 @@ class Batch:
         match meaning:
             case NativeChange():
                 return self._keep_newest(meaning.uuid, meaning)
-            case ForeignChange():
+            case ExternalChange():
                 self.changes += 1
-                self._foreign.setdefault(meaning.uuid, []).append(meaning)
+                self._external.setdefault(meaning.uuid, []).append(meaning)
                 return () if meaning.uuid in self._native else (meaning.uuid,)
             case Hint() if self._rows is not None:
                 self.others += 1
                 for uuid in meaning.uuids:
-                    self._foreign.setdefault(uuid, [])
+                    self._external.setdefault(uuid, [])
                 return meaning.uuids
             case Heartbeat():
                 # One that was put on this bus by hand may be of another cell, of which it says nothing here.
@@ -116,11 +116,11 @@ class Batch:
     @property
     def to_read(self) -> Collection[str]:
         """Uuids whose present documents are needed to make the new ones."""
-        return [uuid for uuid in self._foreign if uuid not in self._native]
+        return [uuid for uuid in self._external if uuid not in self._native]
 
     def count_applied(self, dead: Collection[str]) -> int:
         """How many messages about instances were applied. dead: uuids of those of which one is a dead letter."""
-        return self.changes - sum(1 for uuid in dead if uuid in self._native or self._foreign.get(uuid))
+        return self.changes - sum(1 for uuid in dead if uuid in self._native or self._external.get(uuid))
 
     def documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> Iterable[Document]:
         """The documents to write, which can be gone through again and again; each is made when it is asked for.
@@ -128,7 +128,7 @@ class Batch:
         read: the documents there are among some uuids; called at most once, now, with `to_read`.
         Raises what `read` and `own` raise.
         """
-        return _Documents(self._native_documents, self._foreign_documents(read))
+        return _Documents(self._native_documents, self._external_documents(read))
 
     def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
         known = self._native.get(uuid)
@@ -168,7 +168,7 @@ class Batch:
             )
         return meaning
 
-    def _foreign_documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
+    def _external_documents(self, read: Callable[[Collection[str]], Mapping[str, Document]]) -> list[Document]:
         to_read = self.to_read
         if not to_read:
             return []
@@ -179,11 +179,11 @@ class Batch:
         own = self._own(unknown) if self._own and unknown else {}
         for uuid in to_read:
             if uuid in own:
-                self.changes -= len(self._foreign[uuid])
-                self.others += len(self._foreign[uuid])
+                self.changes -= len(self._external[uuid])
+                self.others += len(self._external[uuid])
                 continue
             try:
-                document = self._foreign_document(uuid, existing.get(uuid), rows)
+                document = self._external_document(uuid, existing.get(uuid), rows)
             except Exception as error:  # noqa: BLE001  # as above
                 self.failed[uuid] = MalformedMessageError.unexpected(error)
             else:
@@ -201,10 +201,10 @@ class Batch:
             self.unread = uuids
             return None
 
-    def _foreign_document(
+    def _external_document(
         self, uuid: str, existing: Document | None, rows: Mapping[str, InstanceRow] | None
     ) -> Document | None:
-        changes = self._foreign[uuid]
+        changes = self._external[uuid]
         if rows is not None and self._rows is not None:
             if uuid not in rows and (existing is None or existing.cell_uuid != self._cell_uuid):
                 self.elsewhere += 1

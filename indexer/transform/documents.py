@@ -36,7 +36,7 @@ class NativeChange(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignChange:
+class ExternalChange:
     """What a notification without a revision says of an instance.
 
     version: the time it was sent, in microseconds, at least OLDEST_TIME_VERSION.
@@ -69,7 +69,7 @@ def remade(cell_uuid: str, bare: BareDocument) -> Document:
     return to_document(cell_uuid, bare.version, {**_UNKNOWN, **known})
 
 
-def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignChange]) -> Document | None:
+def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ExternalChange]) -> Document | None:
     """The document after `changes` of one instance, at least one, in whichever order they arrived.
 
     existing: the document that is there, if any. Returns None when nothing in `changes` is newer.
@@ -97,12 +97,12 @@ def merge(cell_uuid: str, existing: Document | None, changes: Sequence[ForeignCh
     return None if version == found else to_document(cell_uuid, version, record, extra)
 
 
-def _moment(change: ForeignChange) -> tuple[bool, int, int]:
+def _moment(change: ExternalChange) -> tuple[bool, int, int]:
     """By what the changes of one instance are ordered: the end of it, the second of its row, and when it was sent."""
     return change.event_type == INSTANCE_DELETE_END, _second(change.carried.get("updated_at")), change.version
 
 
-def _news(change: ForeignChange, record: Record, version: int) -> Record:
+def _news(change: ExternalChange, record: Record, version: int) -> Record:
     """What to take from a change for a record of that version (section 11).
 
     A notification shows what a process had in memory, which may be older than what another one has sent before. The
@@ -135,7 +135,7 @@ _ABOUT_THE_PAST = {
 }
 
 
-def _deleted(change: ForeignChange) -> dict[str, Any]:
+def _deleted(change: ExternalChange) -> dict[str, Any]:
     """`deleted_at` is only set where a compute service did the deletion; without it the row would have no age."""
     return {
         **change.carried,

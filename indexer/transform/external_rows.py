@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from cells.model import CellKind, InstanceRow
 from indexer.backends.base import Document
 from indexer.extra_fields import Extra, merged
-from indexer.transform.documents import ForeignChange, merge, to_document
+from indexer.transform.documents import ExternalChange, merge, to_document
 from notifications.event_types import INSTANCE_DELETE_END
 
 # A compute API does not show them (contracts/nova-servers, section 7), and notifications tell some of them.
@@ -39,7 +39,7 @@ def settle(
     cell_uuid: str,
     existing: Document | None,
     row: InstanceRow | None,
-    changes: Sequence[ForeignChange] = (),
+    changes: Sequence[ExternalChange] = (),
     *,
     kept: Collection[str] = (),
 ) -> Document | None:
@@ -68,7 +68,7 @@ def settle(
     return to_document(cell_uuid, version, record, extra)
 
 
-def _extra(own: Document | None, changes: Sequence[ForeignChange]) -> Extra | None:
+def _extra(own: Document | None, changes: Sequence[ExternalChange]) -> Extra | None:
     extra = own.extra if own is not None else None
     for change in sorted(changes, key=lambda change: change.version):
         extra = merged(extra, change.extra)

@@ -10,7 +10,7 @@ from cells.kinds.native.instance_payload import from_payload
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.extra_fields import SCHEMA_KEY, read_extra
-from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.documents import ExternalChange, NativeChange
 from indexer.transform.native_messages import read_record
 from notifications.envelope import Notification, decode, size_problem
 from notifications.errors import EnvelopeError, PayloadError, UnknownPayloadError, UnsupportedVersionError
@@ -51,7 +51,7 @@ class OtherNotification:
     event_type: str
 
 
-Meaning = NativeChange | ForeignChange | Hint | Heartbeat | OtherNotification
+Meaning = NativeChange | ExternalChange | Hint | Heartbeat | OtherNotification
 
 
 def read_headers(cell_uuid: str, headers: Mapping[str, Any]) -> tuple[int | None, int | None, str | None]:
@@ -122,7 +122,7 @@ def _interpret(body: bytes, revision: int | None) -> Meaning:
             extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
             return NativeChange(revision, from_payload(payload), extra)
         case fleetlight.InstancePayload() | instance.InstancePayload():
-            return _foreign_change(notification, payload)
+            return _external_change(notification, payload)
         case fleetlight.CellHeartbeatPayload():
             return Heartbeat(payload.cell_uuid, payload.sequence, to_microseconds(payload.at))
         case _:
@@ -150,9 +150,9 @@ def _aside(notification: Notification) -> Hint | OtherNotification | None:
     return Hint(event_type, uuids) if uuids else OtherNotification(event_type)
 
 
-def _foreign_change(
+def _external_change(
     notification: Notification, payload: fleetlight.InstancePayload | instance.InstancePayload
-) -> ForeignChange:
+) -> ExternalChange:
     version = to_microseconds(notification.timestamp)
     if version < OLDEST_TIME_VERSION:
         raise MalformedMessageError(
@@ -161,7 +161,7 @@ def _foreign_change(
     carried = from_payload(payload)
     carried["uuid"] = _canonical(payload.uuid)
     extra = read_extra(payload, notification.payload.get(SCHEMA_KEY))
-    return ForeignChange(carried["uuid"], version, notification.event_type, carried, extra)
+    return ExternalChange(carried["uuid"], version, notification.event_type, carried, extra)
 
 
 def _canonical(uuid: str) -> str:

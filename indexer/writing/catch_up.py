@@ -10,7 +10,7 @@ from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import rows_of
 from indexer.writing.retrying_writer import WritesAndReads
 
-KeepsDeadLetters = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
+DeadLetterStore = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
 
 
 def catch_up(
@@ -18,7 +18,7 @@ def catch_up(
     writer: WritesAndReads,
     tracker: ProgressTracker,
     *,
-    dead_letters: KeepsDeadLetters,
+    dead_letters: DeadLetterStore,
     batch_size: int,
     on_batch: Callable[[], None],
     horizon: int = 0,
@@ -58,7 +58,7 @@ def _write(
     changes: Sequence[Change],
     writer: WritesAndReads,
     tracker: ProgressTracker,
-    dead_letters: KeepsDeadLetters,
+    dead_letters: DeadLetterStore,
 ) -> None:
     sources: dict[str, Change] = {}
     dead: list[tuple[Change, MalformedMessageError]] = []

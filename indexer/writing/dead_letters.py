@@ -53,19 +53,19 @@ class DeadLetter:
         return cls(_without_large_body(message), error.reason, str(error), error.trace)
 
 
-class KeepsFailures(Protocol):
+class FailureStore(Protocol):
     """The part of cells.fleet.failures.FailureStore that the indexer writes to; raises FleetUnreachableError."""
 
     def add(self, found: Sequence[Failure]) -> None: ...
     def mark_reread(self, cell_uuid: str, instance_uuids: Collection[str], at: int) -> None: ...
 
 
-class Buries(Protocol):
+class DeadLetterSink(Protocol):
     """The part of bus.bus.Receiver that has to do with dead letters; raises BusError."""
 
     @property
     def is_durable(self) -> bool: ...
-    def bury(self, message: Message, reason: str, detail: str) -> None: ...
+    def dead_letter(self, message: Message, reason: str, detail: str) -> None: ...
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int: ...
 
 
@@ -79,8 +79,8 @@ class DeadLetters:
     def __init__(
         self,
         cell_uuid: str,
-        failures: KeepsFailures,
-        bus: Buries,
+        failures: FailureStore,
+        bus: DeadLetterSink,
         metrics: IndexerMetrics,
         clock: Clock = system_clock,
     ) -> None:
@@ -115,10 +115,10 @@ class DeadLetters:
             for letter in letters:
                 message = replace(letter.message, headers=_plain(letter.message.headers))
                 try:
-                    self._bus.bury(message, letter.reason.value, letter.detail)
+                    self._bus.dead_letter(message, letter.reason.value, letter.detail)
                 except MessageRefusedError:
                     # The broker has let it in once, and has a lower limit now.
-                    self._bus.bury(_without_body(message), letter.reason.value, letter.detail)
+                    self._bus.dead_letter(_without_body(message), letter.reason.value, letter.detail)
         return [failure.summary.instance_uuid for failure in found if failure.summary.instance_uuid is not None]
 
     def take_from_bus(self) -> None:
@@ -211,7 +211,7 @@ def _without_context(text: bytes, members: _Object) -> bytes:
 
 
 def _from_queue(message: Message) -> DeadLetter:
-    """A message of the dead-letter queue: buried there by us, or by the broker, which says no more than that."""
+    """A message of the dead-letter queue: dead-lettered there by us, or by the broker, which says no more than that."""
     headers = dict(message.headers)
     said, detail = headers.pop(REASON_HEADER, None), headers.pop(DETAIL_HEADER, None)
     try:
@@ -232,5 +232,5 @@ def _without_body(message: Message) -> Message:
 
 
 def _plain(headers: Headers) -> Headers:
-    """Headers as they can be stored; a foreign sender may have put anything into them."""
+    """Headers as they can be stored; an external sender may have put anything into them."""
     return {str(name): value if isinstance(value, int | str) else repr(value) for name, value in headers.items()}

@@ -1,30 +1,30 @@
 """Notices that a cell was restored from a backup, and which messages belong to what never happened.
 
-What the index followed is compared with the incarnations of the cell (cells.kinds.native.epochs). The one that was
+What the index followed is compared with the epochs of the cell (cells.kinds.native.epochs). The one that was
 known when the progress was made is kept beside it.
 """
 
 from collections.abc import Callable
 
 from bus.bus import Headers
-from bus.topology import INCARNATION_HEADER, SEQUENCE_HEADER
-from cells.epochs import Lineage, Position
+from bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
+from cells.epochs import EpochHistory, Position
 from cells.model import ChangelogAdapter
-from indexer.backends.base import BEING_MENDED, INCARNATIONS, IndexWriter
+from indexer.backends.base import BEING_RECONCILED, EPOCHS, IndexWriter
 from indexer.errors import CellRestoredError
 
-# Of incarnations that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
+# Of epochs that are none of the cell's, whoever sends them: enough not to ask the cell for each message.
 _STRANGERS_REMEMBERED = 1000
-# No incarnation has more; a header can have a hundred kilobytes.
+# No epoch has more; a header can have a hundred kilobytes.
 _LONGEST_NAME = 64
 
 
 class History:
     """The history of one cell as the index knows it; belongs to one thread.
 
-    watermark: of who follows the cell, as it is now. followed_as: the incarnation that calls it so, as far as it is
-        known from an earlier History: somebody else may have mended the index since, and what he saved says nothing of
-        this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
+    watermark: of who follows the cell, as it is now. followed_as: the epoch that calls it so, as far as it is
+        known from an earlier History: somebody else may have repaired the index since, and what he saved says nothing
+        of this watermark. seen: up to where the index may have rows already, beyond the watermark, as of followed_as.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class History:
         self._writer = writer
         self._watermark = watermark
         self._cell = adapter.cell
-        self._lineage = Lineage([])
+        self._epoch_history = EpochHistory([])
         self._known: str | None = None
         self._vouched_for = 0
         # In the order in which they came.
         self._strangers: dict[str, None] = {}
 
     @property
-    def lineage(self) -> Lineage:
-        """The incarnations of the cell, as of the last look."""
-        return self._lineage
+    def epoch_history(self) -> EpochHistory:
+        """The epochs of the cell, as of the last look."""
+        return self._epoch_history
 
     def was_restored(self) -> bool:
         """Whether the index has followed the cell into a future that it does not have any more.
@@ -59,8 +59,8 @@ class History:
         raises.
         """
         self._strangers.clear()
-        self._lineage = self._adapter.lineage()
-        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
+        self._epoch_history = self._adapter.epoch_history()
+        found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
         self._known = found if isinstance(found, str) else None
         if self._has_broken_off() or not self._is_past(self.followed_as, self._watermark()):
             return True
@@ -68,14 +68,14 @@ class History:
         return False
 
     def has_read_on(self) -> None:
-        """The watermark has moved over what the cell itself says of its changes, by whichever incarnations.
+        """The watermark has moved over what the cell itself says of its changes, by whichever epochs.
 
         Raises CellRestoredError when that was not the history that the index had followed before, CellUnreachableError,
         and what the writer raises.
         """
-        if self._adapter.position().incarnation == self.followed_as:
+        if self._adapter.position().epoch == self.followed_as:
             return
-        self._lineage = self._adapter.lineage()
+        self._epoch_history = self._adapter.epoch_history()
         has_gone_back = self._adapter.published_sequence() < self._watermark()
         if has_gone_back or not self._has_happened(self.seen) or not self._is_past(self.followed_as, self._vouched_for):
             raise CellRestoredError(self._cell.name)
@@ -83,14 +83,14 @@ class History:
 
     def covers(self, saved_watermark: int) -> bool:
         """Whether a watermark that somebody has saved is one of the cell's past; raises as `has_read_on` does."""
-        found = self._writer.load_state(INCARNATIONS).get(self._cell.uuid)
-        return found is None or self._adapter.lineage().contains(found, saved_watermark)
+        found = self._writer.load_state(EPOCHS).get(self._cell.uuid)
+        return found is None or self._adapter.epoch_history().contains(found, saved_watermark)
 
-    def begin_mending(self) -> None:
-        """Until `end_mending` everybody who asks is told that the cell was restored, also after a crash."""
-        self._keep(BEING_MENDED)
+    def begin_reconcile(self) -> None:
+        """Until `end_reconcile` everybody who asks is told that the cell was restored, also after a crash."""
+        self._keep(BEING_RECONCILED)
 
-    def end_mending(self) -> None:
+    def end_reconcile(self) -> None:
         """The index has nothing of a future that the cell does not have."""
         self._known = self.seen = None
         self._keep_current()
@@ -101,26 +101,26 @@ class History:
         Raises CellRestoredError when it shows that the index has followed another future, CellUnreachableError, and
         what the writer raises.
         """
-        incarnation = headers.get(INCARNATION_HEADER)
-        if not isinstance(incarnation, str) or incarnation == self._known:
+        epoch = headers.get(EPOCH_HEADER)
+        if not isinstance(epoch, str) or epoch == self._known:
             return True
-        if len(incarnation) > _LONGEST_NAME:
+        if len(epoch) > _LONGEST_NAME:
             return False
-        if incarnation not in self._strangers and not self._lineage.knows(incarnation):
-            self._look_again(incarnation)
+        if epoch not in self._strangers and not self._epoch_history.knows(epoch):
+            self._look_again(epoch)
         sequence = headers.get(SEQUENCE_HEADER)
         if isinstance(sequence, int):
-            return self._lineage.contains(incarnation, sequence)
-        # A heartbeat of an earlier incarnation; those of the present one say more.
-        return incarnation == self._known
+            return self._epoch_history.contains(epoch, sequence)
+        # A heartbeat of an earlier epoch; those of the present one say more.
+        return epoch == self._known
 
-    def _look_again(self, incarnation: str) -> None:
-        self._lineage = self._adapter.lineage()
+    def _look_again(self, epoch: str) -> None:
+        self._epoch_history = self._adapter.epoch_history()
         if self._has_broken_off():
             raise CellRestoredError(self._cell.name)
         self._keep_current()
-        if not self._lineage.knows(incarnation):
-            self._strangers[incarnation] = None
+        if not self._epoch_history.knows(epoch):
+            self._strangers[epoch] = None
             if len(self._strangers) > _STRANGERS_REMEMBERED:
                 del self._strangers[next(iter(self._strangers))]
 
@@ -129,16 +129,16 @@ class History:
             return True
         return not self._is_past(self._known, self._watermark())
 
-    def _is_past(self, incarnation: str | None, sequence: int) -> bool:
-        """Whether what that incarnation calls so has happened; as long as there is none, all has."""
-        return incarnation is None or self._lineage.contains(incarnation, sequence)
+    def _is_past(self, epoch: str | None, sequence: int) -> bool:
+        """Whether what that epoch calls so has happened; as long as there is none, all has."""
+        return epoch is None or self._epoch_history.contains(epoch, sequence)
 
     def _has_happened(self, seen: Position | None) -> bool:
-        return seen is None or self._is_past(seen.incarnation, seen.sequence)
+        return seen is None or self._is_past(seen.epoch, seen.sequence)
 
     def _keep_current(self) -> None:
-        """Whatever the watermark covers now is part of what the newest incarnation has behind it."""
-        current = self._lineage.current
+        """Whatever the watermark covers now is part of what the newest epoch has behind it."""
+        current = self._epoch_history.current
         self.followed_as, self._vouched_for = current, self._watermark()
         if self.seen is not None and current is not None:
             # What happened under earlier ones is part of its past, and those may be forgotten.
@@ -146,6 +146,6 @@ class History:
         if current is not None and current != self._known:
             self._keep(current)
 
-    def _keep(self, incarnation: str) -> None:
-        self._writer.save_state(INCARNATIONS, {self._cell.uuid: incarnation})
-        self._known = incarnation
+    def _keep(self, epoch: str) -> None:
+        self._writer.save_state(EPOCHS, {self._cell.uuid: epoch})
+        self._known = epoch

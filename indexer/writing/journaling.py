@@ -13,7 +13,7 @@ import structlog
 
 from cells.digests import RangeDigest
 from cells.errors import FleetUnreachableError
-from cells.fleet.journals import Finding
+from cells.fleet.journals import DetectedChange
 from indexer.backends.base import Document, WriteResult
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
@@ -21,21 +21,21 @@ from resources.clock import Clock, system_clock
 _log = structlog.get_logger(__name__)
 
 JOURNALS = "journal"
-"""The kind of state that tells which incarnation of a journal has all that is in this index, by cell uuid."""
+"""The kind of state that tells which epoch of a journal has all that is in this index, by cell uuid."""
 
 _INTERVAL_S = 2.0
 
 
-class KeepsJournals(Protocol):
+class JournalStore(Protocol):
     """What is needed of cells.fleet.journals.Journals; raises FleetUnreachableError."""
 
-    def incarnation(self, cell_uuid: str) -> str | None: ...
+    def epoch(self, cell_uuid: str) -> str | None: ...
     def start_over(self, cell_uuid: str) -> str: ...
-    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None: ...
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None: ...
     def confirm(self, cell_uuid: str, at: int) -> None: ...
 
 
-class KeepsState(Protocol):
+class StateStore(Protocol):
     """The part of an IndexWriter that keeps facts about work on the index."""
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
@@ -46,11 +46,11 @@ class ComparedIndex(WritesAndReads, Protocol):
     """The part of an IndexWriter that a comparison with a cell needs."""
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]: ...
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]: ...
 
     def remove(self, versions: Mapping[str, int]) -> None: ...
@@ -65,7 +65,7 @@ class CellJournal:
     """
 
     def __init__(
-        self, cell_uuid: str, journals: KeepsJournals, state: KeepsState, *, clock: Clock = system_clock
+        self, cell_uuid: str, journals: JournalStore, state: StateStore, *, clock: Clock = system_clock
     ) -> None:
         self._cell_uuid = cell_uuid
         self._journals = journals
@@ -73,10 +73,10 @@ class CellJournal:
         self._clock = clock
         self._due_s = 0.0
 
-    def tell(self, findings: Sequence[Finding]) -> None:
+    def tell(self, detected_changes: Sequence[DetectedChange]) -> None:
         """These are going to be in the index."""
         try:
-            self._journals.append(self._cell_uuid, findings)
+            self._journals.append(self._cell_uuid, detected_changes)
         except FleetUnreachableError as error:
             _log.warning("indexer.journal_broken_off", cell=self._cell_uuid, reason=error.reason)
             self.break_off()
@@ -103,9 +103,9 @@ class CellJournal:
         self._due_s = time.monotonic() + _INTERVAL_S
         known = self._state.load_state(JOURNALS).get(self._cell_uuid)
         try:
-            if known is None or known != self._journals.incarnation(self._cell_uuid):
-                incarnation = self._journals.start_over(self._cell_uuid)
-                self._state.save_state(JOURNALS, {self._cell_uuid: incarnation})
+            if known is None or known != self._journals.epoch(self._cell_uuid):
+                epoch = self._journals.start_over(self._cell_uuid)
+                self._state.save_state(JOURNALS, {self._cell_uuid: epoch})
             self._journals.confirm(self._cell_uuid, self._clock())
         except FleetUnreachableError as error:
             # Nobody is told that the cell is followed, and that is right.
@@ -121,7 +121,7 @@ class JournalingWriter:
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         documents = list(documents)
-        self._journal.tell([Finding(each.id, each.version, each.record) for each in documents])
+        self._journal.tell([DetectedChange(each.id, each.version, each.record) for each in documents])
         return self._writer.write(documents)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
@@ -138,18 +138,18 @@ class JournalingIndex(JournalingWriter):
     def remove(self, versions: Mapping[str, int]) -> None:
         gone = self._index.read(versions).values()
         # It has to be newer than what was told of the document itself.
-        self._journal.tell([Finding(each.id, each.version + 1, each.record, is_gone=True) for each in gone])
+        self._journal.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in gone])
         self._index.remove(versions)
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
-        return self._index.digests(cell_uuid, prefixes, length, horizon=horizon, foreign=foreign)
+        return self._index.digests(cell_uuid, prefixes, length, horizon=horizon, external=external)
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        return self._index.revisions(cell_uuid, prefixes, horizon=horizon, foreign=foreign)
+        return self._index.revisions(cell_uuid, prefixes, horizon=horizon, external=external)
 
     def make_searchable(self) -> None:
         self._index.make_searchable()

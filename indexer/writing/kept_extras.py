@@ -19,7 +19,7 @@ class ReadsDocuments(Protocol):
     def read(self, ids: Collection[str]) -> Mapping[str, Document]: ...
 
 
-class KeepsExtras:
+class ExtraFieldKeeper:
     """Writes documents of rows, with the extra fields that `known` has of them: one read for each write."""
 
     def __init__(self, writer: WritesDocuments, known: ReadsDocuments) -> None:
@@ -35,7 +35,7 @@ class KeepsExtras:
 def keeping_extras(writer: WritesDocuments, known: ReadsDocuments, index: IndexWriter) -> WritesDocuments:
     """For many rows: `writer` itself, which is faster, if no document of `index` has such a field."""
     index.make_searchable()
-    return KeepsExtras(writer, known) if index.count_extra_fields() else writer
+    return ExtraFieldKeeper(writer, known) if index.count_extra_fields() else writer
 
 
 def _with_extra(document: Document, known: Document | None) -> Document:

@@ -44,28 +44,28 @@ class CellLeases:
         self._leases.release(_follow(cell_uuid))
 
     @contextmanager
-    def bulk(self, cell: Cell, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:
+    def bulk(self, cell: Cell, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on all rows of a cell, alone; yields a function to call between two batches.
 
-        patience_s: how long to wait for whoever else does. Raises LeaseHeldError, naming them; the function raises
+        deadline_s: how long to wait for whoever else does. Raises LeaseHeldError, naming them; the function raises
         LeaseLostError.
         """
-        self._waiting(patience_s)(self._take, cell, _bulk(cell.uuid))
+        self._waiting(deadline_s)(self._take, cell, _bulk(cell.uuid))
         with self._taken(cell, _bulk(cell.uuid)) as confirm:
             yield confirm
 
     @contextmanager
     def removal(
-        self, cell: Cell, *, patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+        self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
-        """Remove a cell, with nobody following it; waits at most `patience_s` for those who follow it to leave.
+        """Remove a cell, with nobody following it; waits at most `deadline_s` for those who follow it to leave.
 
         on_wait: called once, before the wait. Raises LeaseHeldError; what is yielded is as in `bulk`.
         """
         self._take(cell, _bulk(cell.uuid))
         with (
             self._taken(cell, _bulk(cell.uuid)) as confirm_bulk,
-            self.unfollowed(cell, patience_s=patience_s, on_wait=on_wait) as confirm_alone,
+            self.unfollowed(cell, deadline_s=deadline_s, on_wait=on_wait) as confirm_alone,
         ):
 
             def confirm() -> None:
@@ -76,22 +76,22 @@ class CellLeases:
 
     @contextmanager
     def unfollowed(
-        self, cell: Cell, *, patience_s: float, on_wait: Callable[[LeaseHeldError], None]
+        self, cell: Cell, *, deadline_s: float, on_wait: Callable[[LeaseHeldError], None]
     ) -> Iterator[Callable[[], None]]:
         """Keep everybody from following a cell; all as of `removal`, but for syncs, which go on."""
-        waiting = self._waiting(patience_s).copy(before_sleep=_once(on_wait))
+        waiting = self._waiting(deadline_s).copy(before_sleep=_once(on_wait))
         waiting(self._take, cell, _follow(cell.uuid))
         with self._taken(cell, _follow(cell.uuid)) as confirm:
             yield confirm
 
     @contextmanager
-    def rebuild(self, *, patience_s: float = 0) -> Iterator[Callable[[], None]]:
+    def rebuild(self, *, deadline_s: float = 0) -> Iterator[Callable[[], None]]:
         """Work on the generations of the index, alone; yields a function to call now and then.
 
-        patience_s: how long to wait for whoever else does: indexers do for a moment, to see that nobody does. Raises
+        deadline_s: how long to wait for whoever else does: indexers do for a moment, to see that nobody does. Raises
         RebuildRunningError, naming them; the function raises RebuildRunningError too.
         """
-        self._waiting(patience_s)(self._take_rebuild)
+        self._waiting(deadline_s)(self._take_rebuild)
 
         def confirm() -> None:
             if not self._leases.holds(_REBUILD):
@@ -106,11 +106,11 @@ class CellLeases:
         """Give everything back."""
         self._leases.close()
 
-    def _waiting(self, patience_s: float) -> Retrying:
+    def _waiting(self, deadline_s: float) -> Retrying:
         return Retrying(
             retry=retry_if_exception_type((LeaseHeldError, RebuildRunningError)),
             wait=wait_fixed(_POLL_INTERVAL_S),
-            stop=stop_after_delay(patience_s),
+            stop=stop_after_delay(deadline_s),
             reraise=True,
         )
 

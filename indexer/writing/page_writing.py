@@ -16,14 +16,14 @@ _IN_FLIGHT = 2
 _IDLE_INTERVAL_S = 1.0
 
 
-class Page(Protocol):
+class PageOfDocuments(Protocol):
     """Documents that were read together."""
 
     @property
     def documents(self) -> Iterable[Document]: ...
 
 
-P = TypeVar("P", bound=Page)
+P = TypeVar("P", bound=PageOfDocuments)
 
 
 def write_pages(

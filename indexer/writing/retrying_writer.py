@@ -33,7 +33,7 @@ class WritesAndReads(WritesDocuments, Protocol):
     def read(self, ids: Collection[str]) -> Mapping[str, Document]: ...
 
 
-class PatientWriter:
+class RetryingWriter:
     """Writes and reads documents of one cell; threads may share one.
 
     Calls return when the index has answered, however long it is away; what could be written is not written again. When
@@ -75,27 +75,27 @@ class PatientWriter:
                 remaining = error.remaining
                 raise
 
-        done.append(self._patiently(write_remaining))
+        done.append(self._retrying(write_remaining))
         result = WriteResult(
             sum(each.applied for each in done),
             sum(each.stale for each in done),
             tuple(rejection for each in done for rejection in each.rejected),
-            sum(each.misfits for each in done),
+            sum(each.schema_violations for each in done),
         )
         self._metrics.documents_written(
             self._cell_uuid,
             applied=result.applied,
             stale=result.stale,
             rejected=len(result.rejected),
-            misfits=result.misfits,
+            schema_violations=result.schema_violations,
             duration_s=time.perf_counter() - started,
         )
         return result
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        return self._patiently(lambda: self._writer.read(ids))
+        return self._retrying(lambda: self._writer.read(ids))
 
-    def _patiently(self, call: Callable[[], T]) -> T:
+    def _retrying(self, call: Callable[[], T]) -> T:
         waited = False
 
         def before_sleep(state: RetryCallState) -> None:

@@ -22,7 +22,7 @@ class Pace:
         self._rows_per_s = rows_per_s
         self._clock = clock
         self._pause = pause or stop.wait
-        self._turn = Lock()
+        self._mutex = Lock()
         self._free_at_s = clock()
 
     def takes_s(self, rows: int) -> float:
@@ -33,7 +33,7 @@ class Pace:
         """These rows have been read: return when the time that they may take is over."""
         if self._rows_per_s is None:
             return
-        with self._turn:
+        with self._mutex:
             now_s = self._clock()
             self._free_at_s = max(self._free_at_s, now_s) + rows / self._rows_per_s
             wait_s = self._free_at_s - now_s

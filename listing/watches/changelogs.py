@@ -71,7 +71,7 @@ class Changelogs:
         self._journals = journals
         self._timeout_s = timeout_s
         self._clock = clock
-        self._threads = BoundedThreads(_JOURNAL_THREADS, "journals", patience_s=timeout_s)
+        self._threads = BoundedThreads(_JOURNAL_THREADS, "journals", deadline_s=timeout_s)
 
     async def newest_position(self, cell: Cell) -> Position:
         """Up to where the changes of the cell are numbered."""
@@ -92,14 +92,14 @@ class Changelogs:
             return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
         reading = await self._read_journal(cell, after.sequence, _BATCH_SIZE)
         now = reading.now
-        if now.incarnation != after.incarnation or not now.sequence - KEPT <= after.sequence <= now.sequence:
+        if now.epoch != after.epoch or not now.sequence - KEPT <= after.sequence <= now.sequence:
             return None
         if not reading.entries:
             self._require_follower(cell, reading)
         changes = [
             ChangedInstance(
                 cell.uuid,
-                Position(now.incarnation, number),
+                Position(now.epoch, number),
                 InstanceRow(cell.uuid, found.version, found.record),
                 found.is_gone,
             )
@@ -133,20 +133,20 @@ def read_on(adapter: CellAdapter, after: Position) -> Reading | None:
         return Reading((), after, has_more=False)
     if now.sequence < after.sequence or not _is_past_of(log, after, now):
         return None
-    # What is numbered from now on may be of a later incarnation, and is read the next time.
+    # What is numbered from now on may be of a later epoch, and is read the next time.
     changes = [change for change in log.changes_after(after.sequence, _BATCH_SIZE) if change.sequence <= now.sequence]
     if [change.sequence for change in changes[:1]] != [after.sequence + 1][: now.sequence - after.sequence]:
         return None
-    changed = [_changed(log, change, Position(now.incarnation, change.sequence)) for change in changes]
+    changed = [_changed(log, change, Position(now.epoch, change.sequence)) for change in changes]
     reached = changed[-1].position if changed else now
     return Reading(changed, reached, has_more=reached != now)
 
 
 def _is_past_of(log: ChangelogAdapter, after: Position, now: Position) -> bool:
     """Whether the change that `after` names is part of what happened before `now`."""
-    # Before the first incarnation nothing had a number: everything comes after that.
-    is_same = after.incarnation in {None, now.incarnation}
-    return is_same or log.lineage().contains(str(after.incarnation), after.sequence)
+    # Before the first epoch nothing had a number: everything comes after that.
+    is_same = after.epoch in {None, now.epoch}
+    return is_same or log.epoch_history().contains(str(after.epoch), after.sequence)
 
 
 def _changelog_of(adapter: CellAdapter) -> ChangelogAdapter:

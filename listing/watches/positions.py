@@ -29,7 +29,7 @@ class PositionCodec:
     def encode(self, positions: Positions) -> str:
         packed = {
             UUID(uuid).bytes: (
-                None if position.incarnation is None else UUID(position.incarnation).bytes,
+                None if position.epoch is None else UUID(position.epoch).bytes,
                 position.sequence,
             )
             for uuid, position in positions.items()
@@ -40,8 +40,8 @@ class PositionCodec:
         """None for what was not made with this key."""
         try:
             return {
-                str(UUID(bytes=uuid)): Position(None if incarnation is None else str(UUID(bytes=incarnation)), sequence)
-                for uuid, (incarnation, sequence) in _decode(self._fernet.decrypt(text.encode())).items()
+                str(UUID(bytes=uuid)): Position(None if epoch is None else str(UUID(bytes=epoch)), sequence)
+                for uuid, (epoch, sequence) in _decode(self._fernet.decrypt(text.encode())).items()
             }
         except (InvalidToken, msgspec.DecodeError, ValueError):
             return None

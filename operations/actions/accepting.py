@@ -40,7 +40,7 @@ from operations.actions.building import Action
 from operations.actions.new_instance import check_values, completed_flavor, new_record
 from operations.actions.server_actions import ACTIONS
 from operations.jobs.queue import NewJob, add_jobs, jobs_of, remove_job
-from operations.jobs.steps import Job, Source
+from operations.jobs.steps import Job, PublisherService
 from operations.scheduling.placement import give_back_claims, release_except
 from resources.clock import Clock, system_clock
 from resources.fields import Record
@@ -106,7 +106,12 @@ class Acceptance:
         addresses = {record["uuid"]: record["ip_addresses"] for record in wanted}
         rows = [InstanceRow(self._cell.uuid, _FIRST_REVISION, {**record, "ip_addresses": []}) for record in wanted]
         announced = outbox.announcements(
-            self._cell, INSTANCE_UPDATE, rows, now, publisher_id=self._publisher(Source.CONDUCTOR), request=request
+            self._cell,
+            INSTANCE_UPDATE,
+            rows,
+            now,
+            publisher_id=self._publisher(PublisherService.CONDUCTOR),
+            request=request,
         )
         # First, as in Nova: without it nobody could find the instance.
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
@@ -201,7 +206,11 @@ class Acceptance:
             if not announces_always and all(instance.record[name] == value for name, value in values.items()):
                 return self._row(instance)
             instance.change(
-                INSTANCE_UPDATE, values, self._clock(), publisher_id=self._publisher(Source.API), request=request
+                INSTANCE_UPDATE,
+                values,
+                self._clock(),
+                publisher_id=self._publisher(PublisherService.API),
+                request=request,
             )
             return self._row(instance)
 
@@ -247,7 +256,7 @@ class Acceptance:
     ) -> InstanceRow:
         """A change that needs no worker, with its instance action. work: the event of that, if it has one."""
         now = self._clock()
-        instance.change(event_type, values, now, publisher_id=self._publisher(Source.API), request=request)
+        instance.change(event_type, values, now, publisher_id=self._publisher(PublisherService.API), request=request)
         [action_id] = begin_actions(instance.connection, [instance.uuid], record, request, now)
         if work is not None:
             begin_event(instance.connection, action_id, work, instance.record["host"], now)
@@ -291,7 +300,7 @@ class Acceptance:
             return migration.id
         return None
 
-    def _publisher(self, source: Source) -> str:
+    def _publisher(self, source: PublisherService) -> str:
         return f"{source.value}:{self._cell.name}"
 
     def _row(self, instance: LockedInstance) -> InstanceRow:

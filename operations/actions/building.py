@@ -6,7 +6,7 @@ from typing import Any
 
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.effects import choose_host
-from operations.jobs.steps import Effect, Source, Step, Task, Values
+from operations.jobs.steps import Effect, PublisherService, Step, Task, Values
 
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()
@@ -38,7 +38,7 @@ class Action:
     respects_lock: bool = True
     task: str | None = None
     event_type: str = INSTANCE_UPDATE
-    source: Source = Source.API
+    source: PublisherService = PublisherService.API
     migration: tuple[str, str] | None = None
     continues: str | None = None
     failure: Values = field(default_factory=lambda: {"vm_state": "error"})
@@ -46,11 +46,11 @@ class Action:
     replaces_others: bool = False
 
 
-def start(base: str, *effects: Effect, source: Source = Source.COMPUTE, **values: Any) -> Step:
+def start(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
     return Step(f"instance.{base}.start", values, source, effects)
 
 
-def end(base: str, *effects: Effect, source: Source = Source.COMPUTE, **values: Any) -> Step:
+def end(base: str, *effects: Effect, source: PublisherService = PublisherService.COMPUTE, **values: Any) -> Step:
     """The last of a pair. The task is over, unless `values` say something else."""
     return Step(f"instance.{base}.end", {"task_state": None, **values}, source, effects)
 
@@ -60,7 +60,7 @@ def progress(**values: Any) -> Step:
     return Step(INSTANCE_UPDATE, values)
 
 
-def exists(source: Source = Source.COMPUTE) -> Step:
+def exists(source: PublisherService = PublisherService.COMPUTE) -> Step:
     return Step("instance.exists", source=source)
 
 
@@ -68,15 +68,17 @@ def scheduling() -> tuple[Step, Step]:
     """A host is looked for, and claimed."""
     select = "scheduler.select_destinations"
     return (
-        Step(f"{select}.start", source=Source.SCHEDULER),
-        Step(f"{select}.end", source=Source.SCHEDULER, effects=(choose_host,)),
+        Step(f"{select}.start", source=PublisherService.SCHEDULER),
+        Step(f"{select}.end", source=PublisherService.SCHEDULER, effects=(choose_host,)),
     )
 
 
 def scheduling_in_place() -> tuple[Step, Step]:
     """The scheduler is asked whether the instance may stay where it is; nothing is claimed."""
     select = "scheduler.select_destinations"
-    return Step(f"{select}.start", source=Source.SCHEDULER), Step(f"{select}.end", source=Source.SCHEDULER)
+    return Step(f"{select}.start", source=PublisherService.SCHEDULER), Step(
+        f"{select}.end", source=PublisherService.SCHEDULER
+    )
 
 
 def work(event: str, *steps: Step) -> tuple[Step, ...]:

@@ -13,14 +13,14 @@ from cells.kinds.native.instance_migrations import (
     update_migration,
 )
 from operations.jobs.steps import Effect, Task
-from operations.scheduling.placement import Wish, claim_host, demand_of, release_except
+from operations.scheduling.placement import RequestSpec, claim_host, demand_of, release_except
 
 
 def choose_host(task: Task) -> None:
     """Claim a host for what the job is about, another one than it is on, and remember it as its destination."""
     record, parameters = task.record, task.parameters
     hints: Mapping[str, Any] = record["scheduler_hints"] or {}
-    wish = Wish(
+    spec = RequestSpec(
         zone=None if parameters.get("is_forced") else record["pinned_availability_zone"],
         host=parameters.get("host"),
         node=parameters.get("node"),
@@ -30,7 +30,7 @@ def choose_host(task: Task) -> None:
         group=_group_of(task),
     )
     demand = demand_of(parameters.get("flavor") or record["flavor"])
-    node = claim_host(task.instance.connection, task.instance.uuid, demand, wish)
+    node = claim_host(task.instance.connection, task.instance.uuid, demand, spec)
     parameters["destination"] = {
         "host": node.service.host,
         "node": node.hypervisor_hostname,

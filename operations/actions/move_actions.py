@@ -8,7 +8,7 @@ from operations.actions.effects import (
     migration_is,
 )
 from operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
-from operations.jobs.steps import Source, Step
+from operations.jobs.steps import PublisherService, Step
 
 
 def _cold_migration() -> tuple[Step, ...]:
@@ -27,9 +27,9 @@ def _move(name: str, migration_type: str) -> Action:
             *_cold_migration(),
             *work(
                 "compute_prep_resize",
-                exists(Source.DESTINATION),
-                start("resize_prep", source=Source.DESTINATION),
-                Step("instance.resize_prep.end", source=Source.DESTINATION),
+                exists(PublisherService.DESTINATION),
+                start("resize_prep", source=PublisherService.DESTINATION),
+                Step("instance.resize_prep.end", source=PublisherService.DESTINATION),
             ),
             *work(
                 "compute_resize_instance",
@@ -40,7 +40,7 @@ def _move(name: str, migration_type: str) -> Action:
             ),
             *work(
                 "compute_finish_resize",
-                Step("instance.resize_finish.start", resized_there, Source.DESTINATION),
+                Step("instance.resize_finish.start", resized_there, PublisherService.DESTINATION),
                 end("resize_finish", migration_is("finished"), vm_state="resized"),
             ),
         ),
@@ -75,11 +75,11 @@ MOVES = (
         steps=work(
             "compute_revert_resize",
             Step("instance.exists", effects=(aim_back,)),
-            start("resize_revert", source=Source.DESTINATION),
+            start("resize_revert", source=PublisherService.DESTINATION),
             Step(
                 "instance.resize_revert.end",
                 reverted,
-                Source.DESTINATION,
+                PublisherService.DESTINATION,
                 effects=(give_back_origin, migration_is("reverted")),
             ),
         ),
@@ -95,17 +95,17 @@ MOVES = (
             *work("conductor_live_migrate_instance", *scheduling()),
             *work(
                 "compute_live_migration",
-                start("live_migration_pre", migration_is("preparing"), source=Source.DESTINATION),
-                Step("instance.live_migration_pre.end", source=Source.DESTINATION),
+                start("live_migration_pre", migration_is("preparing"), source=PublisherService.DESTINATION),
+                Step("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
                 start("live_migration_post", migration_is("running")),
-                start("live_migration_post_dest", migration_is("post-migrating"), source=Source.DESTINATION),
+                start("live_migration_post_dest", migration_is("post-migrating"), source=PublisherService.DESTINATION),
                 Step(
                     "instance.live_migration_post_dest.end",
                     placed(None),
-                    Source.DESTINATION,
+                    PublisherService.DESTINATION,
                     effects=(give_back_origin, migration_is("completed")),
                 ),
-                Step("instance.live_migration_post.end", source=Source.ORIGIN),
+                Step("instance.live_migration_post.end", source=PublisherService.ORIGIN),
             ),
         ),
         vm_states=("active", "paused"),
@@ -121,13 +121,13 @@ MOVES = (
         record="evacuate",
         steps=(
             *scheduling(),
-            Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
+            Step("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
                 Step(
                     "instance.rebuild.start",
                     placed("rebuilding"),
-                    Source.DESTINATION,
+                    PublisherService.DESTINATION,
                     (migration_is("pre-migrating"),),
                 ),
                 progress(task_state="rebuild_block_device_mapping"),

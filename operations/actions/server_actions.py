@@ -44,7 +44,7 @@ from operations.actions.values import (
     was_resized,
     was_stopped,
 )
-from operations.jobs.steps import Source, Step
+from operations.jobs.steps import PublisherService, Step
 
 _HARD_REBOOT_TASKS = (
     None,
@@ -103,8 +103,8 @@ _DELETE = (
         ),
         *only_if(
             is_on_no_host,
-            start("delete", source=Source.API),
-            Step(INSTANCE_DELETE_END, deleted, Source.API, (give_back_all,)),
+            start("delete", source=PublisherService.API),
+            Step(INSTANCE_DELETE_END, deleted, PublisherService.API, (give_back_all,)),
         ),
     ),
 )
@@ -132,7 +132,7 @@ _ALL = (
             *scheduling(),
             *work(
                 "compute__do_build_and_run_instance",
-                start("create", source=Source.DESTINATION, task_state=None),
+                start("create", source=PublisherService.DESTINATION, task_state=None),
                 Step(INSTANCE_UPDATE, placed("networking")),
                 Step(INSTANCE_UPDATE, networked),
                 progress(task_state="spawning"),
@@ -205,7 +205,7 @@ _ALL = (
         record="rebuild",
         steps=(
             *scheduling_in_place(),
-            Step("instance.rebuild_scheduled", source=Source.CONDUCTOR),
+            Step("instance.rebuild_scheduled", source=PublisherService.CONDUCTOR),
             *work(
                 "compute_rebuild_instance",
                 exists(),
@@ -276,7 +276,7 @@ _ALL = (
                 "compute_unshelve_instance",
                 *only_if(
                     was_offloaded,
-                    start("unshelve", source=Source.DESTINATION),
+                    start("unshelve", source=PublisherService.DESTINATION),
                     Step(INSTANCE_UPDATE, placed("spawning")),
                     Step("instance.unshelve.end", launched),
                 ),

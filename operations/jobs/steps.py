@@ -15,7 +15,7 @@ from cells.model import Request
 from resources.fields import Record
 
 
-class Source(StrEnum):
+class PublisherService(StrEnum):
     """Who announces an event: the service in its `publisher_id`."""
 
     COMPUTE = "nova-compute"  # of the host that the instance is on
@@ -92,7 +92,7 @@ class Step:
 
     event_type: str
     values: Values = field(default_factory=dict)
-    source: Source = Source.COMPUTE
+    source: PublisherService = PublisherService.COMPUTE
     effects: tuple[Effect, ...] = ()
     applies: Callable[[Task], bool] = _always
     work: str | None = None
@@ -101,21 +101,21 @@ class Step:
         return self.values(task) if callable(self.values) else self.values
 
 
-def publisher_id(task: Task, source: Source) -> str:
+def publisher_id(task: Task, source: PublisherService) -> str:
     """`<service>:<host>` of whoever announces a step of `task`."""
-    is_on_a_host = source in {Source.COMPUTE, Source.DESTINATION, Source.ORIGIN}
-    return f"{Source.COMPUTE.value if is_on_a_host else source.value}:{host_of(task, source)}"
+    is_on_a_host = source in {PublisherService.COMPUTE, PublisherService.DESTINATION, PublisherService.ORIGIN}
+    return f"{PublisherService.COMPUTE.value if is_on_a_host else source.value}:{host_of(task, source)}"
 
 
-def host_of(task: Task, source: Source) -> str:
+def host_of(task: Task, source: PublisherService) -> str:
     """The host of whoever announces a step of `task`; services of the cell are on a host called like it."""
     cell = task.instance.cell.name
     match source:
-        case Source.COMPUTE:
+        case PublisherService.COMPUTE:
             host = task.record["host"] or task.parameters.get("destination", {}).get("host") or cell
-        case Source.DESTINATION:
+        case PublisherService.DESTINATION:
             host = task.destination["host"]
-        case Source.ORIGIN:
+        case PublisherService.ORIGIN:
             host = task.origin["host"] or cell
         case _:
             host = cell

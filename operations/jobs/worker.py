@@ -16,7 +16,7 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from cells.database.engines import cell_failures, has_to_be_mended, writing
+from cells.database.engines import cell_failures, needs_an_operator, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native import outbox
@@ -29,7 +29,7 @@ from operations.actions.building import Action
 from operations.actions.request_spec import to_payload
 from operations.actions.server_actions import ACTIONS
 from operations.jobs.queue import first_job, has_jobs, lock_next, remove_job, save_job
-from operations.jobs.steps import Job, Source, Step, Task, host_of, publisher_id
+from operations.jobs.steps import Job, PublisherService, Step, Task, host_of, publisher_id
 from operations.scheduling.placement import give_back_claims
 from resources.clock import Clock, system_clock
 
@@ -124,7 +124,7 @@ class Worker:
         except _AWAY:
             raise
         except Exception as error:  # whatever else it was, it ends this job and no other
-            if has_to_be_mended(error):
+            if needs_an_operator(error):
                 raise
             attempt.rollback()
             # That no host is free is no mistake of this program, and callers could fill logs with it.
@@ -147,7 +147,7 @@ class Worker:
         except _AWAY:
             raise
         except Exception as failure:  # as above
-            if has_to_be_mended(failure):
+            if needs_an_operator(failure):
                 raise
             # Such an instance can only be left as it is. Its job must not come back for ever.
             attempt.rollback()
@@ -205,7 +205,7 @@ class Worker:
             event_type if is_of_instance else INSTANCE_UPDATE,
             values,
             task.now,
-            publisher_id=publisher_id(task, Source.COMPUTE if is_of_instance else Source.CONDUCTOR),
+            publisher_id=publisher_id(task, PublisherService.COMPUTE if is_of_instance else PublisherService.CONDUCTOR),
             request=job.request,
         )
         if not is_of_instance:
@@ -213,7 +213,7 @@ class Worker:
                 connection,
                 event_type,
                 to_payload(task, event_type, error),
-                publisher_id=publisher_id(task, Source.CONDUCTOR),
+                publisher_id=publisher_id(task, PublisherService.CONDUCTOR),
                 at=task.now,
                 request=job.request,
             )

@@ -17,14 +17,14 @@ from cells.fleet.server_groups import ServerGroup
 from cells.kinds.native.nodes import Capacity
 from cells.model import Cell
 from cells.tables import allocations, compute_nodes, services
-from operations.scheduling.placement import Wish, condition_of
+from operations.scheduling.placement import RequestSpec, condition_of
 
 _SOFT = {"soft-affinity": 1, "soft-anti-affinity": -1}
 _SIZES = ("vcpus", "memory_mib", "disk_gib")
 
 
 @dataclass(frozen=True, slots=True)
-class CellRoom:
+class CellCapacity:
     """What a cell that may take new instances had for them a moment ago, on the nodes that they may go to.
 
     room: how many of them fit there, counted up to as many as there are. free_mib: memory of these nodes.
@@ -33,22 +33,22 @@ class CellRoom:
     """
 
     cell: Cell
-    room: int
+    capacity: int
     free_mib: int
     has_zone: bool
     has_host: bool
 
 
-def read_room(
-    engine: Engine, cell: Cell, demand: Capacity, wish: Wish, *, count: int, zone: str | None = None
-) -> CellRoom:
+def read_capacity(
+    engine: Engine, cell: Cell, demand: Capacity, spec: RequestSpec, *, count: int, zone: str | None = None
+) -> CellCapacity:
     """What `cell` has for `count` instances of `demand`. zone: the one to look for; raises CellUnreachableError."""
     node, of_services = compute_nodes.c, services.c.id == compute_nodes.c.service_id
     nodes = select(node.id).join_from(compute_nodes, services, of_services)
-    wished = nodes.where(condition_of(wish)).add_columns(*(node[size] for size in _SIZES)).subquery()
+    requested = nodes.where(condition_of(spec)).add_columns(*(node[size] for size in _SIZES)).subquery()
     used = (
         select(allocations.c.node_id, *(func.sum(allocations.c[size]).label(size) for size in _SIZES))
-        .where(allocations.c.node_id.in_(select(wished.c.id)))
+        .where(allocations.c.node_id.in_(select(requested.c.id)))
         .group_by(allocations.c.node_id)
         .subquery()
     )
@@ -56,26 +56,26 @@ def read_room(
         select(
             *(
                 # A sum of big integers is a fraction on PostgreSQL, of which no whole number would come below.
-                (wished.c[size] - cast(func.coalesce(used.c[size], 0), BigInteger)).label(size)
+                (requested.c[size] - cast(func.coalesce(used.c[size], 0), BigInteger)).label(size)
                 for size in _SIZES
             )
         )
-        .join_from(wished, used, used.c.node_id == wished.c.id, isouter=True)
+        .join_from(requested, used, used.c.node_id == requested.c.id, isouter=True)
         .subquery()
     )
     statement = select(
         func.coalesce(func.sum(_how_many({size: free.c[size] for size in _SIZES}, demand, count)), 0),
         func.coalesce(func.sum(free.c.memory_mib), 0),
         _exists(zone, nodes.where(services.c.availability_zone == zone, _IS_AVAILABLE).exists()),
-        _exists(wish.host or wish.node, nodes.where(_is_named(wish)).exists()),
+        _exists(spec.host or spec.node, nodes.where(_is_named(spec)).exists()),
     ).select_from(free)
     with cell_failures(cell.name), engine.connect() as connection:
-        room, free_mib, has_zone, has_host = connection.execute(statement).one()
-    return CellRoom(cell, min(count, int(room)), int(free_mib), bool(has_zone), bool(has_host))
+        capacity, free_mib, has_zone, has_host = connection.execute(statement).one()
+    return CellCapacity(cell, min(count, int(capacity)), int(free_mib), bool(has_zone), bool(has_host))
 
 
 @dataclass(frozen=True, slots=True)
-class CellWish:
+class CellRequestSpec:
     """Which cells are wanted, by uuid.
 
     only: one of these, since instances that they share a host with are there; empty: any.
@@ -86,32 +86,34 @@ class CellWish:
     rather: Mapping[str, int] = field(default_factory=dict)
 
 
-def choose_cell(surveyed: Sequence[CellRoom], cells: CellWish = CellWish()) -> Cell | None:
+def choose_cell(surveyed: Sequence[CellCapacity], cells: CellRequestSpec = CellRequestSpec()) -> Cell | None:
     """The cell with the most free memory among those with room for all that are asked for.
 
     Of several with room the most preferred one. When none has it, one that has some of the wished nodes, and at last
     any: there the scheduling fails, and says so. None only when no cell was surveyed, or none that it can be.
     """
 
-    def rank(now: CellRoom) -> tuple[int, int, int]:
-        return now.room, cells.rather.get(now.cell.uuid, 0), now.free_mib
+    def rank(now: CellCapacity) -> tuple[int, int, int]:
+        return now.capacity, cells.rather.get(now.cell.uuid, 0), now.free_mib
 
     allowed = [now for now in surveyed if not cells.only or now.cell.uuid in cells.only]
     best = max(allowed, key=rank, default=None)
     return None if best is None else best.cell
 
 
-def is_enough(surveyed: Sequence[CellRoom], wish: Wish, count: int, cells: CellWish = CellWish()) -> bool:
+def is_enough(
+    surveyed: Sequence[CellCapacity], spec: RequestSpec, count: int, cells: CellRequestSpec = CellRequestSpec()
+) -> bool:
     """Whether a choice can be made, or refused, without the cells that have not answered yet."""
     if not (any(now.has_host for now in surveyed) and any(now.has_zone for now in surveyed)):
         # Whether there is what is wished for must not depend on who answers first.
         return False
     if cells.only:
         return cells.only <= {now.cell.uuid for now in surveyed}
-    return bool(wish.host or wish.node) or any(now.room >= count for now in surveyed)
+    return bool(spec.host or spec.node) or any(now.capacity >= count for now in surveyed)
 
 
-def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellWish:
+def requested_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellRequestSpec:
     """What the cells of other instances mean for new ones. beside: uuids of those that they share a host with.
 
     Raises FleetUnreachableError.
@@ -122,19 +124,19 @@ def wished_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str
     if group is not None and group.policy in _SOFT:
         members = Counter(fleet.cells_of(group.members).values())
         rather = {cell: _SOFT[group.policy] * count for cell, count in members.items()}
-    return CellWish(only, rather)
+    return CellRequestSpec(only, rather)
 
 
 _IS_AVAILABLE = and_(services.c.disabled.is_(False), services.c.forced_down.is_(False))
 
 
-def _is_named(wish: Wish) -> ColumnElement[bool]:
-    names = ((services.c.host, wish.host), (compute_nodes.c.hypervisor_hostname, wish.node))
+def _is_named(spec: RequestSpec) -> ColumnElement[bool]:
+    names = ((services.c.host, spec.host), (compute_nodes.c.hypervisor_hostname, spec.node))
     return and_(true(), *(column == name for column, name in names if name is not None))
 
 
-def _exists(wished: str | None, found: ColumnElement[bool]) -> ColumnElement[bool]:
-    return literal(True) if wished is None else found
+def _exists(requested: str | None, found: ColumnElement[bool]) -> ColumnElement[bool]:
+    return literal(True) if requested is None else found
 
 
 def _how_many(free: Mapping[str, ColumnElement[int]], demand: Capacity, most: int) -> ColumnElement[int]:

@@ -28,7 +28,7 @@ _HostsOf = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestSpec:
     """Where an instance may go.
 
     zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
@@ -54,31 +54,31 @@ def demand_of(flavor: Mapping[str, Any] | None) -> Capacity:
     return Capacity(flavor["vcpus"] or 0, flavor["memory_mb"] or 0, disk_gib)
 
 
-def condition_of(wish: Wish) -> ColumnElement[bool]:
+def condition_of(spec: RequestSpec) -> ColumnElement[bool]:
     """Which nodes `wish` leaves, whatever is free of them: a condition on `compute_nodes` and `services`."""
-    is_forced = wish.host is not None or wish.node is not None
+    is_forced = spec.host is not None or spec.node is not None
     wanted = (
-        (services.c.availability_zone, wish.zone),
-        (services.c.host, wish.host),
-        (compute_nodes.c.hypervisor_hostname, wish.node),
+        (services.c.availability_zone, spec.zone),
+        (services.c.host, spec.host),
+        (compute_nodes.c.hypervisor_hostname, spec.node),
     )
     return and_(
         services.c.forced_down.is_(False),
         *([] if is_forced else [services.c.disabled.is_(False)]),
         *(column == value for column, value in wanted if value is not None),
-        *([services.c.host.not_in(wish.without)] if wish.without else []),
+        *([services.c.host.not_in(spec.without)] if spec.without else []),
     )
 
 
-def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, wish: Wish) -> ComputeNode:
+def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, spec: RequestSpec) -> ComputeNode:
     """Choose a node and take up `demand` of it. Raises NoValidHostError."""
-    members: Collection[str] = () if wish.group is None else wish.group.members
-    if wish.group is not None:
-        wait_for_lock(connection, f"server group {wish.group.uuid}")
-    hosts_of = _hosts_of(connection, {*wish.beside, *wish.apart, *members} - {instance_uuid})
+    members: Collection[str] = () if spec.group is None else spec.group.members
+    if spec.group is not None:
+        wait_for_lock(connection, f"server group {spec.group.uuid}")
+    hosts_of = _hosts_of(connection, {*spec.beside, *spec.apart, *members} - {instance_uuid})
     neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
-    conditions = (condition_of(wish), *_suits(wish, hosts_of), *_is_allowed(wish.group, hosts_of, neighbours))
-    distance, full = _distance(wish.group, neighbours), list[int]()
+    conditions = (condition_of(spec), *_suits(spec, hosts_of), *_is_allowed(spec.group, hosts_of, neighbours))
+    distance, full = _distance(spec.group, neighbours), list[int]()
     while nodes := read_emptiest_nodes(
         connection, demand, *conditions, compute_nodes.c.id.not_in(full), first=distance, limit=_READ_AT_ONCE
     ):
@@ -123,11 +123,11 @@ def allocate_on_their_nodes(connection: Connection, records: Sequence[Record]) -
         connection.execute(insert(allocations), values)
 
 
-def _suits(wish: Wish, hosts_of: _HostsOf) -> Iterator[ColumnElement[bool]]:
+def _suits(spec: RequestSpec, hosts_of: _HostsOf) -> Iterator[ColumnElement[bool]]:
     """On hosts with all those that it has to be beside, and with none of those that it has to be apart from."""
-    for uuid in wish.beside:
+    for uuid in spec.beside:
         yield services.c.host.in_(hosts_of.get(uuid, ()))
-    for uuid in wish.apart:
+    for uuid in spec.apart:
         yield services.c.host.not_in(hosts_of.get(uuid, ()))
 
 

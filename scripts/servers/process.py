@@ -93,12 +93,12 @@ def wait_until_ready(
 
 def stop(server: str, process: Process, how: signal.Signals, timeout_s: float = 20) -> None:
     """Ask the whole session to end with the signal `how`; kill what is left after `timeout_s`."""
-    for attempt, patience_s in ((how, timeout_s), (signal.SIGKILL, 5.0)):
+    for attempt, deadline_s in ((how, timeout_s), (signal.SIGKILL, 5.0)):
         if not process.is_alive():
             break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, attempt)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + deadline_s
         while process.is_alive() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
     if process.is_alive():

@@ -34,7 +34,7 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from cells.settings import RelaySettings
 from cells.tables import changes
-from indexer.backends.base import INCARNATIONS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
@@ -299,10 +299,10 @@ class ComputeFleet:
         for name in cells or CELLS:
             adapter = open_changelog_adapter(self.cells[name])
             rows: Sequence[InstanceRow] = adapter.read_page(everything)
-            incarnation = adapter.lineage().current
+            epoch = adapter.epoch_history().current
             adapter.close()
-            if incarnation is not None:
-                self._writer.save_state(INCARNATIONS, {self.cells[name].uuid: incarnation})
+            if epoch is not None:
+                self._writer.save_state(EPOCHS, {self.cells[name].uuid: epoch})
             self._writer.write([to_document(row.cell_uuid, row.revision, row.record) for row in rows])
             moment = system_clock() - round(age_s * 1e6) if fresh_as_of is None else fresh_as_of
             reached = len(rows) if watermark is None else watermark
@@ -315,7 +315,7 @@ class ComputeFleet:
         enabled: bool = True,
         staleness_limit_s: float = 1000,
         cell_timeout_s: float = 5.0,
-        index_patience_s: float = 60.0,
+        index_deadline_s: float = 60.0,
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
         max_watches: int = 200,
@@ -346,7 +346,7 @@ class ComputeFleet:
                 enabled=enabled,
                 staleness_limit_s=staleness_limit_s,
                 cell_timeout_s=cell_timeout_s,
-                index_patience_s=index_patience_s,
+                index_deadline_s=index_deadline_s,
                 token_wait_s=token_wait_s,
             ),
             identity=identity or NoIdentity(),
@@ -404,7 +404,7 @@ class HangingPool:
         self.gate = threading.Event()
         self.pages: Counter[str] = Counter()
         self._hanging = hanging
-        self.cells = CellPool(fleet.fleet.cells, self._open, patience_s=0.2, probe_interval_s=0.05, list_timeout_s=60)
+        self.cells = CellPool(fleet.fleet.cells, self._open, deadline_s=0.2, probe_interval_s=0.05, list_timeout_s=60)
 
     def _open(self, cell: Cell) -> CellAdapter:
         return _HangingAdapter(cell, self)

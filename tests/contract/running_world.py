@@ -88,7 +88,7 @@ class World:
             fleet.fleet.cells,
             lambda cell: open_faulty(cell, self.faults),
             refresh_interval_s=LIMIT_S / 2,
-            patience_s=0.2,
+            deadline_s=0.2,
             list_timeout_s=60,
             probe_interval_s=0.01,
             threads_per_cell=6,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from cells.digests import digests_of
 from indexer.backends.base import (
-    BEING_MENDED,
+    BEING_RECONCILED,
+    EPOCHS,
     HORIZONS,
-    INCARNATIONS,
     OLDEST_TIME_VERSION,
     REPAIRS,
     CellProgress,
@@ -228,10 +228,10 @@ def test_read_returns_documents_that_cannot_be_found_yet(index: Index) -> None:
 
 
 def test_whole_record_is_kept_only_of_what_notifications_without_a_revision_made(index: Index) -> None:
-    native, foreign = make_document(1, version=OLDEST_TIME_VERSION - 1), make_document(2, version=OLDEST_TIME_VERSION)
-    index.write(native, foreign)
-    assert index.find(foreign.id) == foreign.record
-    assert foreign.record["metadata"] == {"role": "web"}
+    native, external = make_document(1, version=OLDEST_TIME_VERSION - 1), make_document(2, version=OLDEST_TIME_VERSION)
+    index.write(native, external)
+    assert index.find(external.id) == external.record
+    assert external.record["metadata"] == {"role": "web"}
     known = index.find(native.id)
     assert known is not None
     assert (known["metadata"], known["display_name"], known["tags"]) == (None, "web-1", [])
@@ -347,13 +347,13 @@ def test_horizon_of_a_cell_is_told_with_its_progress_and_survives_it(index: Inde
     assert horizon() == 2**50
 
 
-def test_cell_that_is_being_mended_is_not_complete_whatever_somebody_saves_meanwhile(index: Index) -> None:
+def test_cell_that_is_being_repaired_is_not_complete_whatever_somebody_saves_meanwhile(index: Index) -> None:
     """An indexer that stands by knows nothing of the restore, and may have read again what it could not index."""
     index.writer.save_progress([CellProgress(uuid, 7, 2, is_complete=True) for uuid in ("c0", "c1")])
-    index.writer.save_state(INCARNATIONS, {"c0": BEING_MENDED, "c1": "first"})
+    index.writer.save_state(EPOCHS, {"c0": BEING_RECONCILED, "c1": "first"})
     index.writer.save_progress([CellProgress("c0", 7, 3, is_complete=True)])
     assert {uuid: cell.is_complete for uuid, cell in index.progress().items()} == {"c0": False, "c1": True}
-    index.writer.save_state(INCARNATIONS, {"c0": "second"})
+    index.writer.save_state(EPOCHS, {"c0": "second"})
     assert index.progress()["c0"].is_complete
 
 
@@ -371,15 +371,15 @@ def test_sums_of_many_large_numbers_are_exact(index: Index) -> None:
     assert index.writer.digests("c0", [""], 1) == digests_of(versions, [""], 1)
 
 
-def test_foreign_documents_are_counted_apart(index: Index) -> None:
+def test_external_documents_are_counted_apart(index: Index) -> None:
     index.write(
         make_document(1),
         make_document(2, version=OLDEST_TIME_VERSION),
         make_document(3, version=CREATED_AT),
         make_document(4, version=CREATED_AT, cell_uuid="c1"),
     )
-    assert index.writer.count_foreign("c0") == 2
-    assert index.writer.count_foreign("c2") == 0
+    assert index.writer.count_external("c0") == 2
+    assert index.writer.count_external("c2") == 0
 
 
 def test_removed_document_makes_place_for_any_version_and_a_newer_one_stays(index: Index) -> None:

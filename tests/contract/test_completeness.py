@@ -46,7 +46,7 @@ class World:
         self.pool = CellPool(
             fleet.fleet.cells,
             lambda cell: FaultyAdapter(cell, self.faults),
-            patience_s=timeout_s,
+            deadline_s=timeout_s,
             list_timeout_s=60,
             probe_interval_s=0.01,
             threads_per_cell=6,
@@ -263,7 +263,7 @@ def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tm
                 leases,
                 is_relayed=lambda _: False,
                 remove_bus=lambda _: None,
-                patience_s=0,
+                deadline_s=0,
                 on_wait=lambda _: None,
                 on_batch=lambda _: None,
                 pause=pause,
@@ -275,9 +275,9 @@ def test_cell_that_is_removed_is_asked_itself_before_its_rows_leave_the_index(tm
 def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin_mending: Callable[[History], None] = History.begin_mending
+    begin_reconcile: Callable[[History], None] = History.begin_reconcile
     routes: list[str] = []
-    is_mended = Event()
+    is_reconciled = Event()
 
     with compute_fleet(tmp_path) as fleet:
         uuids = fleet.fill(6)
@@ -287,7 +287,7 @@ def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
         fleet.number_changes()
         fleet.index()
         backup.restore()
-        # The relay of a restored cell begins another incarnation.
+        # The relay of a restored cell begins another epoch.
         fleet.number_changes()
         api = fleet.api()
 
@@ -297,19 +297,19 @@ def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
         def after_a_list(history: History) -> None:
             # So that it remembers for a moment that the index has everything.
             routes.append(route())
-            begin_mending(history)
+            begin_reconcile(history)
 
         def after_another_list(*args: Any, **options: Any) -> Verification:
             response = api.get("/v2.1/servers")
             routes.append(response.headers["Fleetlight-Route"])
             assert {server["id"] for server in response.json()["servers"]} == set(uuids)
             verification = verify_cell(*args, **options)
-            is_mended.set()
+            is_reconciled.set()
             return verification
 
-        monkeypatch.setattr(History, "begin_mending", after_a_list)
+        monkeypatch.setattr(History, "begin_reconcile", after_a_list)
         monkeypatch.setattr("indexer.stream.native_follower.verify_cell", after_another_list)
         with indexing(fleet.fleet, fleet.index_settings, lists_grace_s=2):
-            assert is_mended.wait(60)
+            assert is_reconciled.wait(60)
     assert "south=index" in routes[0]
     assert "south=live" in routes[1]

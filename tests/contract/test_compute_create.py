@@ -15,7 +15,7 @@ from cells.fleet.server_groups import ServerGroup, ServerGroups
 from cells.kinds.native import nodes
 from cells.model import NO_REQUEST, Cell, InstanceRow
 from operations.actions.accepting import Acceptance
-from operations.scheduling.choose_cell import CellRoom, is_enough, read_room
+from operations.scheduling.choose_cell import CellCapacity, is_enough, read_capacity
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 from tests.support.waiting import wait_until
 
@@ -570,12 +570,12 @@ def slow_cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The cell south answers the question for its room once the event is set."""
     gate = threading.Event()
 
-    def read(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellRoom:
+    def read(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellCapacity:
         if cell.name == "south":
             gate.wait(60)
-        return read_room(engine, cell, *wanted, **named)
+        return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("api.compute.servers.create.read_room", read)
+    monkeypatch.setattr("api.compute.servers.create.read_capacity", read)
     yield gate
     gate.set()
 
@@ -654,13 +654,13 @@ def test_server_beside_one_in_a_cell_that_takes_none_is_refused(api: Api, fleet:
 def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
     api: Api, fleet: ComputeFleet, group_with_late_member: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellRoom:
+    def late(engine: Engine, cell: Cell, *wanted: Any, **named: Any) -> CellCapacity:
         if cell.name == "south":
             wait_until(lambda: _has_member(fleet, group_with_late_member))
             raise CellUnreachableError(cell.name, "it is stopped")
-        return read_room(engine, cell, *wanted, **named)
+        return read_capacity(engine, cell, *wanted, **named)
 
-    monkeypatch.setattr("api.compute.servers.create.read_room", late)
+    monkeypatch.setattr("api.compute.servers.create.read_capacity", late)
     refused = post(api, {}, hints={"group": group_with_late_member.uuid})
     assert refused.status_code == 409
     assert "does not answer" in message(refused)
@@ -669,9 +669,9 @@ def test_next_member_is_refused_when_the_cell_of_the_first_goes_down_meanwhile(
 def test_without_any_cell_that_answers_a_new_server_is_an_error_and_not_impossible(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_engine: Engine, cell: Cell, *_wanted: Any, **_named: Any) -> CellRoom:
+    def fail(_engine: Engine, cell: Cell, *_wanted: Any, **_named: Any) -> CellCapacity:
         raise CellUnreachableError(cell.name, "it is stopped")
 
-    monkeypatch.setattr("api.compute.servers.create.read_room", fail)
+    monkeypatch.setattr("api.compute.servers.create.read_capacity", fail)
     refused = post(api, {})
     assert (refused.status_code, refused.json()["computeFault"]["code"]) == (500, 500)

@@ -350,7 +350,7 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
             return await super().page(request, cells, template)
 
     fleet.searcher = SlowIndex(fleet.index_settings)
-    api = fleet.api(index_patience_s=0.1)
+    api = fleet.api(index_deadline_s=0.1)
     for _ in range(2):
         response = api.get("/v2.1/servers", MEMBER)
         assert [server["id"] for server in response.json()["servers"]] == uuids

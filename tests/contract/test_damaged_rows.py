@@ -20,7 +20,7 @@ from cells.model import ChangelogAdapter
 from cells.tables import changes, instances, kept_texts
 from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
-from indexer.reconcile.bulk_sync import CellSource, SyncResult
+from indexer.reconcile.bulk_sync import CellRows, SyncResult
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.rewritten_rows import replace_rewritten
 from indexer.reconcile.verify import verify_cell
@@ -276,7 +276,7 @@ def sync(fleet: ComputeFleet) -> SyncResult:
     """Sync east, as `fleetlight index sync` does."""
     fleet.number_changes()
     with opened(fleet) as (adapter, writer):
-        return sync_and_record(fleet.cells["east"].uuid, CellSource(adapter, batch_size=2), writer)
+        return sync_and_record(fleet.cells["east"].uuid, CellRows(adapter, batch_size=2), writer)
 
 
 def indexed(fleet: ComputeFleet, uuids: Collection[str]) -> list[Document]:

@@ -62,7 +62,7 @@ SERVERS: dict[str, dict[str, Any]] = {
     "stateless": {"vm_state": None, "power_state": None},
     "twin": {"hidden": True},
     "gone": {"updated_at": 25 * SECOND},
-    "foreign": {"project_id": "other", "user_id": "grace", "updated_at": 12 * SECOND},
+    "external": {"project_id": "other", "user_id": "grace", "updated_at": 12 * SECOND},
 }
 LIVE = {"alpha", "Beta", "gamma.x", "délta", "stateless"}
 USUAL = LIVE - {"alpha"}
@@ -214,17 +214,17 @@ def test_uuid_is_exact_and_adds_to_what_an_address_finds(asked: Asked) -> None:
 
 
 def test_what_another_project_has_is_found_by_no_filter(asked: Asked) -> None:
-    foreign = next(server for server in asked.page("all_tenants=1", LATEST) if server["name"] == "foreign")
+    external = next(server for server in asked.page("all_tenants=1", LATEST) if server["name"] == "external")
     for query in (
-        f"uuid={foreign['id']}",
-        "name=foreign",
-        "user_id=grace&name=foreign",
+        f"uuid={external['id']}",
+        "name=external",
+        "user_id=grace&name=external",
         "changes-since=1970-01-01T00:00:12Z&changes-before=1970-01-01T00:00:12Z",
         "project_id=other",
-        "ip=.&name=foreign",
+        "ip=.&name=external",
     ):
-        assert "foreign" not in asked.names(query, LATEST, MEMBER)
-        assert "foreign" not in asked.names(query, LATEST)
+        assert "external" not in asked.names(query, LATEST, MEMBER)
+        assert "external" not in asked.names(query, LATEST)
 
 
 def test_deleted_servers_of_their_project_show_to_members_only_as_changes(asked: Asked) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cells.fleet import journals as journals_module
-from cells.fleet.journals import Finding
+from cells.fleet.journals import DetectedChange
 from cells.model import Cell, CellKind
 from listing.watches import changelogs
 from resources.clock import system_clock
@@ -36,7 +36,7 @@ class NovaCell:
     def tell(self, number: int, *, is_gone: bool = False, **values: Any) -> str:
         self._version += 1
         record = make_record(number, **{"project_id": "demo", "user_id": "ada", **values})
-        self._journals.append(self.cell.uuid, [Finding(make_uuid(number), self._version, record, is_gone)])
+        self._journals.append(self.cell.uuid, [DetectedChange(make_uuid(number), self._version, record, is_gone)])
         return make_uuid(number)
 
 

@@ -129,7 +129,7 @@ class UpkeepWorld(World):
                 leases,
                 is_relayed=is_relayed,
                 remove_bus=lambda gone: remove_bus(gone.transport_url, gone.uuid),
-                patience_s=60,
+                deadline_s=60,
                 on_wait=lambda _: None,
                 on_batch=self._look_on,
                 pause=pause,

@@ -17,7 +17,7 @@ from indexer.stream.consumer import Consumer
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import MemoryCell
 from tests.support.memory_fleet import MemoryFailures
@@ -40,7 +40,7 @@ def test_messages_stay_with_the_broker_while_the_index_is_away(amqp_url: str, am
     metrics = IndexerMetrics(CollectorRegistry())
     tracker = ProgressTracker(CellProgress(amqp_cell, 0, 0, is_complete=True))
     attempts: list[Exception] = []
-    writer = PatientWriter(
+    writer = RetryingWriter(
         index,
         amqp_cell,
         Event(),

@@ -195,7 +195,7 @@ def test_large_messages_are_held_only_up_to_a_number_of_bytes(amqp_bus: Bus) -> 
         first = receiver.receive(LARGE_COUNT, 2 * LARGE_BODY, 5)
         _hold(receiver, 5)  # longer than a broker may be silent
         assert receiver.take_dead(lambda _: None, 1) == 0
-        receiver.bury(_messages(1)[0], "rejected", "while much else has been sent")
+        receiver.dead_letter(_messages(1)[0], "rejected", "while much else has been sent")
         assert peak() < 8 * LARGE_BODY
     assert _sequences(first) == [0, 1]
     receiver.ack(first)
@@ -272,7 +272,7 @@ def test_receiver_that_holds_all_it_may_goes_on_once_some_is_acknowledged(bus: B
 def test_large_dead_letters_are_taken_a_few_at_a_time(bus: Bus) -> None:
     receiver = bus.receiver(prefetch_max_bytes=2 * LARGE_BODY)
     for _ in range(5):
-        receiver.bury(Message(b"x" * LARGE_BODY, ROUTING_KEY, {}), "malformed", "not JSON")
+        receiver.dead_letter(Message(b"x" * LARGE_BODY, ROUTING_KEY, {}), "malformed", "not JSON")
     wait_until(lambda: dead_letters(bus.url, bus.cell) == 5)
     taken = [receiver.take_dead(lambda _: None, 100) for _ in range(4)]
     assert taken == [2, 2, 1, 0]
@@ -365,7 +365,7 @@ def test_dead_letter_is_kept_with_its_reason(bus: Bus) -> None:
     receiver = bus.receiver()
     first, second = _drain(receiver, 2)
     assert dead_letters(bus.url, bus.cell) == 0
-    receiver.bury(Message(first.body, first.routing_key, first.headers), "malformed", "uuid: is missing")
+    receiver.dead_letter(Message(first.body, first.routing_key, first.headers), "malformed", "uuid: is missing")
     wait_until(lambda: dead_letters(bus.url, bus.cell) == 1)
     receiver.ack([first, second])
     receiver.close()
@@ -386,7 +386,7 @@ def _dead_headers(bus: Bus) -> dict[str, object]:
 
 
 def test_message_of_no_delivery_can_be_a_dead_letter(bus: Bus) -> None:
-    bus.receiver().bury(_messages(1)[0], "rejected", "from the changelog")
+    bus.receiver().dead_letter(_messages(1)[0], "rejected", "from the changelog")
     wait_until(lambda: dead_letters(bus.url, bus.cell) == 1)
 
 

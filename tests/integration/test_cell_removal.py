@@ -22,7 +22,7 @@ from tests.support.indexer_worlds import World, in_thread
 from tests.support.waiting import wait_until
 
 
-def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = None) -> Removed:
+def removed(world: World, *, deadline_s: float = 10, waits: list[str] | None = None) -> Removed:
     def on_wait(error: LeaseHeldError) -> None:
         if waits is not None:
             waits.append(error.holder)
@@ -38,7 +38,7 @@ def removed(world: World, *, patience_s: float = 10, waits: list[str] | None = N
             leases,
             is_relayed=is_relayed,
             remove_bus=lambda cell: remove_bus(cell.transport_url, cell.uuid),
-            patience_s=patience_s,
+            deadline_s=deadline_s,
             on_wait=on_wait,
             on_batch=lambda _: None,
             pause=lambda _: None,
@@ -82,7 +82,7 @@ def test_cell_that_is_followed_is_not_touched(world: World, monkeypatch: pytest.
         world.fleet.set_disabled(world.cell.uuid, True)
         waits: list[str] = []
         with pytest.raises(LeaseHeldError, match="test"):
-            removed(world, patience_s=0.5, waits=waits)
+            removed(world, deadline_s=0.5, waits=waits)
         assert len(waits) == 1
         assert world.documents([uuid]).keys() == {uuid}
         assert world.progress() is not None
@@ -95,7 +95,7 @@ def test_cell_that_is_still_relayed_is_not_touched(world: World) -> None:
             wait_until(world.index_equals_cell, 30)
         world.fleet.set_disabled(world.cell.uuid, True)
         with pytest.raises(CellInUseError, match="relay"):
-            removed(world, patience_s=0.5)
+            removed(world, deadline_s=0.5)
     assert world.documents([uuid]).keys() == {uuid}
     assert removed(world) == Removed(rows=1, mappings=1)
 
@@ -108,7 +108,7 @@ def test_relay_that_is_about_to_leave_the_cell_is_waited_for(world: World) -> No
             with world.indexing():
                 wait_until(world.index_equals_cell, 30)
             world.fleet.set_disabled(world.cell.uuid, True)
-            removal = threads.submit(removed, world, patience_s=60, waits=waits)
+            removal = threads.submit(removed, world, deadline_s=60, waits=waits)
             wait_until(lambda: waits)
         assert removal.result(60) == Removed(rows=1, mappings=1)
     assert waits == ["its relay"]
@@ -159,7 +159,7 @@ def test_cell_that_is_enabled_again_after_a_removal_was_cut_off_is_filled_again(
         with closing(open_writer(world.index)) as writer:
             world.fleet.set_disabled(world.cell.uuid, True)
             leases = CellLeases(world.fleet.open_leases("removal"))
-            with leases.removal(world.cell, patience_s=10, on_wait=lambda _: None) as confirm:
+            with leases.removal(world.cell, deadline_s=10, on_wait=lambda _: None) as confirm:
                 confirm()
                 assert writer.remove_cell(world.cell.uuid) == 1
         world.fleet.set_disabled(world.cell.uuid, False)

@@ -45,14 +45,14 @@ def test_paging_goes_on_and_no_page_is_wrong(proxy: TcpProxy, fleet: ComputeFlee
 
     everything = {fleet.create(CELLS[number % len(CELLS)], display_name=f"{number:02}") for number in range(15)}
     fleet.index(age_s=3600)  # so that the cells are asked
-    pool = CellPool(fleet.fleet.cells, open_through_network, patience_s=1, probe_interval_s=0.05, list_timeout_s=60)
+    pool = CellPool(fleet.fleet.cells, open_through_network, deadline_s=1, probe_interval_s=0.05, list_timeout_s=60)
     api = fleet.api(pool=pool, enabled=has_index, cell_timeout_s=60)
     is_faulty = False
 
     def get(url: str) -> httpx.Response:
         # Until then, and where the cell is only slow, nobody is to be taken for one that is down.
-        patience_s = 1 if is_faulty and fault in {"cut off", "too slow"} else 60
-        return api.get(url, {"Fleetlight-Cell-Timeout": str(patience_s)})
+        deadline_s = 1 if is_faulty and fault in {"cut off", "too slow"} else 60
+        return api.get(url, {"Fleetlight-Cell-Timeout": str(deadline_s)})
 
     def fail() -> None:
         nonlocal is_faulty

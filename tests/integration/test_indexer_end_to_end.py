@@ -101,7 +101,7 @@ def _failed(world: World) -> list[tuple[bytes, str, int]]:
 def test_dead_letters_that_are_on_the_bus_are_taken_over(world: World) -> None:
     """The fleet database was away when they came, or the broker has given up on them."""
     receiver = Receiver(world.cell.transport_url, world.cell.uuid, 1)
-    receiver.bury(Message(b"{", ROUTING_KEY, {}), "malformed", "it is not JSON")
+    receiver.dead_letter(Message(b"{", ROUTING_KEY, {}), "malformed", "it is not JSON")
     receiver.close()
     wait_until(lambda: dead_letters(world.cell.transport_url, world.cell.uuid) == 1, 60)
     with world.indexing():

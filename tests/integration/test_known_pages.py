@@ -55,7 +55,7 @@ class World:
         """As a repair does: the document goes, and another one comes in its place."""
         version = self._versions[number]
         self.writer.remove({make_uuid(number): version})
-        self._write([make_document(number, version=version, display_name="mended")])
+        self._write([make_document(number, version=version, display_name="reconciled")])
 
     def check(self) -> None:
         """Every page is what it is to somebody new, however often it was asked for."""

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cli.errors import CommandError
 from cli.monitoring import monitored
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.settings import MonitoringSettings
 from indexer.stream.liveness import Probe
 from tests.integration.test_up import free_port
@@ -19,7 +19,7 @@ def test_metrics_and_health_are_served_while_it_runs() -> None:
     Gauge("fleetlight_example", "An example", registry=registry).set(7)
     port = free_port()
     with (
-        monitored(MonitoringSettings(port=port), registry, CellPulses()),
+        monitored(MonitoringSettings(port=port), registry, CellHeartbeats()),
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
     ):
         assert "\nfleetlight_example 7.0\n" in http.get("/metrics").text
@@ -53,12 +53,12 @@ def test_taken_port_is_a_clear_error() -> None:
         port = taken.getsockname()[1]
         with (
             pytest.raises(CommandError, match=rf"cannot serve metrics on 127.0.0.1:{port}: address already in use"),
-            monitored(MonitoringSettings(port=port), CollectorRegistry(), CellPulses()),
+            monitored(MonitoringSettings(port=port), CollectorRegistry(), CellHeartbeats()),
         ):
             pass
 
 
 def test_nothing_is_served_unless_a_port_is_set() -> None:
     registry = CollectorRegistry()
-    with monitored(MonitoringSettings(), registry, CellPulses()):
+    with monitored(MonitoringSettings(), registry, CellHeartbeats()):
         assert list(registry.collect()) == []

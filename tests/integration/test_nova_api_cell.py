@@ -164,7 +164,7 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
 
     async def list_by_all_routes() -> None:
         pool = CellPool(lambda: [adapter.cell], open_adapter)
-        settings = SearchSettings(enabled=True, index_patience_s=60, cell_timeout_s=60)
+        settings = SearchSettings(enabled=True, index_deadline_s=60, cell_timeout_s=60)
         searcher = open_searcher(index)
         list_index = ListIndex(searcher, settings)
         lister = InstanceLister(pool, list_index, settings)

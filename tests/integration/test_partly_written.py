@@ -15,7 +15,7 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from scripts.servers.elasticsearch import BriefElasticsearch
 from scripts.servers.private import private_server
 from tests.support.documents import make_document, make_uuid
@@ -69,7 +69,7 @@ def test_documents_that_a_busy_server_refuses_are_written_later_and_the_others_o
     with closing(open_writer(settings)) as writer, Client(busy_url) as client:
         writer.prepare()
         counted = Counted(writer)
-        patient = PatientWriter(
+        patient = RetryingWriter(
             counted,
             CELL,
             Event(),

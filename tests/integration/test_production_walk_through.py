@@ -62,8 +62,8 @@ def test_what_docker_compose_starts_works_together_and_stops_well(composition: C
         assert (answer.status_code, answer.json()) == (200, {"servers": []})
 
         for name in _cells(composition):
-            room = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")
-            composition.run("api", "host", "add", name, "compute1", *room)
+            capacity = ("--vcpus", "64", "--memory-gib", "256", "--disk-gib", "4000")
+            composition.run("api", "host", "add", name, "compute1", *capacity)
         wanted = {"server": {"name": "hello", "flavorRef": "1", "imageRef": _IMAGE, "networks": "none"}}
         created = client.post("/v2.1/servers", json=wanted, headers={"OpenStack-API-Version": "compute 2.37"})
         assert created.status_code == 202, created.text

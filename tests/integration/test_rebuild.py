@@ -179,7 +179,7 @@ def test_index_of_an_older_program_is_brought_up_to_date(world: World, store: st
         with world.indexing():
             wait_until(world.index_equals_cell, _LATEST_S)
     with closing(open_writer(world.index)) as writer:
-        announced = writer.revisions(nova.uuid, [""], foreign=True)
+        announced = writer.revisions(nova.uuid, [""], external=True)
         assert (announced, writer.revisions(nova.uuid, [""])) == ({ANNOUNCED.id: ANNOUNCED.version}, {})
     assert world.documents([ANNOUNCED.id]) == {ANNOUNCED.id: ANNOUNCED}
     with pytest.raises(RebuildError, match="the previous index"):

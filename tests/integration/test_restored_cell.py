@@ -13,7 +13,7 @@ from sqlalchemy import delete
 
 from cells.database.engines import writing
 from cells.tables import changes
-from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
+from indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
@@ -128,7 +128,7 @@ def test_messages_of_the_lost_future_that_still_wait_on_the_bus_change_nothing(w
         assert story.lost_future_in_the_index() == []
 
 
-def test_mending_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> None:
+def test_repairing_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> None:
     story = Story(world, tmp_path)
     with world.indexing(), world.relaying():
         wait_until_index_equals_cell(world)
@@ -137,7 +137,7 @@ def test_mending_that_was_cut_off_begins_again(world: World, tmp_path: Path) -> 
         wait_until_index_equals_cell(world)
     story.restore()
     with closing(open_writer(world.index)) as index:
-        index.save_state(INCARNATIONS, {world.cell.uuid: BEING_MENDED})
+        index.save_state(EPOCHS, {world.cell.uuid: BEING_RECONCILED})
     with world.relaying(), world.indexing():
         wait_until_index_equals_cell(world)
         assert story.lost_future_in_the_index() == []
@@ -150,11 +150,11 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
     seen: list[tuple[int, bool]] = []
 
     class Watched(History):
-        def end_mending(self) -> None:
+        def end_reconcile(self) -> None:
             progress = world.progress()
             assert progress is not None
             seen.append((progress.watermark, progress.is_complete))
-            super().end_mending()
+            super().end_reconcile()
 
     monkeypatch.setattr("indexer.stream.native_follower.History", Watched)
     with world.indexing(), world.relaying():
@@ -170,13 +170,13 @@ def test_old_watermark_is_gone_before_the_index_calls_its_history_that_of_the_ce
 def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mended: list[None] = []
+    reconciled: list[None] = []
     read: list[int] = []
 
     class Watched(History):
-        def begin_mending(self) -> None:
-            mended.append(None)
-            super().begin_mending()
+        def begin_reconcile(self) -> None:
+            reconciled.append(None)
+            super().begin_reconcile()
 
     def while_another_relay_starts(*args: Any, **options: Any) -> bool:
         if len(read) == 1:
@@ -199,7 +199,7 @@ def test_relay_that_starts_while_the_changelog_is_read_is_no_restore(
         with world.relaying():
             story.go_on_differently(3)
             wait_until_index_equals_cell(world)
-    assert not mended
+    assert not reconciled
 
 
 def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(world: World, tmp_path: Path) -> None:
@@ -356,10 +356,10 @@ def test_restore_during_the_first_sync_of_a_cell_is_noticed(
         assert story.lost_future_in_the_index() == []
 
 
-def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_the_mending(
+def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_the_repairing(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list took the index for complete until the sync that follows the mending had ended."""
+    """A list took the index for complete until the sync that follows the repairing had ended."""
     refreshes: Counter[IndexerService] = Counter()
     seen: list[CellProgress | None] = []
     refresh = IndexerService._refresh

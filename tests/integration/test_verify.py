@@ -1,4 +1,4 @@
-"""Comparing and mending with real cells, buses and indexes, under live traffic."""
+"""Comparing and repairing with real cells, buses and indexes, under live traffic."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def verify(cell: Cell, writer: IndexWriter, *, repair: bool = False, timeout_s: 
         return verify_cell(adapter, writer, repair=repair, catch_up_timeout_s=timeout_s)
 
 
-def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_and_mended(world: World) -> None:
+def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_and_repaired(world: World) -> None:
     quiet = [changed.uuid for changed in world.operations.create_many([{} for _ in range(8)])]
     with world.relaying(), world.indexing(), closing(open_writer(world.index)) as writer:
         wait_until(world.index_equals_cell, 30)
@@ -113,15 +113,15 @@ def writer(index: IndexSettings) -> Iterator[IndexWriter]:
         yield writer
 
 
-def test_random_differences_are_found_exactly_and_mended(cell: Cell, engine: Engine, writer: IndexWriter) -> None:
+def test_random_differences_are_found_exactly_and_repaired(cell: Cell, engine: Engine, writer: IndexWriter) -> None:
     chance = random.Random(11)
     with writing(engine) as connection:
         connection.execute(insert(instances), [{**new_record({}, NOW), "revision": 2} for _ in range(1500)])
     with closing(open_changelog_adapter(cell)) as adapter:
         sync_cell(adapter, writer, batch_size=500)
         uuids = sorted(adapter.revisions([""]))
-    foreign = to_document(cell.uuid, OLDEST_TIME_VERSION, make_record(uuid=str(uuid4())))
-    writer.write([foreign])
+    external = to_document(cell.uuid, OLDEST_TIME_VERSION, make_record(uuid=str(uuid4())))
+    writer.write([external])
     writer.make_searchable()
     agreed = verify(cell, writer, timeout_s=0)
     assert agreed == Verification(1500, 1500, 1, (), 0, True)
@@ -145,7 +145,7 @@ def test_random_differences_are_found_exactly_and_mended(cell: Cell, engine: Eng
     assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
     assert repaired.remaining == ()
     assert verify(cell, writer, timeout_s=0) == Verification(1490, 1490, 1, (), 0, True)
-    assert writer.read([foreign.id]) == {foreign.id: foreign}
+    assert writer.read([external.id]) == {external.id: external}
     with closing(open_changelog_adapter(cell)) as adapter:
         for uuid in newer:
             row, document = adapter.find(uuid), writer.read([uuid])[uuid]

@@ -12,14 +12,14 @@ from prometheus_client import CollectorRegistry
 from bus.bus import Message
 from indexer.backends.base import CellProgress
 from indexer.metrics import IndexerMetrics
-from indexer.reconcile.external_comparison import ForeignRows, compare_cell
+from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.settings import IndexerSettings
 from indexer.stream.consumer import Consumer
 from indexer.transform.batches import RowReading
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from tests.support.documents import make_uuid
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_fleet import MemoryFailures
@@ -64,7 +64,7 @@ class _Consuming:
         self.bus = MemoryBus()
         metrics = IndexerMetrics(CollectorRegistry())
         self.tracker = ProgressTracker(CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=True))
-        writer = PatientWriter(
+        writer = RetryingWriter(
             self.index,
             NOVA_CELL.uuid,
             Event(),
@@ -81,7 +81,7 @@ class _Consuming:
             writer,
             self.tracker,
             on_reread=dead_letters.was_reread,
-            render=ForeignRows(cell, writer).documents,
+            render=ExternalRows(cell, writer).documents,
         )
         self.consumer = Consumer(
             NOVA_CELL.uuid,

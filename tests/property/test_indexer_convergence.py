@@ -16,7 +16,7 @@ from indexer.stream.consumer import Consumer
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, MemoryCell
 from tests.support.memory_fleet import MemoryFailures
@@ -58,7 +58,7 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
     bus.waiting.extend(messages)
     tracker = ProgressTracker(CellProgress(CELL_UUID, 0, 0, is_complete=True))
     metrics = IndexerMetrics(CollectorRegistry())
-    writer = PatientWriter(
+    writer = RetryingWriter(
         index,
         CELL_UUID,
         Event(),

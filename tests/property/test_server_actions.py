@@ -51,10 +51,10 @@ def acting_cell() -> Iterator[ActingCell]:
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(_WISHES)
-def test_any_order_of_actions_keeps_everything_in_step(wishes: list[tuple[str, int, int]]) -> None:
+def test_any_order_of_actions_keeps_everything_in_step(specs: list[tuple[str, int, int]]) -> None:
     with acting_cell() as acting:
         uuids = [acting.instance(), acting.instance(vm_state="stopped", power_state=4)]
-        for action, place, steps in wishes:
+        for action, place, steps in specs:
             uuid = uuids[place % len(uuids)]
             try:
                 if action == "create":

@@ -1,4 +1,4 @@
-"""Whatever the differences of index and cell: verify finds each of them, invents none, and repair mends them all."""
+"""Whatever the differences of index and cell: verify finds each of them, invents none, and repair repairs them all."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,12 +47,12 @@ def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None
             writer.write([to_document(CELL_UUID, version, record)])
     writer.make_searchable()
     wanted = {uuid: kind for uuid, versions in instances.items() if (kind := expected_kind(*versions)) is not None}
-    is_foreign = {uuid for uuid, (_, version) in instances.items() if version == OLDEST_TIME_VERSION}
+    is_external = {uuid for uuid, (_, version) in instances.items() if version == OLDEST_TIME_VERSION}
 
     found = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
     assert {difference.uuid: difference.kind for difference in found.differences} == wanted
     assert found.remaining == found.differences
-    assert found.foreign == len(is_foreign)
+    assert found.external == len(is_external)
     assert found.has_caught_up
 
     repaired = verify_cell(cell, writer, repair=True, catch_up_timeout_s=0)
@@ -61,17 +61,17 @@ def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None
     again = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
     assert (again.differences, again.rows_read) == ((), 0)
     assert again.rows == again.documents == len(cell.rows)
-    assert again.foreign == len(is_foreign - cell.rows.keys())
+    assert again.external == len(is_external - cell.rows.keys())
 
 
 @given(INSTANCES)
-def test_differences_are_found_exactly_and_mended(instances: dict[str, tuple[int | None, int | None]]) -> None:
+def test_differences_are_found_exactly_and_repaired(instances: dict[str, tuple[int | None, int | None]]) -> None:
     check(MemoryIndex(), instances)
 
 
 @settings(max_examples=15)
 @given(INSTANCES)
-def test_differences_of_the_sqlite_index_are_found_exactly_and_mended(
+def test_differences_of_the_sqlite_index_are_found_exactly_and_repaired(
     instances: dict[str, tuple[int | None, int | None]],
 ) -> None:
     with TemporaryDirectory() as folder:

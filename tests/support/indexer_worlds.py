@@ -24,7 +24,7 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Receives
+from indexer.stream.consumer import MessageSource
 from indexer.stream.service import IndexerService
 from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
@@ -107,7 +107,7 @@ def indexing(
     lists_grace_s: see indexer.stream.follower.Shared; none where nobody lists.
     """
 
-    def open_receiver(cell: Cell) -> Receives:
+    def open_receiver(cell: Cell) -> MessageSource:
         return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
 
     with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:

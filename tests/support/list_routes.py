@@ -86,7 +86,7 @@ class ListedFleet:
         cells = tuple(self.cells.values())
         self._pool = CellPool(lambda: cells, open_adapter)
         # A machine under load answers late, which is another route and no fault.
-        settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_patience_s=60, cell_timeout_s=60)
+        settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_deadline_s=60, cell_timeout_s=60)
         self._index = ListIndex(self._searcher, settings)
         self.lister = InstanceLister(self._pool, self._index, settings)
         self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)

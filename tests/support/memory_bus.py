@@ -18,7 +18,7 @@ class MemoryBus:
 
     waiting: deque[Message] = field(default_factory=deque)
     held: list[Message] = field(default_factory=list)
-    buried: list[tuple[Message, str, str]] = field(default_factory=list)
+    dead_lettered: list[tuple[Message, str, str]] = field(default_factory=list)
     acknowledged: int = 0
     kept_alive: int = 0
     is_away: bool = False
@@ -66,9 +66,9 @@ class MemoryReceiver:
             del self._held[int(delivery.tag)]
             self._bus.acknowledged += 1
 
-    def bury(self, message: Message, reason: str, detail: str) -> None:
+    def dead_letter(self, message: Message, reason: str, detail: str) -> None:
         self._require_bus()
-        self._bus.buried.append((message, reason, detail))
+        self._bus.dead_lettered.append((message, reason, detail))
 
     def take_dead(self, keep: Callable[[Sequence[Message]], None], limit: int) -> int:
         self._require_bus()
@@ -76,11 +76,11 @@ class MemoryReceiver:
             Message(
                 message.body, message.routing_key, {**message.headers, REASON_HEADER: reason, DETAIL_HEADER: detail}
             )
-            for message, reason, detail in self._bus.buried[:limit]
+            for message, reason, detail in self._bus.dead_lettered[:limit]
         ]
         if taken:
             keep(taken)
-        del self._bus.buried[: len(taken)]
+        del self._bus.dead_lettered[: len(taken)]
         return len(taken)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 from bus.bus import Message
 from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
 from cells.digests import RangeDigest, digests_of
-from cells.epochs import Lineage, Position
+from cells.epochs import EpochHistory, Position
 from cells.errors import CellUnreachableError
 from cells.kinds.native.instance_payload import to_payload
 from cells.kinds.native.outbox import heartbeat_message
@@ -108,10 +108,10 @@ class MemoryCell:
         self._require_cell()
         return self.changes[0].sequence if self.changes else self.last_sequence + 1
 
-    def lineage(self) -> Lineage:
-        return Lineage([])
+    def epoch_history(self) -> EpochHistory:
+        return EpochHistory([])
 
-    def first_foreign_sequence(self, after: int) -> int | None:
+    def first_external_sequence(self, after: int) -> int | None:
         self._require_cell()
         return min(
             (change.sequence for change in self.changes if change.sequence > after and not change.revision),

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from cells.errors import FleetUnreachableError
 from cells.fleet.failures import Failure
-from cells.fleet.journals import Finding
+from cells.fleet.journals import DetectedChange
 
 
 @dataclass
@@ -80,25 +80,25 @@ class MemoryFailures:
 class MemoryJournals:
     """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
 
-    incarnations: dict[str, str] = field(default_factory=dict)
-    found: list[Finding] = field(default_factory=list)
+    epochs: dict[str, str] = field(default_factory=dict)
+    found: list[DetectedChange] = field(default_factory=list)
     followed_at: dict[str, int] = field(default_factory=dict)
     is_away: bool = False
 
-    def incarnation(self, cell_uuid: str) -> str | None:
+    def epoch(self, cell_uuid: str) -> str | None:
         self._require_database()
-        return self.incarnations.get(cell_uuid)
+        return self.epochs.get(cell_uuid)
 
     def start_over(self, cell_uuid: str) -> str:
         self._require_database()
         self.found.clear()
-        self.incarnations[cell_uuid] = str(uuid4())
-        return self.incarnations[cell_uuid]
+        self.epochs[cell_uuid] = str(uuid4())
+        return self.epochs[cell_uuid]
 
-    def append(self, cell_uuid: str, findings: Sequence[Finding]) -> None:
+    def append(self, cell_uuid: str, detected_changes: Sequence[DetectedChange]) -> None:
         self._require_database()
-        if cell_uuid in self.incarnations:
-            self.found.extend(findings)
+        if cell_uuid in self.epochs:
+            self.found.extend(detected_changes)
 
     def confirm(self, cell_uuid: str, at: int) -> None:
         self._require_database()

@@ -77,32 +77,32 @@ class MemoryIndex:
             return {uuid: self.documents[uuid] for uuid in ids if uuid in self.documents}
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
         self._maybe_fail()
-        return digests_of(self._versions(cell_uuid, horizon, foreign), prefixes, length)
+        return digests_of(self._versions(cell_uuid, horizon, external), prefixes, length)
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        versions = self._versions(cell_uuid, horizon, foreign)
+        versions = self._versions(cell_uuid, horizon, external)
         return {uuid: version for uuid, version in versions.items() if uuid.startswith(tuple(prefixes))}
 
-    def count_foreign(self, cell_uuid: str) -> int:
-        return len(self._versions(cell_uuid, 0, foreign=True))
+    def count_external(self, cell_uuid: str) -> int:
+        return len(self._versions(cell_uuid, 0, external=True))
 
     def remove(self, versions: Mapping[str, int]) -> None:
         for uuid, version in versions.items():
             if uuid in self.documents and self.documents[uuid].version <= version:
                 del self.documents[uuid]
 
-    def _versions(self, cell_uuid: str, horizon: int, foreign: bool) -> dict[str, int]:
+    def _versions(self, cell_uuid: str, horizon: int, external: bool) -> dict[str, int]:
         is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
         return {
             uuid: document.version
             for uuid, document in self.searchable.items()
             if document.cell_uuid == cell_uuid
-            and (document.version >= OLDEST_TIME_VERSION) == foreign
+            and (document.version >= OLDEST_TIME_VERSION) == external
             and is_remembered(document.record)
         }
 

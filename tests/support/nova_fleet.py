@@ -46,7 +46,7 @@ class NovaFleet:
             fleet=self.fleet,
             native=self._native,
             searcher=self._searcher,
-            search=SearchSettings(enabled=uses_index, staleness_limit_s=1000, index_patience_s=60, cell_timeout_s=60),
+            search=SearchSettings(enabled=uses_index, staleness_limit_s=1000, index_deadline_s=60, cell_timeout_s=60),
         )
         self._apis.append(Api(create_app(parts), self._runner))
         return self._apis[-1]

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import TEXT, Shape, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError
@@ -34,10 +34,10 @@ class FlavorAccessHandlers:
         self._access = access
         self._flavors = access.fleet.flavors
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route("GET", "/flavors/{flavor_id}/os-flavor-access", self.index, errors=(403, 404), answer=_ANSWER),
-            Route(
+            ApiRoute("GET", "/flavors/{flavor_id}/os-flavor-access", self.index, errors=(403, 404), answer=_ANSWER),
+            ApiRoute(
                 "POST", "/flavors/{flavor_id}/action", self.act, body=_ACTION, errors=(403, 404, 409), answer=_ANSWER
             ),
         ]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api.compute.flavors.known_extra_specs import check_extra_spec
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import MetadataKey, one_item
@@ -43,12 +43,12 @@ class ExtraSpecHandlers:
         self._access = access
         self._flavors = access.fleet.flavors
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         all_of_them = "/flavors/{flavor_id}/os-extra_specs"
         one = all_of_them + "/{key}"
         return [
-            Route("GET", all_of_them, self.index, errors=(403, 404), answer=_ALL),
-            Route(
+            ApiRoute("GET", all_of_them, self.index, errors=(403, 404), answer=_ALL),
+            ApiRoute(
                 "POST",
                 all_of_them,
                 self.create,
@@ -56,9 +56,9 @@ class ExtraSpecHandlers:
                 errors=(403, 404),
                 answer=Shape({"extra_specs": _ECHOED}),
             ),
-            Route("GET", one, self.show, errors=(403, 404), answer=MapOf(TEXT)),
-            Route("PUT", one, self.update, body=_UPDATE, errors=(403, 404), answer=_ECHOED),
-            Route("DELETE", one, self.delete, errors=(403, 404)),
+            ApiRoute("GET", one, self.show, errors=(403, 404), answer=MapOf(TEXT)),
+            ApiRoute("PUT", one, self.update, body=_UPDATE, errors=(403, 404), answer=_ECHOED),
+            ApiRoute("DELETE", one, self.delete, errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

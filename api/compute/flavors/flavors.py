@@ -15,7 +15,7 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_number
 from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.policy import RULES
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import (
     BOOL,
     INTEGER,
@@ -186,10 +186,10 @@ class FlavorHandlers:
         self._access = access
         self._flavors = access.fleet.flavors
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         one = "/flavors/{flavor_id}"
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 "/flavors",
                 self.index,
@@ -197,7 +197,7 @@ class FlavorHandlers:
                 errors=(400,),
                 answer=page("flavors", _SHORT, "flavors_links"),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 "/flavors/detail",
                 self.detail,
@@ -205,10 +205,10 @@ class FlavorHandlers:
                 errors=(400,),
                 answer=page("flavors", _FULL, "flavors_links"),
             ),
-            Route("GET", one, self.show, errors=(404,), answer=_ONE),
-            Route("POST", "/flavors", self.create, body=_CREATE, errors=(403, 409), answer=_ONE),
-            Route("PUT", one, self.update, since=_DESCRIPTION_SINCE, body=_UPDATE, errors=(403, 404), answer=_ONE),
-            Route("DELETE", one, self.delete, success=(202,), errors=(403, 404)),
+            ApiRoute("GET", one, self.show, errors=(404,), answer=_ONE),
+            ApiRoute("POST", "/flavors", self.create, body=_CREATE, errors=(403, 409), answer=_ONE),
+            ApiRoute("PUT", one, self.update, since=_DESCRIPTION_SINCE, body=_UPDATE, errors=(403, 404), answer=_ONE),
+            ApiRoute("DELETE", one, self.delete, success=(202,), errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

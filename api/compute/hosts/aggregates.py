@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
@@ -108,17 +108,17 @@ class AggregateHandlers:
         self._aggregates = access.fleet.aggregates
         self._zones = HostZones(access.fleet, access.native)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-aggregates", "/os-aggregates/{aggregate_id}"
         missing = (400, 403, 404)
         return [
-            Route("GET", many, self.index, errors=(403,), answer=page("aggregates", _AGGREGATE)),
-            Route("POST", many, self.create, body=_CREATE, errors=(403, 409), answer=Shape({"aggregate": _NEW})),
-            Route("GET", one, self.show, errors=missing, answer=_ONE),
-            Route("PUT", one, self.update, body=_UPDATE, errors=(*missing, 409), answer=_ONE),
-            Route("DELETE", one, self.delete, errors=missing),
-            Route("POST", one + "/action", self.act, body=_ACTION, errors=(*missing, 409), answer=_ONE),
-            Route(
+            ApiRoute("GET", many, self.index, errors=(403,), answer=page("aggregates", _AGGREGATE)),
+            ApiRoute("POST", many, self.create, body=_CREATE, errors=(403, 409), answer=Shape({"aggregate": _NEW})),
+            ApiRoute("GET", one, self.show, errors=missing, answer=_ONE),
+            ApiRoute("PUT", one, self.update, body=_UPDATE, errors=(*missing, 409), answer=_ONE),
+            ApiRoute("DELETE", one, self.delete, errors=missing),
+            ApiRoute("POST", one + "/action", self.act, body=_ACTION, errors=(*missing, 409), answer=_ONE),
+            ApiRoute(
                 "POST",
                 one + "/images",
                 self.cache_images,

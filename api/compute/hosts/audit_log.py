@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api.compute.hosts.fleet_hosts import FleetHosts
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError
@@ -35,12 +35,12 @@ class AuditLogHandlers:
         self._hosts = hosts
         self._clock = clock
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         path, gives = "/os-instance_usage_audit_log", (COMPLETE,)
         all_logs, one = (Shape({f"instance_usage_audit_log{ending}": _LOG}) for ending in ("s", ""))
         return [
-            Route("GET", path, self.index, errors=(403,), answer=all_logs, gives=gives),
-            Route("GET", path + "/{before}", self.show, errors=(400, 403), answer=one, gives=gives),
+            ApiRoute("GET", path, self.index, errors=(403,), answer=all_logs, gives=gives),
+            ApiRoute("GET", path + "/{before}", self.show, errors=(400, 403), answer=one, gives=gives),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
-from api.compute.protocol.shapes import BOOL, NOTHING, TEXT, Kind, MapOf, Shape, or_null, page
+from api.compute.protocol.routes import ApiRoute
+from api.compute.protocol.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import json_answer
 from cells.kinds.native.nodes import ComputeService
@@ -17,7 +17,7 @@ from cells.model import Cell
 _SERVICE = Shape({"available": BOOL, "active": BOOL, "updated_at": TEXT})
 
 
-def _answer(hosts: Kind) -> Shape:
+def _answer(hosts: JsonType) -> Shape:
     zone = Shape({"zoneName": TEXT, "zoneState": Shape({"available": BOOL}), "hosts": hosts})
     return page("availabilityZoneInfo", zone)
 
@@ -26,10 +26,10 @@ class AvailabilityZoneHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING), gives=(COMPLETE,)),
-            Route(
+            ApiRoute("GET", "/os-availability-zone", self.index, answer=_answer(NOTHING), gives=(COMPLETE,)),
+            ApiRoute(
                 "GET",
                 "/os-availability-zone/detail",
                 self.detail,

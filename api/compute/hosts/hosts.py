@@ -12,7 +12,7 @@ from api.compute.hosts.fleet_hosts import FleetHosts, FoundNode, FoundService
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError, NotSupportedError
@@ -49,10 +49,10 @@ class HostHandlers:
         self._access = access
         self._hosts = hosts
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-hosts", "/os-hosts/{host_name}"
         described = page("host", Shape({"resource": _RESOURCE}))
-        route = partial(Route, until=_UNTIL)
+        route = partial(ApiRoute, until=_UNTIL)
         return [
             route("GET", many, self.index, query=_LIST, errors=(403,), answer=page("hosts", _HOST), gives=(COMPLETE,)),
             route("GET", one, self.show, errors=(403, 404), answer=described),

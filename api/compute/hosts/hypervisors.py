@@ -22,7 +22,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import Shape, page
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, CellDownError, MarkerNotFoundError, NotFoundError, ParameterError
@@ -55,16 +55,16 @@ class HypervisorHandlers:
         self._clock = clock
         self._hosts = hosts
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-hypervisors", "/os-hypervisors/{hypervisor_id}"
         until_52 = _UUIDS_SINCE - 1
-        paged = partial(Route, "GET", query=_LIST, errors=(400, 403, 404), gives=(COMPLETE,))
+        paged = partial(ApiRoute, "GET", query=_LIST, errors=(400, 403, 404), gives=(COMPLETE,))
         short = page("hypervisors", SHORT)
-        matching = partial(Route, "GET", until=until_52, errors=(403, 404), answer=short, gives=(COMPLETE,))
+        matching = partial(ApiRoute, "GET", until=until_52, errors=(403, 404), answer=short, gives=(COMPLETE,))
         return [
             paged(many, self.index, answer=page("hypervisors", SHORT, "hypervisors_links")),
             paged(many + "/detail", self.detail, answer=page("hypervisors", FULL, "hypervisors_links")),
-            Route(
+            ApiRoute(
                 "GET",
                 many + "/statistics",
                 self.statistics,
@@ -73,8 +73,8 @@ class HypervisorHandlers:
                 answer=Shape({"hypervisor_statistics": STATISTICS}),
                 gives=(COMPLETE,),
             ),
-            Route("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
-            Route(
+            ApiRoute("GET", one, self.show, query=_SHOW, errors=(400, 403, 404), answer=Shape({"hypervisor": FULL})),
+            ApiRoute(
                 "GET",
                 one + "/uptime",
                 self.uptime,

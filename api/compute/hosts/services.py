@@ -12,7 +12,7 @@ from api.compute.hosts.fleet_hosts import FleetHosts, FoundService
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import OfCells
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
@@ -82,10 +82,10 @@ class ServiceHandlers:
     def __init__(self, hosts: FleetHosts) -> None:
         self._hosts = hosts
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-services", "/os-services/{service_id}"
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 many,
                 self.index,
@@ -94,7 +94,7 @@ class ServiceHandlers:
                 answer=page("services", _LISTED),
                 gives=(COMPLETE,),
             ),
-            Route(
+            ApiRoute(
                 "PUT",
                 one,
                 self.update_by_host,
@@ -103,7 +103,7 @@ class ServiceHandlers:
                 errors=(403, 404),
                 answer=Shape({"service": _CHANGED_BY_HOST}),
             ),
-            Route(
+            ApiRoute(
                 "PUT",
                 one,
                 self.update,
@@ -112,7 +112,7 @@ class ServiceHandlers:
                 errors=(403, 404),
                 answer=Shape({"service": _SERVICE}),
             ),
-            Route("DELETE", one, self.delete, success=(204,), errors=(400, 403, 404, 409)),
+            ApiRoute("DELETE", one, self.delete, success=(204,), errors=(400, 403, 404, 409)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

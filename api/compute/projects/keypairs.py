@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
@@ -118,15 +118,15 @@ class KeypairHandlers:
         self._access = access
         self._keypairs = access.fleet.keypairs
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-keypairs", "/os-keypairs/{name}"
         return [
-            Route("GET", many, self.index, query=_OF_MANY, errors=(400, 403), answer=_LIST),
-            Route("GET", one, self.show, query=_OF_ONE, errors=(403, 404), answer=Shape({"keypair": _FULL})),
-            Route("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409), answer=_NEW),
-            Route("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409), answer=_NEW),
-            Route("DELETE", one, self.delete, until=1, success=(202,), errors=(404,)),
-            Route("DELETE", one, self.delete, since=2, query=_OF_ONE, success=(204,), errors=(403, 404)),
+            ApiRoute("GET", many, self.index, query=_OF_MANY, errors=(400, 403), answer=_LIST),
+            ApiRoute("GET", one, self.show, query=_OF_ONE, errors=(403, 404), answer=Shape({"keypair": _FULL})),
+            ApiRoute("POST", many, self.create, until=1, body=_CREATE, errors=(403, 409), answer=_NEW),
+            ApiRoute("POST", many, self.create, since=2, body=_CREATE, success=(201,), errors=(403, 409), answer=_NEW),
+            ApiRoute("DELETE", one, self.delete, until=1, success=(202,), errors=(404,)),
+            ApiRoute("DELETE", one, self.delete, since=2, query=_OF_ONE, success=(204,), errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
@@ -176,7 +176,7 @@ class KeypairHandlers:
 
     def _add(self, request: ComputeRequest, user_id: str, name: str, key: PublicKey) -> Keypair:
         quotas, project_id = self._access.fleet.quotas, request.caller.project_id or ""
-        with self._access.fleet.turn(f"key pairs of user {user_id}"):
+        with self._access.fleet.lock(f"key pairs of user {user_id}"):
             check(quotas.limits(project_id), quotas.counts(project_id, user_id), {"key_pairs": 1})
             return self._keypairs.add(user_id, name, key)
 

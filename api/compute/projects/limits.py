@@ -9,7 +9,7 @@ from api.compute.projects.quota_names import FILES_UNTIL, IMAGE_METADATA_UNTIL, 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, NOTHING, Key, ListOf, Shape
 from api.http.answers import json_answer
 from api.http.query_parameters import list_parameters
@@ -47,9 +47,9 @@ class LimitHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 "/limits",
                 self.show,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from api.compute.protocol.shapes import Key, Kind, Shape
+from api.compute.protocol.shapes import JsonType, Key, Shape
 from cells.fleet.quotas import UNLIMITED
 
 _ALWAYS = ("instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members")
@@ -15,9 +15,9 @@ FILES_UNTIL = 56
 _CLASSES_CHANGED = 50
 
 
-def shape_of_limits(value: Kind, *, classes: bool = False) -> Shape:
+def shape_of_limits(value: JsonType, *, classes: bool = False) -> Shape:
     """What shows limits, each as a `value`. classes: those of quota classes changed at other microversions."""
-    keys: dict[str, Kind | Key] = dict.fromkeys(_ALWAYS, value)
+    keys: dict[str, JsonType | Key] = dict.fromkeys(_ALWAYS, value)
     if classes:
         keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASSES_CHANGED))
     keys |= dict.fromkeys(_FILES, Key(value, until=FILES_UNTIL))

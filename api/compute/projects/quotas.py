@@ -11,7 +11,7 @@ from api.compute.projects.quota_names import NETWORK, shape_of_limits, shown_lim
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, NotSupportedError
@@ -111,18 +111,18 @@ class QuotaHandlers:
         self._access = access
         self._quotas = access.fleet.quotas
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         one, one_class = "/os-quota-sets/{quota_project}", "/os-quota-class-sets/{class_name}"
         return [
-            Route("GET", one, self.show, query=_PARAMETERS, errors=(400, 403), answer=Shape({"quota_set": _SHOWN})),
-            Route(
+            ApiRoute("GET", one, self.show, query=_PARAMETERS, errors=(400, 403), answer=Shape({"quota_set": _SHOWN})),
+            ApiRoute(
                 "GET",
                 one + "/defaults",
                 self.defaults,
                 errors=(400,),
                 answer=Shape({"quota_set": _SHOWN}),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 one + "/detail",
                 self.detail,
@@ -131,7 +131,7 @@ class QuotaHandlers:
                 answer=Shape({"quota_set": _USED}),
                 gives=(COMPLETE,),
             ),
-            Route(
+            ApiRoute(
                 "PUT",
                 one,
                 self.update,
@@ -140,9 +140,9 @@ class QuotaHandlers:
                 errors=(403, 501),
                 answer=Shape({"quota_set": _LIMITS}),
             ),
-            Route("DELETE", one, self.delete, query=_PARAMETERS, success=(202,), errors=(403, 501)),
-            Route("GET", one_class, self.show_class, errors=(403,), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
-            Route(
+            ApiRoute("DELETE", one, self.delete, query=_PARAMETERS, success=(202,), errors=(403, 501)),
+            ApiRoute("GET", one_class, self.show_class, errors=(403,), answer=Shape({"quota_class_set": _SHOWN_CLASS})),
+            ApiRoute(
                 "PUT",
                 one_class,
                 self.update_class,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Name, PositiveCount
@@ -18,7 +18,7 @@ from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
-from operations.usage import project_turn
+from operations.usage import project_lock
 
 _OWNERS_SINCE = 13
 _ONE_POLICY_SINCE = 64
@@ -85,13 +85,15 @@ class ServerGroupHandlers:
         self._access = access
         self._groups = access.fleet.server_groups
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many, one = "/os-server-groups", "/os-server-groups/{group_id}"
         return [
-            Route("GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=page("server_groups", _GROUP)),
-            Route("GET", one, self.show, errors=(403, 404), answer=_ONE),
-            Route("POST", many, self.create, body=_CREATE, errors=(403,), answer=_ONE),
-            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404)),
+            ApiRoute(
+                "GET", many, self.index, query=_PARAMETERS, errors=(400, 403), answer=page("server_groups", _GROUP)
+            ),
+            ApiRoute("GET", one, self.show, errors=(403, 404), answer=_ONE),
+            ApiRoute("POST", many, self.create, body=_CREATE, errors=(403,), answer=_ONE),
+            ApiRoute("DELETE", one, self.delete, success=(204,), errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
@@ -126,7 +128,7 @@ class ServerGroupHandlers:
         caller, quotas = request.caller, self._access.fleet.quotas
         if caller.project_id is None:
             raise ForbiddenError("os_compute_api:os-server-groups:create")
-        with self._access.fleet.turn(project_turn(caller.project_id)):
+        with self._access.fleet.lock(project_lock(caller.project_id)):
             check(quotas.limits(caller.project_id), quotas.counts(caller.project_id), {"server_groups": 1})
             return self._groups.create(
                 name,

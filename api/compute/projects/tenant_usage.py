@@ -14,7 +14,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import json_answer
@@ -67,11 +67,11 @@ class TenantUsageHandlers:
         self._access = access
         self._clock = clock
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         path = "/os-simple-tenant-usage"
         many, one = list_parameters(_PARAMETERS | {"detailed": 1}), list_parameters(_PARAMETERS)
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 path,
                 self.index,
@@ -80,7 +80,7 @@ class TenantUsageHandlers:
                 answer=page("tenant_usages", _USAGE, "tenant_usages_links"),
                 gives=(COMPLETE,),
             ),
-            Route(
+            ApiRoute(
                 "GET", path + "/{tenant_id}", self.show, query=one, errors=(400, 403), answer=_ONE, gives=(COMPLETE,)
             ),
         ]

@@ -19,7 +19,7 @@ from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
-from api.compute.protocol.token import TOKEN_HEADER, Token
+from api.compute.protocol.token import TOKEN_HEADER, ChangeToken
 from api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,
@@ -70,7 +70,7 @@ class ComputeRequest:
 
         The next lists of the same project include it without being asked.
         """
-        self.http.state.token = str(Token.of(row))
+        self.http.state.token = str(ChangeToken.of(row))
         self.own_changes.note(self.caller, row)
 
     def authorize(self, rule: str) -> None:
@@ -81,7 +81,7 @@ class ComputeRequest:
 Handler = Callable[[ComputeRequest], Awaitable[Response]]
 
 
-class Door:
+class Middleware:
     """Makes endpoints out of handlers.
 
     link_prefix: `api.compute_link_prefix`.

@@ -193,7 +193,7 @@ class FleetAccess:
                 cell.name,
                 partial(self.native.find, cell, NOBODY),
                 threads=_THREADS_PER_CELL,
-                patience_s=self.timeout_s,
+                deadline_s=self.timeout_s,
                 probe_interval_s=_PROBE_INTERVAL_S,
                 on_hang=partial(self.on_hang, cell.uuid),
             )

@@ -6,7 +6,7 @@ A client that knows nothing of tokens lists what it has changed a moment ago, an
 from collections import deque
 from collections.abc import Sequence
 
-from api.compute.protocol.token import Token
+from api.compute.protocol.token import ChangeToken
 from api.identity.caller import Caller
 from cells.kinds.native.change_positions import Numbered
 from cells.model import InstanceRow
@@ -20,7 +20,7 @@ class OwnChange:
 
     __slots__ = ("cell_uuid", "position", "token")
 
-    def __init__(self, cell_uuid: str, token: Token) -> None:
+    def __init__(self, cell_uuid: str, token: ChangeToken) -> None:
         self.cell_uuid = cell_uuid
         self.token = token
         self.position: Numbered | None = None
@@ -48,7 +48,7 @@ class OwnChanges:
         known = changes.get(row.uuid)
         if known is not None and known.token.revision >= row.revision:
             return  # of requests that ran at the same time, this one was the older one, or only looked
-        change = OwnChange(row.cell_uuid, Token.of(row))
+        change = OwnChange(row.cell_uuid, ChangeToken.of(row))
         # To the end: the newest is what the index reaches last.
         changes.pop(row.uuid, None)
         changes[row.uuid] = change

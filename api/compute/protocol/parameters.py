@@ -37,7 +37,7 @@ _ADMIN_ONLY = None
 _MAX_TAGS = 200
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """What values a parameter can have at all; checked for every caller, whoever may use it."""
 
     TEXT = "text"
@@ -56,7 +56,7 @@ class Parameter:
     """
 
     name: str
-    kind: Kind
+    kind: ParameterKind
     since: int = 1
     public_since: int | None = _ADMIN_ONLY
     build: Callable[[str], Filter] | None = None
@@ -106,7 +106,7 @@ def _tags(name: str, since: int, combine: Callable[..., Filter], leaf: Callable[
             raise ParameterError(name, value, f"Must not name more than {_MAX_TAGS} tags.")
         return combine(*(leaf("tags", tag) for tag in tags))
 
-    return Parameter(name, Kind.PATTERN, since=since, public_since=since, build=build)
+    return Parameter(name, ParameterKind.PATTERN, since=since, public_since=since, build=build)
 
 
 def _no_effect(_value: str) -> Filter:
@@ -114,55 +114,55 @@ def _no_effect(_value: str) -> Filter:
 
 
 _PAGING = (
-    Parameter("limit", Kind.DIGITS, public_since=1),
-    Parameter("marker", Kind.TEXT, public_since=1),
-    Parameter("sort_key", Kind.TEXT, public_since=1),
-    Parameter("sort_dir", Kind.TEXT, public_since=1),
+    Parameter("limit", ParameterKind.DIGITS, public_since=1),
+    Parameter("marker", ParameterKind.TEXT, public_since=1),
+    Parameter("sort_key", ParameterKind.TEXT, public_since=1),
+    Parameter("sort_dir", ParameterKind.TEXT, public_since=1),
 )
 _SCOPE = (
-    Parameter("all_tenants", Kind.TEXT, public_since=1),
-    Parameter("project_id", Kind.TEXT),
-    Parameter("tenant_id", Kind.TEXT),
-    Parameter("deleted", Kind.TEXT),
-    Parameter("soft_deleted", Kind.TEXT),
-    Parameter("changes-since", Kind.TIME, public_since=1),
-    Parameter("changes-before", Kind.TIME, since=66, public_since=66),
+    Parameter("all_tenants", ParameterKind.TEXT, public_since=1),
+    Parameter("project_id", ParameterKind.TEXT),
+    Parameter("tenant_id", ParameterKind.TEXT),
+    Parameter("deleted", ParameterKind.TEXT),
+    Parameter("soft_deleted", ParameterKind.TEXT),
+    Parameter("changes-since", ParameterKind.TIME, public_since=1),
+    Parameter("changes-before", ParameterKind.TIME, since=66, public_since=66),
 )
 _STATES = (
-    Parameter("status", Kind.TEXT, public_since=1),
-    Parameter("vm_state", Kind.TEXT, public_since=83, build=_exact("vm_state")),
-    Parameter("task_state", Kind.TEXT, public_since=83, build=_exact("task_state")),
-    Parameter("power_state", Kind.PATTERN, public_since=83, build=_pattern_of_number("power_state", range(8))),
-    Parameter("progress", Kind.PATTERN, public_since=83, build=_pattern_of_number("progress", range(101))),
-    Parameter("locked", Kind.TEXT, since=73, public_since=73, build=_flag("locked")),
+    Parameter("status", ParameterKind.TEXT, public_since=1),
+    Parameter("vm_state", ParameterKind.TEXT, public_since=83, build=_exact("vm_state")),
+    Parameter("task_state", ParameterKind.TEXT, public_since=83, build=_exact("task_state")),
+    Parameter("power_state", ParameterKind.PATTERN, public_since=83, build=_pattern_of_number("power_state", range(8))),
+    Parameter("progress", ParameterKind.PATTERN, public_since=83, build=_pattern_of_number("progress", range(101))),
+    Parameter("locked", ParameterKind.TEXT, since=73, public_since=73, build=_flag("locked")),
 )
 _COLUMNS = (
-    Parameter("access_ip_v4", Kind.PATTERN, build=_pattern("access_ip_v4")),
-    Parameter("access_ip_v6", Kind.PATTERN, build=_pattern("access_ip_v6")),
-    Parameter("auto_disk_config", Kind.PATTERN, build=_pattern_of_flag("auto_disk_config")),
-    Parameter("availability_zone", Kind.PATTERN, public_since=83, build=_pattern("availability_zone")),
-    Parameter("config_drive", Kind.PATTERN, public_since=83, build=_pattern("config_drive")),
-    Parameter("created_at", Kind.PATTERN, public_since=83, build=_pattern("created_at")),
-    Parameter("description", Kind.PATTERN, build=_no_effect),
-    Parameter("display_description", Kind.PATTERN, build=_pattern("display_description")),
-    Parameter("display_name", Kind.PATTERN, build=_pattern("display_name")),
-    Parameter("flavor", Kind.PATTERN, public_since=1, build=_exact("flavor_id")),
-    Parameter("host", Kind.TEXT, build=_exact("host")),
-    Parameter("hostname", Kind.PATTERN, public_since=90, build=_pattern("hostname")),
-    Parameter("image", Kind.TEXT, public_since=1, build=_exact("image_ref")),
-    Parameter("image_ref", Kind.TEXT, build=_exact("image_ref")),
-    Parameter("kernel_id", Kind.PATTERN, build=_pattern("kernel_id")),
-    Parameter("key_name", Kind.PATTERN, public_since=83, build=_pattern("key_name")),
-    Parameter("launch_index", Kind.TEXT, build=_pattern("launch_index")),
-    Parameter("launched_at", Kind.PATTERN, public_since=83, build=_pattern("launched_at")),
-    Parameter("locked_by", Kind.PATTERN, build=_pattern("locked_by")),
-    Parameter("name", Kind.PATTERN, public_since=1, build=_pattern("display_name")),
-    Parameter("node", Kind.PATTERN, build=_pattern("node")),
-    Parameter("ramdisk_id", Kind.PATTERN, build=_pattern("ramdisk_id")),
-    Parameter("reservation_id", Kind.PATTERN, public_since=1, build=_pattern("reservation_id")),
-    Parameter("root_device_name", Kind.PATTERN, build=_pattern("root_device_name")),
-    Parameter("terminated_at", Kind.PATTERN, public_since=83, build=_pattern("terminated_at")),
-    Parameter("user_id", Kind.TEXT, public_since=83, build=_exact("user_id")),
+    Parameter("access_ip_v4", ParameterKind.PATTERN, build=_pattern("access_ip_v4")),
+    Parameter("access_ip_v6", ParameterKind.PATTERN, build=_pattern("access_ip_v6")),
+    Parameter("auto_disk_config", ParameterKind.PATTERN, build=_pattern_of_flag("auto_disk_config")),
+    Parameter("availability_zone", ParameterKind.PATTERN, public_since=83, build=_pattern("availability_zone")),
+    Parameter("config_drive", ParameterKind.PATTERN, public_since=83, build=_pattern("config_drive")),
+    Parameter("created_at", ParameterKind.PATTERN, public_since=83, build=_pattern("created_at")),
+    Parameter("description", ParameterKind.PATTERN, build=_no_effect),
+    Parameter("display_description", ParameterKind.PATTERN, build=_pattern("display_description")),
+    Parameter("display_name", ParameterKind.PATTERN, build=_pattern("display_name")),
+    Parameter("flavor", ParameterKind.PATTERN, public_since=1, build=_exact("flavor_id")),
+    Parameter("host", ParameterKind.TEXT, build=_exact("host")),
+    Parameter("hostname", ParameterKind.PATTERN, public_since=90, build=_pattern("hostname")),
+    Parameter("image", ParameterKind.TEXT, public_since=1, build=_exact("image_ref")),
+    Parameter("image_ref", ParameterKind.TEXT, build=_exact("image_ref")),
+    Parameter("kernel_id", ParameterKind.PATTERN, build=_pattern("kernel_id")),
+    Parameter("key_name", ParameterKind.PATTERN, public_since=83, build=_pattern("key_name")),
+    Parameter("launch_index", ParameterKind.TEXT, build=_pattern("launch_index")),
+    Parameter("launched_at", ParameterKind.PATTERN, public_since=83, build=_pattern("launched_at")),
+    Parameter("locked_by", ParameterKind.PATTERN, build=_pattern("locked_by")),
+    Parameter("name", ParameterKind.PATTERN, public_since=1, build=_pattern("display_name")),
+    Parameter("node", ParameterKind.PATTERN, build=_pattern("node")),
+    Parameter("ramdisk_id", ParameterKind.PATTERN, build=_pattern("ramdisk_id")),
+    Parameter("reservation_id", ParameterKind.PATTERN, public_since=1, build=_pattern("reservation_id")),
+    Parameter("root_device_name", ParameterKind.PATTERN, build=_pattern("root_device_name")),
+    Parameter("terminated_at", ParameterKind.PATTERN, public_since=83, build=_pattern("terminated_at")),
+    Parameter("user_id", ParameterKind.TEXT, public_since=83, build=_exact("user_id")),
 )
 _TAGS = (
     _tags("tags", 26, all_of, Has),
@@ -172,9 +172,9 @@ _TAGS = (
 )
 # Read together: `filters` unites what they find.
 _IDENTITY = (
-    Parameter("ip", Kind.PATTERN, public_since=1),
-    Parameter("ip6", Kind.PATTERN, public_since=5),
-    Parameter("uuid", Kind.TEXT),
+    Parameter("ip", ParameterKind.PATTERN, public_since=1),
+    Parameter("ip6", ParameterKind.PATTERN, public_since=5),
+    Parameter("uuid", ParameterKind.TEXT),
 )
 PARAMETERS = {parameter.name: parameter for parameter in (*_PAGING, *_SCOPE, *_STATES, *_COLUMNS, *_TAGS, *_IDENTITY)}
 PAGING_NAMES = frozenset(parameter.name for parameter in _PAGING)
@@ -235,7 +235,7 @@ def parse_time(name: str, value: str) -> datetime:
 
 def _check(parameter: Parameter, value: str) -> None:
     match parameter.kind:
-        case Kind.PATTERN:
+        case ParameterKind.PATTERN:
             if not value:
                 raise ParameterError(parameter.name, value, "Must not be empty.")
             try:
@@ -243,10 +243,10 @@ def _check(parameter: Parameter, value: str) -> None:
             except RegularExpressionError as error:
                 reason = f"Must be a regular expression (RE2 syntax): {error.reason}."
                 raise ParameterError(parameter.name, value, reason) from error
-        case Kind.TIME:
+        case ParameterKind.TIME:
             parse_time(parameter.name, value)
-        case Kind.DIGITS:
+        case ParameterKind.DIGITS:
             if not _DIGITS.fullmatch(value):
                 raise ParameterError(parameter.name, value, "Must be a whole number, 0 or more.")
-        case Kind.TEXT:
+        case ParameterKind.TEXT:
             pass

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
-from api.compute.protocol.token import Token, parse_tokens
+from api.compute.protocol.token import ChangeToken, parse_tokens
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from listing.answer import CellAnswer, Consistency, Page
@@ -17,7 +17,7 @@ _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 
 
-def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[Token]]:
+def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
     """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
 
     Raises BadRequestError.

@@ -15,11 +15,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
+from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
 from api.compute.protocol.faults import no_such_route
 from api.compute.protocol.headers import Header
 from api.compute.protocol.microversion import NEWEST
-from api.compute.protocol.shapes import Kind
+from api.compute.protocol.shapes import JsonType
 from api.http.errors import GoneError, NotInMicroversionError
 from api.http.query_parameters import NO_PARAMETERS, QueryParameters
 from api.http.request_body import Body
@@ -29,7 +29,7 @@ _NEWEST_MINOR = NEWEST[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """One method of one address, for a span of microversions. Spans of the same method and address do not overlap.
 
     path: below the base, such as "/servers/{server_id}/tags"; handlers find the elements in braces in
@@ -53,10 +53,10 @@ class Route:
     query: QueryParameters = NO_PARAMETERS
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
-    answer: Kind | None = None
+    answer: JsonType | None = None
     takes: tuple[Header, ...] = ()
     gives: tuple[Header, ...] = ()
-    events: Mapping[str, Kind] | None = None
+    events: Mapping[str, JsonType] | None = None
 
     def is_in(self, minor: int) -> bool:
         return self.since <= minor <= self.until
@@ -66,13 +66,13 @@ class Route:
         return tuple(self.path.removeprefix("/").split("/"))
 
 
-def gone(path: str, *methods: str) -> list[Route]:
+def gone(path: str, *methods: str) -> list[ApiRoute]:
     """Routes for what Nova has removed at every microversion: they say so."""
 
     async def handler(request: ComputeRequest) -> Response:
         raise GoneError(request.http.url.path)
 
-    return [Route(method, path, handler, success=(), errors=(410,)) for method in methods]
+    return [ApiRoute(method, path, handler, success=(), errors=(410,)) for method in methods]
 
 
 @dataclass(slots=True)
@@ -81,9 +81,9 @@ class _Node:
 
     children: dict[str, "_Node"] = field(default_factory=dict)
     parameter: "_Node | None" = None
-    methods: dict[str, list[Route]] = field(default_factory=dict)
+    methods: dict[str, list[ApiRoute]] = field(default_factory=dict)
 
-    def add(self, route: Route) -> None:
+    def add(self, route: ApiRoute) -> None:
         node = self
         for element in route.elements:
             if _is_parameter(element):
@@ -112,9 +112,9 @@ class RouteTable:
     Its cost does not depend on how many routes there are.
     """
 
-    def __init__(self, routes: Iterable[Route], door: Door) -> None:
+    def __init__(self, routes: Iterable[ApiRoute], middleware: Middleware) -> None:
         self.routes = tuple(routes)
-        self._door = door
+        self._middleware = middleware
         self._root = _Node()
         for route in self.routes:
             self._root.add(route)
@@ -143,10 +143,10 @@ class RouteTable:
 
         # Every span has its parameters at the same places, so whichever is taken, the names of the first serve.
         http.scope["path_params"] = project | _parameters(spans[0], elements)
-        return await self._door.endpoint(handle)(http)
+        return await self._middleware.endpoint(handle)(http)
 
 
-def _parameters(route: Route, elements: Sequence[str]) -> dict[str, str]:
+def _parameters(route: ApiRoute, elements: Sequence[str]) -> dict[str, str]:
     return {name[1:-1]: value for name, value in zip(route.elements, elements, strict=True) if _is_parameter(name)}
 
 

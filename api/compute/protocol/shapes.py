@@ -14,7 +14,7 @@ _NEWEST_MINOR = NEWEST[1]
 JsonSchema = dict[str, Any]
 
 
-class Kind(Protocol):
+class JsonType(Protocol):
     """The type of a value."""
 
     def schema(self, minor: int) -> JsonSchema:
@@ -44,7 +44,7 @@ NOTHING = Type("null")
 class OneOf:
     """Any of several types."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[JsonType, ...]
 
     def schema(self, minor: int) -> JsonSchema:
         return {"anyOf": [kind.schema(minor) for kind in self.kinds]}
@@ -52,7 +52,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    kind: Kind
+    kind: JsonType
 
     def schema(self, minor: int) -> JsonSchema:
         return {"type": "array", "items": self.kind.schema(minor)}
@@ -62,7 +62,7 @@ class ListOf:
 class MapOf:
     """An object whose keys are data."""
 
-    kind: Kind
+    kind: JsonType
 
     def schema(self, minor: int) -> JsonSchema:
         return {"type": "object", "additionalProperties": self.kind.schema(minor)}
@@ -72,13 +72,13 @@ class MapOf:
 class Since:
     """A type that another one replaces. kinds: by the microversion 2.N from which each of them counts."""
 
-    kinds: Mapping[int, Kind]
+    kinds: Mapping[int, JsonType]
 
     def schema(self, minor: int) -> JsonSchema:
         return self.kinds[max(since for since in self.kinds if since <= minor)].schema(minor)
 
 
-def or_null(kind: Kind) -> Kind:
+def or_null(kind: JsonType) -> JsonType:
     return OneOf((kind, NOTHING))
 
 
@@ -89,7 +89,7 @@ class Key:
     is_optional: whether it can be absent there too.
     """
 
-    kind: Kind
+    kind: JsonType
     since: int = 1
     until: int = _NEWEST_MINOR
     is_optional: bool = False
@@ -101,10 +101,10 @@ class Key:
 class Shape:
     """An object with known keys and no others. keys: by name; a bare kind is a key that is always there."""
 
-    def __init__(self, keys: Mapping[str, Kind | Key]) -> None:
+    def __init__(self, keys: Mapping[str, JsonType | Key]) -> None:
         self._keys = {name: key if isinstance(key, Key) else Key(key) for name, key in keys.items()}
 
-    def with_keys(self, keys: Mapping[str, Kind | Key]) -> "Shape":
+    def with_keys(self, keys: Mapping[str, JsonType | Key]) -> "Shape":
         return Shape({**self._keys, **keys})
 
     def of(self, minor: int, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,8 +129,8 @@ class Shape:
 class Extended:
     """Some object, and more keys beside its own."""
 
-    kind: Kind
-    keys: Mapping[str, Kind | Key]
+    kind: JsonType
+    keys: Mapping[str, JsonType | Key]
 
     def schema(self, minor: int) -> JsonSchema:
         return _with_keys(self.kind.schema(minor), Shape(self.keys).schema(minor))
@@ -146,7 +146,7 @@ def _with_keys(schema: JsonSchema, more: JsonSchema) -> JsonSchema:
     }
 
 
-def optional(kind: Kind) -> Key:
+def optional(kind: JsonType) -> Key:
     return Key(kind, is_optional=True)
 
 
@@ -154,7 +154,7 @@ LINK = Shape({"rel": TEXT, "href": TEXT, "type": optional(TEXT)})
 LINKS = ListOf(LINK)
 
 
-def page(collection: str, item: Kind, links: str | None = None) -> Shape:
+def page(collection: str, item: JsonType, links: str | None = None) -> Shape:
     """The answer of a list. links: the key of the link to the next page, if lists of this kind have one."""
-    keys: dict[str, Kind | Key] = {collection: ListOf(item)}
+    keys: dict[str, JsonType | Key] = {collection: ListOf(item)}
     return Shape(keys if links is None else {**keys, links: optional(LINKS)})

@@ -18,21 +18,21 @@ _MAX_TOKENS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ChangeToken:
     """At least this revision of this instance, and whatever its cell changed before."""
 
     instance_uuid: str
     revision: int
 
     @classmethod
-    def of(cls, row: InstanceRow) -> "Token":
+    def of(cls, row: InstanceRow) -> "ChangeToken":
         return cls(row.uuid, row.revision)
 
     def __str__(self) -> str:
         return f"{self.instance_uuid}:{self.revision}"
 
 
-def parse_tokens(text: str) -> Sequence[Token]:
+def parse_tokens(text: str) -> Sequence[ChangeToken]:
     """One or more tokens with commas or spaces between them. Raises BadRequestError."""
     words = dict.fromkeys(filter(None, _SEPARATOR.split(text)))
     if not 1 <= len(words) <= _MAX_TOKENS:
@@ -42,7 +42,7 @@ def parse_tokens(text: str) -> Sequence[Token]:
         found = _TOKEN.fullmatch(word)
         if found is None:
             raise unknown_token(word)
-        tokens.append(Token(found[1], int(found[2])))
+        tokens.append(ChangeToken(found[1], int(found[2])))
     return tokens
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.own_changes import OwnChange, OwnChanges
-from api.compute.protocol.token import Token, unknown_token
+from api.compute.protocol.token import ChangeToken, unknown_token
 from api.identity.caller import Caller
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from cells.kinds.native.change_positions import Numbered, position_of
@@ -29,7 +29,7 @@ class TokenWatch:
         self._index = index
         self._wait_s = wait_s
 
-    async def cells_to_ask(self, tokens: Sequence[Token], caller: Caller) -> Collection[str]:
+    async def cells_to_ask(self, tokens: Sequence[ChangeToken], caller: Caller) -> Collection[str]:
         """The uuids of the cells that have to be asked themselves, since the index was not up to date soon enough.
 
         Raises BadRequestError for a token that nobody has handed out to this caller.
@@ -43,7 +43,7 @@ class TokenWatch:
         # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
         to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE or cell.uuid not in listed}
         waiting = {token: cell for token, cell in found.items() if cell.uuid not in to_ask}
-        positions: dict[Token, Numbered] = {}
+        positions: dict[ChangeToken, Numbered] = {}
         deadline = time.monotonic() + self._wait_s
         while True:
             to_ask |= await self._look_up(waiting, positions)
@@ -98,7 +98,7 @@ class TokenWatch:
             change.position = position
         return _is_known(change.position, progress)
 
-    def _cells_of(self, tokens: Sequence[Token], caller: Caller) -> Mapping[Token, Cell]:
+    def _cells_of(self, tokens: Sequence[ChangeToken], caller: Caller) -> Mapping[ChangeToken, Cell]:
         cells = {cell.uuid: cell for cell in self._access.fleet.cells()}
         found = {}
         for token in tokens:
@@ -112,7 +112,7 @@ class TokenWatch:
             found[token] = cells[mapping.cell_uuid]
         return found
 
-    async def _look_up(self, waiting: Mapping[Token, Cell], positions: dict[Token, Numbered]) -> set[str]:
+    async def _look_up(self, waiting: Mapping[ChangeToken, Cell], positions: dict[ChangeToken, Numbered]) -> set[str]:
         """Add the `positions` that have been given out since; returns the uuids of cells that do not answer."""
         missing = [token for token in waiting if token not in positions]
         answers = await asyncio.gather(*(self._known_position_of(token, waiting[token]) for token in missing))
@@ -121,14 +121,14 @@ class TokenWatch:
         )
         return {answer.cell.uuid for answer in answers if isinstance(answer, _Down)}
 
-    async def _known_position_of(self, token: Token, cell: Cell) -> "Numbered | _Down | None":
+    async def _known_position_of(self, token: ChangeToken, cell: Cell) -> "Numbered | _Down | None":
         """As `_position_of`. Raises BadRequestError for a token that nobody has handed out."""
         try:
             return await self._position_of(token, cell)
         except ChangeNotFoundError:
             raise unknown_token(str(token)) from None
 
-    async def _position_of(self, token: Token, cell: Cell) -> "Numbered | _Down | None":
+    async def _position_of(self, token: ChangeToken, cell: Cell) -> "Numbered | _Down | None":
         """None for a change that has no number yet. Raises ChangeNotFoundError."""
 
         def ask() -> Numbered | None:
@@ -142,7 +142,7 @@ class TokenWatch:
 
 def _is_known(position: Numbered | None, progress: CellProgress) -> bool:
     """Whether the index has a change; None for one that has no number yet."""
-    return position is not None and position.is_covered_by(progress.incarnation, progress.watermark)
+    return position is not None and position.is_covered_by(progress.epoch, progress.watermark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import OneOf, Shape
 from api.compute.servers import action_bodies as bodies
 from api.compute.servers.create import new_password
@@ -29,7 +29,7 @@ from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
 from api.http.request_body import Body, RequestModel, read_json
 from cells.model import InstanceRow
-from operations.usage import check_restored_instance, project_turn
+from operations.usage import check_restored_instance, project_lock
 from resources.fields import Record
 
 _Act = Callable[[ComputeRequest, FoundServer, Any], Awaitable[Response]]
@@ -83,9 +83,9 @@ class ServerActionHandlers:
         self._rebuilds = RebuildAction(access, host_statuses)
         self._keys = self._all_keys()
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route(
+            ApiRoute(
                 "POST",
                 "/servers/{server_id}/action",
                 self.act,
@@ -217,7 +217,7 @@ class ServerActionHandlers:
         """Raises QuotaExceededError: a soft-deleted server does not count, so it may not fit any more."""
         fleet, record = self._access.fleet, server.row.record
         project_id = str(record["project_id"])
-        with fleet.turn(project_turn(project_id)):
+        with fleet.lock(project_lock(project_id)):
             down = self._access.hanging()
             check_restored_instance(fleet, self._access.native, project_id, record["flavor"], down=down)
             return server.acceptance.accept(server.uuid, order_of(request, "restore"))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.servers.block_devices import check_block_devices
 from api.compute.servers.create_body import CREATE_SERVER, CreateServer, NewServer, decoded
 from api.compute.servers.new_addresses import addresses_of, check_networks
@@ -27,9 +27,16 @@ from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell, InstanceRow
 from operations.actions.request_spec import hints_as_lists
-from operations.scheduling.choose_cell import CellRoom, CellWish, choose_cell, is_enough, read_room, wished_cells
-from operations.scheduling.placement import Wish, demand_of
-from operations.usage import check_new_instances, project_turn
+from operations.scheduling.choose_cell import (
+    CellCapacity,
+    CellRequestSpec,
+    choose_cell,
+    is_enough,
+    read_capacity,
+    requested_cells,
+)
+from operations.scheduling.placement import RequestSpec, demand_of
+from operations.usage import check_new_instances, project_lock
 
 _DESCRIPTIONS_SINCE = 19
 _PASSWORD_LENGTH = 12
@@ -66,15 +73,15 @@ class _Prepared:
     limits: Mapping[str, int]
     group_uuid: str | None
     beside: Collection[str]
-    wish: Wish
-    cells: CellWish
+    spec: RequestSpec
+    cells: CellRequestSpec
     values: Sequence[Mapping[str, Any]]
 
 
 class _CellsChangedError(Exception):
     """Since the cells were asked, servers that the new ones share a host with came to others: the `cells` of now."""
 
-    def __init__(self, cells: CellWish) -> None:
+    def __init__(self, cells: CellRequestSpec) -> None:
         super().__init__()
         self.cells = cells
 
@@ -85,9 +92,9 @@ class ServerCreation:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route(
+            ApiRoute(
                 "POST",
                 "/servers",
                 self.create,
@@ -144,14 +151,14 @@ class ServerCreation:
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
-        wish = Wish(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
-        cells = wished_cells(fleet, self._group(request, group_uuid), beside)
+        spec = RequestSpec(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
+        cells = requested_cells(fleet, self._group(request, group_uuid), beside)
         values = [_own_values(server, common, number, count) for number in range(count)]
-        return _Prepared(project_id, flavor, limits, group_uuid, beside, wish, cells, values)
+        return _Prepared(project_id, flavor, limits, group_uuid, beside, spec, cells, values)
 
-    async def _survey(self, place: _Place, prepared: _Prepared, count: int) -> OfCells[CellRoom]:
+    async def _survey(self, place: _Place, prepared: _Prepared, count: int) -> OfCells[CellCapacity]:
         """What the cells have that may take new servers. Raises NotSupportedError, CellDownError, BadRequestError."""
-        native, wish = self._access.native, prepared.wish
+        native, spec = self._access.native, prepared.spec
         cells = [cell for cell in await self._access.ask(native.cells) if not cell.disabled]
         if not cells:
             raise NotSupportedError("This fleet has no native cell that could take a new server.")
@@ -160,17 +167,17 @@ class ServerCreation:
         zone = None if place.is_forced else place.zone
         answered = await self._access.ask_until_enough(
             cells,
-            lambda cell: read_room(native.engine(cell), cell, demand, wish, count=count, zone=zone),
-            lambda surveyed: is_enough(surveyed, wish, count, prepared.cells),
+            lambda cell: read_capacity(native.engine(cell), cell, demand, spec, count=count, zone=zone),
+            lambda surveyed: is_enough(surveyed, spec, count, prepared.cells),
         )
-        surveyed = [room for _, room in answered.answers]
+        surveyed = [capacity for _, capacity in answered.answers]
         if not surveyed:
             raise CellDownError(answered.down[0].name)
         _check_place(place, surveyed, answered.down)
         return answered
 
     def _accept(
-        self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellRoom]
+        self, request: ComputeRequest, prepared: _Prepared, place: _Place, answered: OfCells[CellCapacity]
     ) -> Sequence[InstanceRow]:
         """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
@@ -178,12 +185,12 @@ class ServerCreation:
         parameters = {"host": place.host, "node": place.node, "count": count}
         down = {*self._access.hanging(), *(cell.uuid for cell in answered.down)}
         # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
-        turns = [project_turn(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
-        with fleet.turn(*turns):
+        locks = [project_lock(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
+        with fleet.lock(*locks):
             group = self._group(request, group_uuid)
             check_new_instances(fleet, native, project_id, prepared.flavor, count, down=down)
-            cells = wished_cells(fleet, group, prepared.beside)
-            cell = choose_cell([room for _, room in answered.answers], cells)
+            cells = requested_cells(fleet, group, prepared.beside)
+            cell = choose_cell([capacity for _, capacity in answered.answers], cells)
             if cell is None:
                 if cells.only != prepared.cells.only:
                     raise _CellsChangedError(cells)
@@ -276,7 +283,7 @@ def _group_of(hints: Mapping[str, Any]) -> str | None:
     return str(uuid) if uuid else None
 
 
-def _check_place(place: _Place, surveyed: Sequence[CellRoom], down: Sequence[Cell]) -> None:
+def _check_place(place: _Place, surveyed: Sequence[CellCapacity], down: Sequence[Cell]) -> None:
     """Raises BadRequestError for a zone, host or node that there is not, CellDownError for one that may be `down`."""
     if not any(now.has_zone for now in surveyed):
         raise BadRequestError("The requested availability zone is not available")

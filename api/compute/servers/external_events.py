@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, optional, page
 from api.http.answers import json_answer
 from api.http.body_types import UuidText
@@ -60,9 +60,9 @@ class ExternalEventHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         return [
-            Route(
+            ApiRoute(
                 "POST",
                 "/os-server-external-events",
                 self.create,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import next_link, paging_of
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.lookup import FoundServer, find_server
@@ -55,10 +55,10 @@ class InstanceActionHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many = "/servers/{server_id}/os-instance-actions"
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 many,
                 self.index,
@@ -66,7 +66,7 @@ class InstanceActionHandlers:
                 errors=(400, 403, 404),
                 answer=page("instanceActions", _ACTION, "links"),
             ),
-            Route("GET", many + "/{action_request_id}", self.show, errors=(403, 404), answer=_ONE),
+            ApiRoute("GET", many + "/{action_request_id}", self.show, errors=(403, 404), answer=_ONE),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

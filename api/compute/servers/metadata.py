@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import TEXT, MapOf, Shape
 from api.compute.servers.details import change_record, read_record
 from api.http.answers import empty_answer, json_answer
@@ -39,17 +39,17 @@ class ServerMetadataHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many = "/servers/{server_id}/metadata"
         one = many + "/{key}"
         refusals = (403, 404, 409, 501)
         return [
-            Route("GET", many, self.index, errors=(403, 404, 501), answer=_SHOWN),
-            Route("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
-            Route("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
-            Route("GET", one, self.show, errors=(403, 404, 501), answer=_SHOWN_ITEM),
-            Route("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM, gives=(TOKEN,)),
-            Route("DELETE", one, self.delete, success=(204,), errors=refusals, gives=(TOKEN,)),
+            ApiRoute("GET", many, self.index, errors=(403, 404, 501), answer=_SHOWN),
+            ApiRoute("POST", many, self.merge, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
+            ApiRoute("PUT", many, self.replace, body=_ALL, errors=refusals, answer=_SHOWN, gives=(TOKEN,)),
+            ApiRoute("GET", one, self.show, errors=(403, 404, 501), answer=_SHOWN_ITEM),
+            ApiRoute("PUT", one, self.set_one, body=_ONE, errors=refusals, answer=_SHOWN_ITEM, gives=(TOKEN,)),
+            ApiRoute("DELETE", one, self.delete, success=(204,), errors=refusals, gives=(TOKEN,)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

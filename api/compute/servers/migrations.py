@@ -13,7 +13,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import next_link, paging_of
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.attachment_bodies import FORCE_COMPLETE
@@ -70,11 +70,11 @@ class MigrationHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         of_server = "/servers/{server_id}/migrations"
         one = of_server + "/{migration_id}"
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 "/os-migrations",
                 self.index,
@@ -83,7 +83,7 @@ class MigrationHandlers:
                 answer=page("migrations", _MIGRATION, "migrations_links"),
                 gives=(COMPLETE,),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 of_server,
                 self.of_server,
@@ -91,7 +91,7 @@ class MigrationHandlers:
                 errors=(403, 404),
                 answer=page("migrations", _LIVE_MIGRATION),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 one,
                 self.show,
@@ -99,7 +99,7 @@ class MigrationHandlers:
                 errors=(403, 404),
                 answer=Shape({"migration": _LIVE_MIGRATION}),
             ),
-            Route(
+            ApiRoute(
                 "POST",
                 one + "/action",
                 self.force_complete,
@@ -108,7 +108,7 @@ class MigrationHandlers:
                 success=(),
                 errors=(403, 404),
             ),
-            Route("DELETE", one, self.abort, since=_ABORT_SINCE, success=(), errors=(403, 404)),
+            ApiRoute("DELETE", one, self.abort, since=_ABORT_SINCE, success=(), errors=(403, 404)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

@@ -21,7 +21,7 @@ from api.http.errors import BadRequestError, ConflictError, NotFoundError
 from cells.fleet.flavors import Flavor
 from cells.kinds.native.nodes import ComputeNode
 from cells.model import InstanceRow
-from operations.usage import check_larger_flavor, project_turn
+from operations.usage import check_larger_flavor, project_lock
 from resources.fields import Record
 
 _PINNED = "pinned_availability_zone"
@@ -135,7 +135,7 @@ class MoveActions:
         """parameters: with the payload of the flavor that the server is about to have."""
         fleet, native, record = self._access.fleet, self._access.native, server.row.record
         project_id = str(record["project_id"])
-        with fleet.turn(project_turn(project_id)):
+        with fleet.lock(project_lock(project_id)):
             down = self._access.hanging()
             check_larger_flavor(fleet, native, project_id, record["flavor"], parameters["flavor"], down=down)
             order = order_of(request, action, values=values, parameters=parameters)

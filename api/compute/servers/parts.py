@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest, Handler
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from api.compute.servers.details import read_record
@@ -52,37 +52,37 @@ class ServerPartHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         server = "/servers/{server_id}"
         reading = (403, 404, 501)
         ports, volumes = f"{server}/os-interface", f"{server}/os-volume_attachments"
         return [
-            Route(
+            ApiRoute(
                 "GET",
                 f"{server}/ips",
                 self.addresses,
                 errors=reading,
                 answer=Shape({"addresses": MapOf(_ADDRESS_LIST)}),
             ),
-            Route(
+            ApiRoute(
                 "GET", f"{server}/ips/{{label}}", self.addresses_of_network, errors=reading, answer=MapOf(_ADDRESS_LIST)
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 f"{server}/os-security-groups",
                 self.security_groups,
                 errors=reading,
                 answer=page("security_groups", NOTHING),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 f"{server}/os-server-password",
                 self._shows("os-server-password:show", {"password": ""}),
                 errors=reading,
                 answer=Shape({"password": TEXT}),
             ),
-            Route("DELETE", f"{server}/os-server-password", self.clear_password, success=(204,), errors=reading),
-            Route(
+            ApiRoute("DELETE", f"{server}/os-server-password", self.clear_password, success=(204,), errors=reading),
+            ApiRoute(
                 "GET",
                 f"{server}/topology",
                 self._shows("server:topology:index", {"nodes": [], "pagesize_kb": None}),
@@ -90,7 +90,7 @@ class ServerPartHandlers:
                 errors=reading,
                 answer=_TOPOLOGY,
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 f"{server}/shares",
                 self._shows("os-server-shares:index", {"shares": []}),
@@ -98,15 +98,15 @@ class ServerPartHandlers:
                 errors=reading,
                 answer=page("shares", NOTHING),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 ports,
                 self._shows("os-attach-interfaces:list", {"interfaceAttachments": []}),
                 errors=reading,
                 answer=page("interfaceAttachments", NOTHING),
             ),
-            Route("GET", ports + "/{port_id}", self.port, success=(), errors=reading),
-            Route(
+            ApiRoute("GET", ports + "/{port_id}", self.port, success=(), errors=reading),
+            ApiRoute(
                 "GET",
                 volumes,
                 self.volumes,
@@ -114,7 +114,7 @@ class ServerPartHandlers:
                 errors=(400, *reading),
                 answer=page("volumeAttachments", _VOLUME),
             ),
-            Route(
+            ApiRoute(
                 "GET",
                 volumes + "/{volume_id}",
                 self.volume,
@@ -122,7 +122,7 @@ class ServerPartHandlers:
                 answer=Shape({"volumeAttachment": _VOLUME}),
             ),
             *self._unsupported("GET", f"{server}/diagnostics", "os-server-diagnostics"),
-            Route(
+            ApiRoute(
                 "POST",
                 f"{server}/remote-consoles",
                 self.open_console,
@@ -195,7 +195,7 @@ class ServerPartHandlers:
 
         return show
 
-    def _unsupported(self, method: str, path: str, rule: str, body: Body[Any] | None = None) -> list[Route]:
+    def _unsupported(self, method: str, path: str, rule: str, body: Body[Any] | None = None) -> list[ApiRoute]:
         async def refuse(request: ComputeRequest) -> Response:
             if body is not None:
                 await body.read(request)
@@ -203,7 +203,7 @@ class ServerPartHandlers:
             request.authorize(f"os_compute_api:{rule}")
             raise NotSupportedError("No cell of this fleet can do that.")
 
-        return [Route(method, path, refuse, body=body, success=(), errors=(403, 404, 501))]
+        return [ApiRoute(method, path, refuse, body=body, success=(), errors=(403, 404, 501))]
 
 
 def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:

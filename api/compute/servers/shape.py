@@ -11,8 +11,8 @@ from api.compute.protocol.shapes import (
     LINKS,
     TEXT,
     JsonSchema,
+    JsonType,
     Key,
-    Kind,
     ListOf,
     MapOf,
     OneOf,
@@ -51,7 +51,7 @@ _FAULT = Shape({"code": INTEGER, "created": or_null(TEXT), "message": or_null(TE
 _NOTHING_KNOWN = Shape({})
 _TEXT_OR_NULL = or_null(TEXT)
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, JsonType] = {
     **dict.fromkeys(("id", "status", "tenant_id", "user_id", "hostId", "accessIPv4", "accessIPv6"), TEXT),
     **dict.fromkeys(
         (
@@ -99,7 +99,7 @@ class _Server:
 
     def schema(self, minor: int) -> JsonSchema:
         for_all, for_admins = _keys(minor, is_admin=False), _keys(minor, is_admin=True)
-        keys: dict[str, Kind | Key] = {
+        keys: dict[str, JsonType | Key] = {
             name: Key(KINDS[name], is_optional=name not in for_all or name in SOMETIMES)
             for name in for_admins | {"fault"}
         }
@@ -125,8 +125,8 @@ def _keys(minor: int, *, is_admin: bool) -> frozenset[str]:
     return frozenset(item)
 
 
-SHOWN_SERVER: Kind = _Server(is_shown=True)
-LISTED_SERVER: Kind = _Server(is_shown=False)
+SHOWN_SERVER: JsonType = _Server(is_shown=True)
+LISTED_SERVER: JsonType = _Server(is_shown=False)
 SERVER_LIST = page(
     "servers",
     OneOf(
@@ -140,7 +140,7 @@ SERVER_LIST = page(
 SERVER_DETAILS = page("servers", LISTED_SERVER, "servers_links")
 _WHY = Shape({"reason": TEXT})
 # What a stream of these tells (listing.watches.watch), by the name of the event.
-SERVER_EVENTS: Mapping[str, Kind] = {
+SERVER_EVENTS: Mapping[str, JsonType] = {
     "ready": Shape({"complete": BOOL}),
     "changed": Shape({"server": LISTED_SERVER}),
     "removed": Shape({"server": Shape({"id": TEXT})}),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import TEXT, page
 from api.compute.servers.details import change_record, read_record
 from api.http.answers import empty_answer, json_answer
@@ -35,13 +35,13 @@ class ServerTagHandlers:
     def __init__(self, access: FleetAccess) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         many = "/servers/{server_id}/tags"
         one = many + "/{tag}"
         reading, changing = (403, 404, 501), (403, 404, 409, 501)
         return [
-            Route("GET", many, self.index, since=_SINCE, errors=reading, answer=page("tags", TEXT)),
-            Route(
+            ApiRoute("GET", many, self.index, since=_SINCE, errors=reading, answer=page("tags", TEXT)),
+            ApiRoute(
                 "PUT",
                 many,
                 self.replace,
@@ -51,10 +51,10 @@ class ServerTagHandlers:
                 answer=page("tags", TEXT),
                 gives=(TOKEN,),
             ),
-            Route("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
-            Route("GET", one, self.show, since=_SINCE, success=(204,), errors=reading),
-            Route("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing, gives=(TOKEN,)),
-            Route("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
+            ApiRoute("DELETE", many, self.delete_all, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
+            ApiRoute("GET", one, self.show, since=_SINCE, success=(204,), errors=reading),
+            ApiRoute("PUT", one, self.add, since=_SINCE, success=(201, 204), errors=changing, gives=(TOKEN,)),
+            ApiRoute("DELETE", one, self.delete, since=_SINCE, success=(204,), errors=changing, gives=(TOKEN,)),
         ]
 
     async def index(self, request: ComputeRequest) -> Response:

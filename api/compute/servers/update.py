@@ -11,7 +11,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
-from api.compute.protocol.routes import Route
+from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import Shape
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
@@ -94,10 +94,10 @@ class ServerChangeHandlers:
         self._soft_deletes = soft_deletes
         self._host_statuses = host_statuses
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[ApiRoute]:
         one = "/servers/{server_id}"
         return [
-            Route(
+            ApiRoute(
                 "PUT",
                 one,
                 self.update,
@@ -106,7 +106,7 @@ class ServerChangeHandlers:
                 answer=Shape({"server": CHANGED_SERVER}),
                 gives=(TOKEN,),
             ),
-            Route("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501), gives=(TOKEN,)),
+            ApiRoute("DELETE", one, self.delete, success=(204,), errors=(403, 404, 409, 501), gives=(TOKEN,)),
         ]
 
     async def update(self, request: ComputeRequest) -> Response:

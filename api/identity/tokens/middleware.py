@@ -53,7 +53,7 @@ OpenHandler = Callable[[Request, str], Awaitable[Response]]
 Handler = Callable[[IdentityRequest], Awaitable[Response]]
 
 
-class IdentityDoor:
+class IdentityMiddleware:
     """Makes endpoints out of handlers.
 
     link_prefix: `api.compute_link_prefix`.

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.compute.protocol.headers import Header
-from api.compute.protocol.shapes import Kind, Shape
+from api.compute.protocol.shapes import JsonType, Shape
 from api.documented import Operation
 from api.http.errors import IdentityNotFoundError, UnauthorizedError
 from api.identity.caller import Caller
@@ -17,7 +17,7 @@ from api.identity.tokens.credential_handlers import CredentialHandlers, NewCrede
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins, caller_of
 from api.identity.tokens.lookups import Lookups
-from api.identity.tokens.middleware import Handler, IdentityDoor
+from api.identity.tokens.middleware import Handler, IdentityMiddleware
 from api.identity.tokens.requests import LoginRequest
 from resources.clock import Clock, system_clock
 
@@ -55,16 +55,16 @@ class TokenIdentity:
 
     def routes(self, link_prefix: str | None) -> list[tuple[str, str, Endpoint]]:
         """Method, path and endpoint of everything that is served below `/identity`; the first that fits counts."""
-        door = IdentityDoor(self._logins, self._file.read, link_prefix)
+        middleware = IdentityMiddleware(self._logins, self._file.read, link_prefix)
         auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
         return [
-            ("GET", "/identity", door.open_endpoint(versions)),
-            ("GET", "/identity/", door.open_endpoint(versions)),
-            ("GET", _BASE, door.open_endpoint(version)),
-            ("GET", _BASE + "/", door.open_endpoint(version)),
-            ("POST", _BASE + "/auth/tokens", door.open_endpoint(auth.log_in)),
-            *((each.method, each.path, door.endpoint(handler)) for each, handler in self._with_token(auth)),
-            *((method, "/identity/{path:path}", door.open_endpoint(_no_such_route)) for method in _ANY_METHOD),
+            ("GET", "/identity", middleware.open_endpoint(versions)),
+            ("GET", "/identity/", middleware.open_endpoint(versions)),
+            ("GET", _BASE, middleware.open_endpoint(version)),
+            ("GET", _BASE + "/", middleware.open_endpoint(version)),
+            ("POST", _BASE + "/auth/tokens", middleware.open_endpoint(auth.log_in)),
+            *((each.method, each.path, middleware.endpoint(handler)) for each, handler in self._with_token(auth)),
+            *((method, "/identity/{path:path}", middleware.open_endpoint(_no_such_route)) for method in _ANY_METHOD),
         ]
 
     def operations(self) -> Sequence[Operation]:
@@ -134,7 +134,7 @@ class TokenIdentity:
 
 def _get(
     path: str,
-    answer: Kind,
+    answer: JsonType,
     *,
     query: tuple[str, ...] = (),
     takes: tuple[Header, ...] = (),

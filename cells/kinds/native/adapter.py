@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, selec
 
 from cells.database.engines import cell_failures, create_database_engine
 from cells.digests import RangeDigest, select_digests, to_digests, within
-from cells.epochs import Lineage, Position
-from cells.interpreter_slot import TURN
-from cells.kinds.native.epochs import read_lineage
+from cells.epochs import EpochHistory, Position
+from cells.interpreter_slot import INTERPRETER_SLOT
+from cells.kinds.native.epochs import read_epoch_history
 from cells.kinds.native.instance_rows import (
     FIELDS_TEXT,
     KEPT_TEXT,
@@ -23,7 +23,7 @@ from cells.kinds.native.instance_rows import (
     read_fields,
 )
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
-from cells.tables import cell_state, changes, incarnations, instances
+from cells.tables import cell_state, changes, epochs, instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Eq, split_expressible
 from query.page import PageRequest
@@ -85,8 +85,8 @@ class NativeAdapter:
     def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
         if not can_express(request.filter, self._dialect):
             return self.read_page(request)
-        turn = TURN if self._dialect == "sqlite" else nullcontext()
-        with self._reading() as connection, turn:
+        slot = INTERPRETER_SLOT if self._dialect == "sqlite" else nullcontext()
+        with self._reading() as connection, slot:
             try:
                 return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
             except Exception as error:
@@ -114,7 +114,7 @@ class NativeAdapter:
                 )
 
     def position(self) -> Position:
-        newest = select(incarnations.c.uuid).order_by(incarnations.c.id.desc()).limit(1).scalar_subquery()
+        newest = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1).scalar_subquery()
         with self._reading() as connection:
             return Position(*connection.execute(select(newest, cell_state.c.last_sequence)).one())
 
@@ -129,15 +129,15 @@ class NativeAdapter:
         with self._reading() as connection:
             return int(connection.execute(statement).scalar_one())
 
-    def first_foreign_sequence(self, after: int) -> int | None:
-        foreign = and_(
+    def first_external_sequence(self, after: int) -> int | None:
+        external = and_(
             changes.c.sequence > after,
             changes.c.revision == NO_REVISION,
             # What our own services say of themselves is about no instance, so nothing of it is in the index.
             changes.c.event_type.startswith("instance.", autoescape=True),
         )
         with self._reading() as connection:
-            first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(foreign))
+            first: int | None = connection.scalar(select(func.min(changes.c.sequence)).where(external))
             return first
 
     def changes_after(self, sequence: int, limit: int) -> Sequence[Change]:
@@ -151,9 +151,9 @@ class NativeAdapter:
         with self._reading() as connection:
             return [Change(*row) for row in connection.execute(statement)]
 
-    def lineage(self) -> Lineage:
+    def epoch_history(self) -> EpochHistory:
         with self._reading() as connection:
-            return read_lineage(connection)
+            return read_epoch_history(connection)
 
     def unnumbered(self, uuids: Collection[str]) -> Collection[str]:
         statement = select(changes.c.instance_uuid).where(

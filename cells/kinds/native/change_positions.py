@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, func, select
 
 from cells.database.engines import cell_failures
-from cells.epochs import Lineage
+from cells.epochs import EpochHistory
 from cells.errors import ChangeNotFoundError
-from cells.kinds.native.epochs import read_lineage
+from cells.kinds.native.epochs import read_epoch_history
 from cells.model import Cell
 from cells.tables import cell_state, changes, instances
 
@@ -17,17 +17,17 @@ class Numbered:
     """The sequence of a change, and the history of the cell that it is part of."""
 
     sequence: int
-    lineage: Lineage
+    epoch_history: EpochHistory
 
-    def is_covered_by(self, incarnation: str | None, watermark: int) -> bool:
-        """Whether who follows the cell up to `watermark`, as `incarnation` calls it, knows the change.
+    def is_covered_by(self, epoch: str | None, watermark: int) -> bool:
+        """Whether who follows the cell up to `watermark`, as `epoch` calls it, knows the change.
 
         Not who has followed it into a future that it lost when it was restored from a backup: there the same number was
         another change.
         """
         if self.sequence > watermark:
             return False
-        return incarnation is not None and self.lineage.contains(incarnation, watermark)
+        return epoch is not None and self.epoch_history.contains(epoch, watermark)
 
 
 def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -> Numbered | None:
@@ -47,13 +47,13 @@ def position_of(engine: Engine, cell: Cell, instance_uuid: str, revision: int) -
         cell_state.c.last_sequence,
     ).select_from(cell_state)
     with cell_failures(cell.name), engine.connect() as connection:
-        # First: a lineage that is too old covers less.
-        lineage = read_lineage(connection)
+        # First: a epoch history that is too old covers less.
+        epoch_history = read_epoch_history(connection)
         row = connection.execute(statement).one()
     if row.newest is None or row.newest < revision:
         raise ChangeNotFoundError(instance_uuid, revision)
     if row.sequence is not None:
-        return Numbered(int(row.sequence), lineage)
+        return Numbered(int(row.sequence), epoch_history)
     if row.unnumbered:
         return None
-    return Numbered(int(row.last_sequence if row.oldest is None else row.oldest - 1), lineage)
+    return Numbered(int(row.last_sequence if row.oldest is None else row.oldest - 1), epoch_history)

@@ -1,7 +1,7 @@
 """Which history the numbers of a cell's changes belong to.
 
 A database that was restored from a backup gives the same numbers to other changes. So whoever begins to number, a relay
-that takes over, begins a new incarnation and writes down what had been numbered before it. The incarnation travels with
+that takes over, begins a new epoch and writes down what had been numbered before it. The epoch travels with
 each message. After a restore the one that indexers know ends where the new one begins, or is not there at all: whatever
 it numbered beyond that never happened (docs/decisions/0018).
 """
@@ -10,29 +10,29 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from cells.epochs import Lineage
-from cells.tables import cell_state, incarnations
+from cells.epochs import EpochHistory
+from cells.tables import cell_state, epochs
 
 # One for each start of a relay. An indexer that knows only a forgotten one syncs its cell.
 _KEPT = 1000
 
 
-def read_lineage(connection: Connection) -> Lineage:
-    columns = incarnations.c
+def read_epoch_history(connection: Connection) -> EpochHistory:
+    columns = epochs.c
     rows = connection.execute(select(columns.uuid, columns.after_sequence).order_by(columns.id))
-    return Lineage([(row.uuid, row.after_sequence) for row in rows])
+    return EpochHistory([(row.uuid, row.after_sequence) for row in rows])
 
 
-def begin_incarnation(connection: Connection) -> str:
+def begin_epoch(connection: Connection) -> str:
     """Begin one in the transaction of `connection`, which is the only one that gives out numbers, and return it."""
     last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
     uuid = str(uuid4())
-    connection.execute(insert(incarnations).values(uuid=uuid, after_sequence=last))
-    newest = select(func.max(incarnations.c.id)).scalar_subquery()
-    connection.execute(delete(incarnations).where(incarnations.c.id <= newest - _KEPT))
+    connection.execute(insert(epochs).values(uuid=uuid, after_sequence=last))
+    newest = select(func.max(epochs.c.id)).scalar_subquery()
+    connection.execute(delete(epochs).where(epochs.c.id <= newest - _KEPT))
     return uuid
 
 
-def current_incarnation(connection: Connection) -> str | None:
-    newest = select(incarnations.c.uuid).order_by(incarnations.c.id.desc()).limit(1)
+def current_epoch(connection: Connection) -> str | None:
+    newest = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1)
     return connection.execute(newest).scalar_one_or_none()

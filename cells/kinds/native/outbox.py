@@ -88,7 +88,7 @@ def append(connection: Connection, announced: Sequence[Mapping[str, object]]) ->
         connection.execute(_APPEND, announced)
 
 
-def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
+def append_external(engine: Engine, cell: Cell, message: bytes, routing_key: str, instance_uuid: str = "") -> None:
     """Put a ready notification of somebody else in the outbox of `cell`: it is durable, and the relay publishes it.
 
     It gets a sequence number and no revision. `instance_uuid` is empty when it is not about an instance.
@@ -108,11 +108,11 @@ def append_foreign(engine: Engine, cell: Cell, message: bytes, routing_key: str,
         )
 
 
-def to_message(cell: Cell, row: Row[Any], incarnation: str) -> Message:
-    """The message of a numbered row of `changes`. incarnation: of the cell (cells.kinds.native.epochs)."""
+def to_message(cell: Cell, row: Row[Any], epoch: str) -> Message:
+    """The message of a numbered row of `changes`. epoch: of the cell (cells.kinds.native.epochs)."""
     headers: Headers = {
         topology.CELL_HEADER: cell.uuid,
-        topology.INCARNATION_HEADER: incarnation,
+        topology.EPOCH_HEADER: epoch,
         topology.SEQUENCE_HEADER: row.sequence,
     }
     if row.revision != NO_REVISION:
@@ -122,11 +122,11 @@ def to_message(cell: Cell, row: Row[Any], incarnation: str) -> Message:
     return Message(body=row.message, routing_key=row.routing_key, headers=headers)
 
 
-def heartbeat_message(cell: Cell, sequence: int, at: int, incarnation: str | None = None) -> Message:
+def heartbeat_message(cell: Cell, sequence: int, at: int, epoch: str | None = None) -> Message:
     """The message that says: whatever was committed before `at` has a number up to `sequence`."""
     headers: Headers = {topology.CELL_HEADER: cell.uuid}
-    if incarnation is not None:
-        headers[topology.INCARNATION_HEADER] = incarnation
+    if epoch is not None:
+        headers[topology.EPOCH_HEADER] = epoch
     payload = CellHeartbeatPayload(cell_uuid=cell.uuid, sequence=sequence, at=from_microseconds(at))
     return Message(
         body=_encode(_cell_itself(cell), CELL_HEARTBEAT, payload, at, NO_REQUEST),

@@ -22,7 +22,7 @@ from bus.bus import Message
 from cells.database.engines import cell_failures, create_database_engine, writing
 from cells.database.process_locks import exclusive_lock
 from cells.errors import CellUnreachableError
-from cells.kinds.native.epochs import begin_incarnation, current_incarnation
+from cells.kinds.native.epochs import begin_epoch, current_epoch
 from cells.kinds.native.outbox import heartbeat_message, to_message
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
@@ -103,7 +103,7 @@ class Relay:
         self._is_waiting = False
         self._has_failed = False
         self._reaches_bus = False
-        self._incarnation = ""
+        self._epoch = ""
         self._last_sequence = 0
         self._may_have_unpublished = True
         self._all_numbered_at: int | None = None
@@ -183,7 +183,7 @@ class Relay:
         self._may_have_unpublished = True
         with writing(self._engine) as connection:
             # Even if the newest one is of this relay: a copy from before another one's may be back in its place.
-            self._incarnation = begin_incarnation(connection)
+            self._epoch = begin_epoch(connection)
 
     def _tell_what_waits(self) -> None:
         """For whoever watches how old it is: there may be no relay that is active."""
@@ -249,12 +249,12 @@ class Relay:
         """
         sent = [row for row in rows if self._is_sent(row)]
         try:
-            self._publisher.publish([to_message(self._cell, row, self._incarnation) for row in sent])
+            self._publisher.publish([to_message(self._cell, row, self._epoch) for row in sent])
         except MessageRefusedError:
             # The broker does not say over which of them.
             for row in sent:
                 try:
-                    self._publisher.publish([to_message(self._cell, row, self._incarnation)])
+                    self._publisher.publish([to_message(self._cell, row, self._epoch)])
                 except MessageRefusedError as error:
                     self._leave_out(row, error.reason)
                 self._beat()
@@ -294,7 +294,7 @@ class Relay:
         with writing(self._engine) as connection:
             last = connection.execute(select(cell_state.c.last_sequence).with_for_update()).scalar_one()
             if self._is_older(connection, last):
-                self._incarnation = begin_incarnation(connection)
+                self._epoch = begin_epoch(connection)
             numbered = connection.execute(
                 update(changes).where(changes.c.id == place.c.id).values(sequence=last + place.c.place)
             ).rowcount
@@ -319,15 +319,15 @@ class Relay:
         self._metrics.numbered(self._cell.uuid, sequence)
         if is_restored:
             with writing(self._engine) as connection:
-                self._incarnation = begin_incarnation(connection)
+                self._epoch = begin_epoch(connection)
             # There may be changes in the older copy that have no number yet.
             self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
             return
-        self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._incarnation)])
+        self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._epoch)])
 
     def _is_older(self, connection: Connection, last: int) -> bool:
         """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""
-        return last < self._last_sequence or current_incarnation(connection) != self._incarnation
+        return last < self._last_sequence or current_epoch(connection) != self._epoch
 
     def _prune(self) -> int:
         """Forget the oldest changes, at most a batch, once they are older than the retention; returns how many.

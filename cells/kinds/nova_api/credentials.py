@@ -71,17 +71,17 @@ class KeystoneLogin:
         version = "" if auth_url.rstrip("/").endswith("/v3") else "/v3"
         self._connection = Connection(auth_url.rstrip("/") + version, timeout_s=timeout_s, ca_certs=ca_certs)
         self._body = msgspec.json.encode({"auth": auth})
-        self._turn = Lock()
+        self._mutex = Lock()
         self._known: str | None = None
 
     def headers(self, deadline_s: float | None) -> Mapping[str, str]:
-        with self._turn:
+        with self._mutex:
             if self._known is None:
                 self._known = self._log_in(deadline_s)
             return {_TOKEN: self._known}
 
     def renew(self, refused: Mapping[str, str]) -> bool:
-        with self._turn:
+        with self._mutex:
             if refused.get(_TOKEN) == self._known:
                 self._known = None
             return True

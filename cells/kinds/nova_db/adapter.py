@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from cells.batched import batched
-from cells.database.engines import foreign_cell_failures
+from cells.database.engines import external_cell_failures
 from cells.errors import CellUnreachableError
 from cells.kinds.nova_db.api_database import API_DATABASES
 from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
@@ -53,7 +53,7 @@ class NovaDbAdapter:
     def __init__(self, cell: Cell, *, statement_timeout_s: float | None = None, clock: Clock = system_clock) -> None:
         self._cell = cell
         self._clock = clock
-        self._patience_s = statement_timeout_s
+        self._deadline_s = statement_timeout_s
         self._engine = open_nova_database(cell.database_url, statement_timeout_s=statement_timeout_s)
         self._dialect = dialect_of(self._engine.url)
         self._details = CellDetails(self._dialect)
@@ -71,7 +71,7 @@ class NovaDbAdapter:
         # All batches of one moment: a row that moves between two of them would be in neither.
         at_one_moment = residual != EVERYTHING and not keeps_places(request.order)
         question = partial(self._read_page, batch, request.limit, residual)
-        with foreign_cell_failures(self._cell.name):
+        with external_cell_failures(self._cell.name):
             return read(self._engine, question, at_one_moment=at_one_moment)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
@@ -88,11 +88,11 @@ class NovaDbAdapter:
         """A page needs the API database too, and one row would be enough to wait for it."""
         self.find(NOBODY)
         if self._api is not None:
-            with foreign_cell_failures(self._cell.name):
+            with external_cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())
 
     def host_statuses(self) -> Mapping[str, str]:
-        with foreign_cell_failures(self._cell.name):
+        with external_cell_failures(self._cell.name):
             return read(self._engine, partial(host_statuses, now=self._clock()))
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class NovaDbAdapter:
 
     def _wait_for(self, of_api: Future[None]) -> None:
         try:
-            of_api.result(self._patience_s)
+            of_api.result(self._deadline_s)
         except TimeoutError:
             of_api.cancel()
             raise CellUnreachableError(self._cell.name, "the API database of its deployment does not answer") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, select
 
-from cells.database.engines import foreign_cell_failures
+from cells.database.engines import external_cell_failures
 from cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database
 from cells.kinds.nova_db.details import ApiDetails, Details
@@ -80,7 +80,7 @@ class NovaBuildRequests:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with foreign_cell_failures(self._cell.name), self._engine.connect() as connection:
+        with external_cell_failures(self._cell.name), self._engine.connect() as connection:
             yield connection
 
 

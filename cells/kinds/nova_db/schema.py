@@ -6,7 +6,7 @@ from functools import partial
 from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import NoSuchTableError
 
-from cells.database.engines import foreign_cell_failures
+from cells.database.engines import external_cell_failures
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.kinds.nova_db.databases import open_nova_database, read
 from cells.kinds.nova_db.tables import API_TABLES, CELL_TABLES
@@ -34,7 +34,7 @@ def _lacking(cell: Cell, url: str, tables: Sequence[Table]) -> list[str]:
     except DatabaseUrlError as error:
         raise CellUnreachableError(cell.name, error.reason) from error
     try:
-        with foreign_cell_failures(cell.name):
+        with external_cell_failures(cell.name):
             return read(engine, partial(_lacking_in, tables=tables))
     finally:
         engine.dispose()

@@ -81,14 +81,14 @@ class _DeleteAnswer(msgspec.Struct):
 
 
 def digests_body(
-    cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int, *, foreign: bool
+    cell_uuid: str, prefixes: Sequence[str], length: int, horizon: int, *, external: bool
 ) -> dict[str, Any]:
     """The body of a search that only aggregates."""
     beginnings = [beginning for prefix in prefixes for beginning in _longer(prefix, length)]
     return {
         "size": 0,
         "track_total_hits": False,
-        "query": _documents(cell_uuid, prefixes, horizon, foreign),
+        "query": _documents(cell_uuid, prefixes, horizon, external),
         "aggs": {
             "ranges": {
                 "filters": {"filters": {beginning: {"prefix": {"uuid": beginning}} for beginning in beginnings}},
@@ -108,10 +108,10 @@ def from_digests(answer: bytes) -> dict[str, RangeDigest]:
 
 
 def revisions_body(
-    cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, foreign: bool
+    cell_uuid: str, prefixes: Sequence[str], limit: int, horizon: int, *, external: bool
 ) -> dict[str, Any]:
     """The body of a search that returns ids and versions."""
-    return _ids(_documents(cell_uuid, prefixes, horizon, foreign), limit)
+    return _ids(_documents(cell_uuid, prefixes, horizon, external), limit)
 
 
 def from_hits(answer: bytes) -> dict[str, int]:
@@ -119,7 +119,7 @@ def from_hits(answer: bytes) -> dict[str, int]:
     return {hit.id: hit.version for hit in _decoded(answer, _HitsAnswer).hits.hits}
 
 
-def foreign_body(cell_uuid: str) -> dict[str, Any]:
+def external_body(cell_uuid: str) -> dict[str, Any]:
     """The body of a count."""
     return {"query": _documents(cell_uuid, [""], 0, True)}
 
@@ -165,8 +165,8 @@ def forgotten_documents(cell_uuid: str, horizon: int) -> dict[str, Any]:
     return {"bool": {"filter": [{"term": {"cell_uuid": cell_uuid}}, is_forgotten]}}
 
 
-def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, foreign: bool) -> dict[str, Any]:
-    version = {"range": {VERSION: {"gte" if foreign else "lt": OLDEST_TIME_VERSION}}}
+def _documents(cell_uuid: str, prefixes: Sequence[str], horizon: int, external: bool) -> dict[str, Any]:
+    version = {"range": {VERSION: {"gte" if external else "lt": OLDEST_TIME_VERSION}}}
     wanted: list[dict[str, Any]] = [{"term": {"cell_uuid": cell_uuid}}, version]
     if horizon:
         wanted.append(to_dsl(remembered(horizon), INSTANCE_FIELDS))

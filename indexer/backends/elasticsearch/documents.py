@@ -44,20 +44,21 @@ _encode = msgspec.json.Encoder().encode
 class Bulk(msgspec.Struct):
     """One bulk request, without its documents, which would take several times its memory.
 
-    numbers: of its documents, among all that `to_bulks` was given. ids: of the same. misfits: as in WriteResult.
+    numbers: of its documents, among all that `to_bulks` was given. ids: of the same. schema_violations: as in
+    WriteResult.
     body: newline-delimited JSON.
     """
 
     numbers: list[int]
     ids: list[str]
-    misfits: int
+    schema_violations: int
     body: bytes
 
 
 class BulkOutcome(msgspec.Struct):
     """What came of one bulk request; documents by their numbers, as in `Bulk`.
 
-    rejected: why. failure: of `unwritten`, which the server could not take now, the first. misfits: of all.
+    rejected: why. failure: of `unwritten`, which the server could not take now, the first. schema_violations: of all.
     """
 
     applied: int = 0
@@ -65,7 +66,7 @@ class BulkOutcome(msgspec.Struct):
     rejected: dict[int, str] = msgspec.field(default_factory=dict)
     unwritten: list[int] = msgspec.field(default_factory=list)
     failure: IndexUnavailableError | IndexRequestError | None = None
-    misfits: int = 0
+    schema_violations: int = 0
 
 
 class Removed(msgspec.Struct):
@@ -191,7 +192,7 @@ def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterato
     numbers: list[int] = []
     ids: list[str] = []
     lines: list[bytes] = []
-    size = misfits = 0
+    size = schema_violations = 0
     for number, document in enumerate(documents):
         try:
             line = _bulk_line(document)
@@ -202,21 +203,21 @@ def to_bulks(documents: Iterable[Document], rejected: dict[int, str]) -> Iterato
             rejected[number] = f"the document has {len(line)} bytes, more than {DOCUMENT_MAX_BYTES}"
             continue
         if numbers and (len(numbers) == BULK_MAX_DOCUMENTS or size + len(line) > BULK_MAX_BYTES):
-            yield Bulk(numbers, ids, misfits, b"".join(lines))
-            numbers, ids, lines, size, misfits = [], [], [], 0, 0
+            yield Bulk(numbers, ids, schema_violations, b"".join(lines))
+            numbers, ids, lines, size, schema_violations = [], [], [], 0, 0
         numbers.append(number)
         ids.append(document.id)
         lines.append(line)
         size += len(line)
         if document.extra is not None:
-            misfits += len(document.extra.misfits)
+            schema_violations += len(document.extra.schema_violations)
     if numbers:
-        yield Bulk(numbers, ids, misfits, b"".join(lines))
+        yield Bulk(numbers, ids, schema_violations, b"".join(lines))
 
 
 def to_outcome(bulk: Bulk, answer: bytes) -> BulkOutcome:
     """What the server says of each document."""
-    result = BulkOutcome(misfits=bulk.misfits)
+    result = BulkOutcome(schema_violations=bulk.schema_violations)
     for number, uuid, item in zip(bulk.numbers, bulk.ids, decoded(_BULK_ANSWER, answer).items, strict=True):
         status, cause = item.index.status, item.index.error or Cause()
         if status in _CREATED_OR_UPDATED:

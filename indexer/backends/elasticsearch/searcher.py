@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from elasticsearch import Elasticsearch
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
-from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import TooComplexError, open_client, read, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
@@ -86,8 +86,8 @@ class ElasticsearchSearcher:
     def _read_progress(self) -> Mapping[str, CellProgress]:
         # There is no such index where an older program has prepared everything, and then nothing was purged.
         path = f"/{self._names.state}/_search?ignore_unavailable=true"
-        # First, since a watermark that was read before may be of an earlier incarnation.
-        facts = from_states_hits(send(self._client, "POST", path, state_of(HORIZONS, INCARNATIONS, REPAIRS)))
+        # First, since a watermark that was read before may be of an earlier epoch.
+        facts = from_states_hits(send(self._client, "POST", path, state_of(HORIZONS, EPOCHS, REPAIRS)))
         progress = from_progress_hits(send(self._client, "POST", f"/{self._names.progress}/_search", ALL_PROGRESS))
         return {uuid: cell.with_facts(facts) for uuid, cell in progress.items()}
 

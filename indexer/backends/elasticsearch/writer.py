@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any
 
 from cells.digests import RangeDigest
-from cells.interpreter_slot import in_turns
+from cells.interpreter_slot import in_slots
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
 from indexer.backends.elasticsearch import digests as compared
@@ -48,7 +48,7 @@ from indexer.backends.elasticsearch.names import Names, new_physical_name
 from indexer.backends.elasticsearch.pause import end_pause
 from indexer.backends.elasticsearch.target import Target, mappings_of
 from indexer.backends.elasticsearch.versions import require_usable
-from indexer.backends.extra import count_misfits, described_documents
+from indexer.backends.extra import count_schema_violations, described_documents
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
 
@@ -106,7 +106,7 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         refused: dict[int, str] = {}
-        bulks = in_turns(to_bulks(described_documents(documents, self._settings.schemas_dir), refused))
+        bulks = in_slots(to_bulks(described_documents(documents, self._settings.schemas_dir), refused))
         first = list(islice(bulks, 2))
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
@@ -123,8 +123,8 @@ class ElasticsearchWriter:
         rejected = tuple(Rejection(document, refused[number]) for number, document in self._among(documents, refused))
         unwritten = {number for outcome in outcomes for number in outcome.unwritten}
         remaining = [document for _, document in self._among(documents, unwritten)]
-        misfits = sum(outcome.misfits for outcome in outcomes) - count_misfits(remaining)
-        result = WriteResult(applied, stale, rejected, misfits)
+        schema_violations = sum(outcome.schema_violations for outcome in outcomes) - count_schema_violations(remaining)
+        result = WriteResult(applied, stale, rejected, schema_violations)
         if passing is not None:
             passing = self._keep_up_after(passing)
             raise PartlyWrittenError(passing, result, remaining) from passing
@@ -144,20 +144,20 @@ class ElasticsearchWriter:
         return {document.id: document for document in from_found(answer)}
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
-        body = compared.digests_body(cell_uuid, prefixes, length, horizon, foreign=foreign)
+        body = compared.digests_body(cell_uuid, prefixes, length, horizon, external=external)
         return compared.from_digests(self._search(body))
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        body = compared.revisions_body(cell_uuid, prefixes, MAX_ROWS, horizon, foreign=foreign)
+        body = compared.revisions_body(cell_uuid, prefixes, MAX_ROWS, horizon, external=external)
         return compared.from_hits(self._search(body))
 
-    def count_foreign(self, cell_uuid: str) -> int:
+    def count_external(self, cell_uuid: str) -> int:
         path = f"/{self._names.write}/_count"
-        return compared.from_count(send(self._client, "POST", path, compared.foreign_body(cell_uuid)))
+        return compared.from_count(send(self._client, "POST", path, compared.external_body(cell_uuid)))
 
     def remove(self, versions: Mapping[str, int]) -> None:
         """Nothing else but `purge` and `remove_cell` deletes documents of instances."""
@@ -289,10 +289,10 @@ class ElasticsearchWriter:
             return to_outcome(bulk, send(self._client, "POST", path, bulk.body, content_type=NDJSON))
         except TooLargeError as failure:
             if len(bulk.numbers) > 1:
-                return BulkOutcome(unwritten=bulk.numbers, failure=failure, misfits=bulk.misfits)
-            return BulkOutcome(rejected={bulk.numbers[0]: str(failure)}, misfits=bulk.misfits)
+                return BulkOutcome(unwritten=bulk.numbers, failure=failure, schema_violations=bulk.schema_violations)
+            return BulkOutcome(rejected={bulk.numbers[0]: str(failure)}, schema_violations=bulk.schema_violations)
         except (IndexUnavailableError, IndexRequestError) as failure:
-            return BulkOutcome(unwritten=bulk.numbers, failure=failure, misfits=bulk.misfits)
+            return BulkOutcome(unwritten=bulk.numbers, failure=failure, schema_violations=bulk.schema_violations)
 
     def _keep_up_after(self, failure: IndexUnavailableError) -> IndexUnavailableError:
         """Why documents cannot be written now; if the reason is a rebuild that has ended, the next attempt can."""

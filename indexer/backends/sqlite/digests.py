@@ -28,14 +28,14 @@ class Compared:
     documents: Table
     cell_uuid: str
     horizon: int
-    foreign: bool
+    external: bool
 
     @property
     def terms(self) -> Sequence[ColumnElement[bool]]:
         is_native = self.documents.c.version < OLDEST_TIME_VERSION
         of_the_cell = self.documents.c.cell_uuid == self.cell_uuid
         is_remembered = _compiled(self.documents, remembered(self.horizon))
-        return of_the_cell, ~is_native if self.foreign else is_native, is_remembered
+        return of_the_cell, ~is_native if self.external else is_native, is_remembered
 
 
 def read_digests(
@@ -53,7 +53,7 @@ def read_revisions(connection: sqlite3.Connection, compared: Compared, prefixes:
     return dict(_execute(connection, statement).fetchall())
 
 
-def count_foreign(connection: sqlite3.Connection, documents: Table, cell_uuid: str) -> int:
+def count_external(connection: sqlite3.Connection, documents: Table, cell_uuid: str) -> int:
     terms = Compared(documents, cell_uuid, 0, True).terms
     return int(_execute(connection, select(func.count()).select_from(documents).where(*terms)).fetchone()[0])
 

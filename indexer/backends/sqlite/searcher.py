@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from indexer.backends.base import HORIZONS, INCARNATIONS, REPAIRS, CellProgress, FoundPage, FoundRow
+from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     read_progress,
@@ -104,7 +104,7 @@ class SqliteSearcher:
 
 
 def _read_progress(connection: sqlite3.Connection) -> dict[str, CellProgress]:
-    # First, since a watermark that was read before may be of an earlier incarnation.
-    found = connection.execute(_READ_FACTS, (HORIZONS, INCARNATIONS, REPAIRS))
+    # First, since a watermark that was read before may be of an earlier epoch.
+    found = connection.execute(_READ_FACTS, (HORIZONS, EPOCHS, REPAIRS))
     facts = {(kind, cell_uuid): msgspec.json.decode(value) for kind, cell_uuid, value in found}
     return {uuid: cell.with_facts(facts) for uuid, cell in read_progress(connection).items()}

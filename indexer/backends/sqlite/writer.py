@@ -16,7 +16,7 @@ from cells.batched import batched
 from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
-from indexer.backends.extra import count_misfits, described_documents
+from indexer.backends.extra import count_schema_violations, described_documents
 from indexer.backends.sqlite.access import (
     BUSY_TIMEOUT_S,
     UNSTORABLE,
@@ -25,7 +25,7 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from indexer.backends.sqlite.digests import Compared, count_foreign, forgotten_rows, read_digests, read_revisions
+from indexer.backends.sqlite.digests import Compared, count_external, forgotten_rows, read_digests, read_revisions
 from indexer.backends.sqlite.schema import (
     DOCUMENTS,
     NEXT_DOCUMENTS,
@@ -54,7 +54,7 @@ class SqliteWriter:
         self._schemas_dir = schemas_dir
         self._path = path
         # The same thread may take it again: it writes in a transaction that it has begun (`transaction`).
-        self._turn = RLock()
+        self._mutex = RLock()
         self._of_next = of_next
         self._documents = NEXT_DOCUMENTS if of_next else DOCUMENTS
         self._progress = f"progress{NEXT_SUFFIX}" if of_next else "progress"
@@ -67,7 +67,7 @@ class SqliteWriter:
             register_digest(self._connection)
 
     def prepare(self) -> None:
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
             # watermark that promises them are in one file, so what is lost is read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -80,22 +80,22 @@ class SqliteWriter:
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             # Later than the first files, and nothing that a program without it would miss.
             self._connection.execute(_CREATE_STATE)
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             require_known_schema(schema_version(self._connection), self._path)
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
-        misfits = 0
+        schema_violations = 0
         try:
             rows = []
             for document in described_documents(documents, self._schemas_dir):
                 rows.append(row_of(document))
-                misfits += 0 if document.extra is None else len(document.extra.misfits)
+                schema_violations += 0 if document.extra is None else len(document.extra.schema_violations)
             with self._writing():
                 # Counts inserted and updated rows only, so rows that were not newer are the rest.
                 applied = self._connection.executemany(self._upsert, rows).rowcount if rows else 0
         except UNSTORABLE:
             return self._write_one_by_one(list(described_documents(documents, self._schemas_dir)))
-        return WriteResult(applied, len(rows) - applied, misfits=misfits)
+        return WriteResult(applied, len(rows) - applied, schema_violations=schema_violations)
 
     def make_searchable(self) -> None:
         """Nothing to do: what is committed can be found."""
@@ -105,7 +105,7 @@ class SqliteWriter:
 
     def _read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found: dict[str, Document] = {}
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             for batch in batched(ids, _READ_BATCH):
                 marks = ", ".join("?" * len(batch))
                 rows = self._connection.execute(f"SELECT * FROM {self._documents.name} WHERE uuid IN ({marks})", batch)  # noqa: S608
@@ -113,22 +113,22 @@ class SqliteWriter:
         return found
 
     def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, RangeDigest]:
-        compared = Compared(self._documents, cell_uuid, horizon, foreign)
-        with self._turn, translated(self._path):
+        compared = Compared(self._documents, cell_uuid, horizon, external)
+        with self._mutex, translated(self._path):
             return read_digests(self._connection, compared, prefixes, length)
 
     def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, foreign: bool = False
+        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
     ) -> Mapping[str, int]:
-        compared = Compared(self._documents, cell_uuid, horizon, foreign)
-        with self._turn, translated(self._path):
+        compared = Compared(self._documents, cell_uuid, horizon, external)
+        with self._mutex, translated(self._path):
             return read_revisions(self._connection, compared, prefixes)
 
-    def count_foreign(self, cell_uuid: str) -> int:
-        with self._turn, translated(self._path):
-            return count_foreign(self._connection, self._documents, cell_uuid)
+    def count_external(self, cell_uuid: str) -> int:
+        with self._mutex, translated(self._path):
+            return count_external(self._connection, self._documents, cell_uuid)
 
     def remove(self, versions: Mapping[str, int]) -> None:
         with self.transaction():
@@ -144,7 +144,7 @@ class SqliteWriter:
             )
 
     def load_progress(self) -> Mapping[str, CellProgress]:
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             return read_progress(self._connection, self._progress)
 
     def count_extra_fields(self) -> Mapping[str, int]:
@@ -153,7 +153,7 @@ class SqliteWriter:
             f"SELECT field.value, count(*) FROM {table}, json_each({table}.other, '$.extra.fields') AS field "  # noqa: S608
             "GROUP BY field.value"
         )
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             return dict(self._connection.execute(statement).fetchall())
 
     def find_extra(self, terms: Sequence[str], limit: int) -> Sequence[str]:
@@ -163,7 +163,7 @@ class SqliteWriter:
             f"SELECT 1 FROM json_each(other, '$.extra.terms') AS term WHERE term.value IN ({marks})"
             ") ORDER BY uuid LIMIT ?"
         )
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             return [uuid for (uuid,) in self._connection.execute(statement, [*terms, limit])]
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None:
@@ -176,7 +176,7 @@ class SqliteWriter:
                     self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (kind, name, encoded))
 
     def load_state(self, kind: str) -> Mapping[str, Any]:
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             found = self._connection.execute("SELECT name, value FROM state WHERE kind = ?", (kind,))
             return {name: msgspec.json.decode(value) for name, value in found}
 
@@ -212,7 +212,7 @@ class SqliteWriter:
             on_batch(removed)
 
     def close(self) -> None:
-        with self._turn:
+        with self._mutex:
             self._connection.close()
 
     def _write_one_by_one(self, documents: Sequence[Document]) -> WriteResult:
@@ -224,7 +224,7 @@ class SqliteWriter:
                 except UNSTORABLE as error:
                     rejected.append(Rejection(document, str(error)))
         stale = len(documents) - applied - len(rejected)
-        return WriteResult(applied, stale, tuple(rejected), count_misfits(documents))
+        return WriteResult(applied, stale, tuple(rejected), count_schema_violations(documents))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -237,7 +237,7 @@ class SqliteWriter:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the write lock of the file; the connection is for the tables themselves, not for what is in them."""
-        with self._turn, translated(self._path):
+        with self._mutex, translated(self._path):
             if self._connection.in_transaction:
                 yield self._connection
                 return

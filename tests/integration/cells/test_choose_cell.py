@@ -11,20 +11,20 @@ from cells.database.engines import writing
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
 from cells.tables import allocations
-from operations.scheduling.choose_cell import CellRoom, CellWish, is_enough, read_room
-from operations.scheduling.placement import Wish
+from operations.scheduling.choose_cell import CellCapacity, CellRequestSpec, is_enough, read_capacity
+from operations.scheduling.placement import RequestSpec
 
 ZONES = ("west", "east", "empty")
 WISHES = (
-    Wish(),
-    Wish(zone="west"),
-    Wish(zone="empty"),
-    Wish(host="h3"),
-    Wish(node="node-4"),
-    Wish(host="h3", node="node-4"),
-    Wish(host="nowhere"),
-    Wish(zone="east", host="h5"),
-    Wish(without=("h0", "h1")),
+    RequestSpec(),
+    RequestSpec(zone="west"),
+    RequestSpec(zone="empty"),
+    RequestSpec(host="h3"),
+    RequestSpec(node="node-4"),
+    RequestSpec(host="h3", node="node-4"),
+    RequestSpec(host="nowhere"),
+    RequestSpec(zone="east", host="h5"),
+    RequestSpec(without=("h0", "h1")),
 )
 DEMANDS = (Capacity(1, 512, 1), Capacity(3, 2048, 0), Capacity(0, 0, 0), Capacity(64, 1, 1))
 
@@ -52,40 +52,40 @@ def nodes(engine: Engine, cell: Cell) -> Sequence[ComputeNode]:
     return found.nodes()
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("spec", WISHES, ids=str)
 def test_room_is_what_the_nodes_have_for_so_many(
-    engine: Engine, cell: Cell, nodes: Sequence[ComputeNode], wish: Wish
+    engine: Engine, cell: Cell, nodes: Sequence[ComputeNode], spec: RequestSpec
 ) -> None:
-    wished = [node for node in nodes if may_take(node, wish)]
+    requested = [node for node in nodes if may_take(node, spec)]
     for demand in DEMANDS:
         for count in (1, 4, 1000):
-            now = read_room(engine, cell, demand, wish, count=count, zone=wish.zone)
-            assert now.room == min(count, sum(how_often(demand, node.free) for node in wished)), (demand, count)
-            assert now.free_mib == sum(node.free.memory_mib for node in wished)
-            assert now.has_zone == (wish.zone in {None, *(each.service.availability_zone for each in nodes)})
+            now = read_capacity(engine, cell, demand, spec, count=count, zone=spec.zone)
+            assert now.capacity == min(count, sum(how_often(demand, node.free) for node in requested)), (demand, count)
+            assert now.free_mib == sum(node.free.memory_mib for node in requested)
+            assert now.has_zone == (spec.zone in {None, *(each.service.availability_zone for each in nodes)})
             named = [
-                n for n in nodes if wish.host in {None, n.service.host} and wish.node in {None, n.hypervisor_hostname}
+                n for n in nodes if spec.host in {None, n.service.host} and spec.node in {None, n.hypervisor_hostname}
             ]
             assert now.has_host == bool(named)
 
 
 def test_what_is_wished_for_is_not_missed_before_all_cells_have_answered(cell: Cell) -> None:
-    members = CellWish(only=frozenset({cell.uuid}))
+    members = CellRequestSpec(only=frozenset({cell.uuid}))
     for has_zone, has_host in ((True, False), (False, True), (True, True)):
-        room = CellRoom(cell, 0, 0, has_zone=has_zone, has_host=has_host)
-        assert is_enough([room], Wish(zone="east", host="h5"), 1, members) == (has_zone and has_host)
-    assert not is_enough([], Wish(), 1)
+        capacity = CellCapacity(cell, 0, 0, has_zone=has_zone, has_host=has_host)
+        assert is_enough([capacity], RequestSpec(zone="east", host="h5"), 1, members) == (has_zone and has_host)
+    assert not is_enough([], RequestSpec(), 1)
 
 
-def may_take(node: ComputeNode, wish: Wish) -> bool:
-    service, is_forced = node.service, wish.host is not None or wish.node is not None
+def may_take(node: ComputeNode, spec: RequestSpec) -> bool:
+    service, is_forced = node.service, spec.host is not None or spec.node is not None
     return (
         service.is_up
         and (is_forced or not service.disabled)
-        and wish.zone in {None, service.availability_zone}
-        and wish.host in {None, service.host}
-        and wish.node in {None, node.hypervisor_hostname}
-        and service.host not in wish.without
+        and spec.zone in {None, service.availability_zone}
+        and spec.host in {None, service.host}
+        and spec.node in {None, node.hypervisor_hostname}
+        and service.host not in spec.without
     )
 
 
@@ -102,6 +102,6 @@ def how_often(demand: Capacity, free: Capacity) -> int:
 def test_a_zone_whose_hosts_take_nothing_new_is_not_there(engine: Engine, cell: Cell) -> None:
     nodes = CellNodes(engine, cell)
     nodes.add_hosts([NewHost("h0", Capacity(1, 1, 1), "west")])
-    assert read_room(engine, cell, DEMANDS[0], Wish(), count=1, zone="west").has_zone
+    assert read_capacity(engine, cell, DEMANDS[0], RequestSpec(), count=1, zone="west").has_zone
     nodes.update_service(nodes.services()[0].uuid, disabled=True, disabled_reason=None, forced_down=False)
-    assert not read_room(engine, cell, DEMANDS[0], Wish(), count=1, zone="west").has_zone
+    assert not read_capacity(engine, cell, DEMANDS[0], RequestSpec(), count=1, zone="west").has_zone

@@ -16,7 +16,7 @@ from cells.kinds.native import nodes as nodes_module
 from cells.kinds.native.nodes import Capacity, CellNodes, ComputeNode, NewHost
 from cells.model import Cell
 from cells.tables import allocations
-from operations.scheduling.placement import Wish, claim_host
+from operations.scheduling.placement import RequestSpec, claim_host
 
 NEW = str(UUID(int=1_000_000))
 POLICIES = ("affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity")
@@ -46,7 +46,7 @@ def fill(
     return found.nodes(), hosts_of
 
 
-def some_wish(dice: random.Random) -> Wish:
+def some_spec(dice: random.Random) -> RequestSpec:
     some = [str(UUID(int=number)) for number in dice.sample(range(32), 5)]  # two of them are nowhere
     policy = dice.choice((None, *POLICIES))
     # Members that belong together mostly share a host already, so there are few of them here.
@@ -54,7 +54,7 @@ def some_wish(dice: random.Random) -> Wish:
     limit = dice.choice((None, 2)) if policy == "anti-affinity" else None
     group = None if policy is None else ServerGroup(NEW, "g", "red", "ada", policy, limit, members)
     kind = dice.randrange(6)
-    return Wish(
+    return RequestSpec(
         zone="west" if kind == 0 else None,
         host="h4" if kind == 1 else None,
         without=("h1", "h2") if kind == 2 else (),
@@ -65,23 +65,23 @@ def some_wish(dice: random.Random) -> Wish:
 
 
 def best(
-    nodes: Sequence[ComputeNode], hosts_of: Mapping[str, Collection[str]], demand: Capacity, wish: Wish
+    nodes: Sequence[ComputeNode], hosts_of: Mapping[str, Collection[str]], demand: Capacity, spec: RequestSpec
 ) -> str | None:
-    group = wish.group
+    group = spec.group
     members = () if group is None else group.members
     neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
 
     def may(node: ComputeNode) -> bool:
-        host, is_forced = node.service.host, wish.host is not None
+        host, is_forced = node.service.host, spec.host is not None
         policy = None if group is None else group.policy
         return (
             node.service.is_up
             and (is_forced or not node.service.disabled)
-            and wish.zone in {None, node.service.availability_zone}
-            and wish.host in {None, host}
-            and host not in wish.without
-            and all(host in hosts_of.get(uuid, ()) for uuid in wish.beside)
-            and not any(host in hosts_of.get(uuid, ()) for uuid in wish.apart)
+            and spec.zone in {None, node.service.availability_zone}
+            and spec.host in {None, host}
+            and host not in spec.without
+            and all(host in hosts_of.get(uuid, ()) for uuid in spec.beside)
+            and not any(host in hosts_of.get(uuid, ()) for uuid in spec.apart)
             and (policy != "affinity" or all(host in hosts_of[uuid] for uuid in members if uuid in hosts_of))
             and (policy != "anti-affinity" or neighbours[host] < ((group and group.max_server_per_host) or 1))
             and demand.fits_into(node.free)
@@ -102,10 +102,10 @@ def test_instance_gets_the_best_of_all_nodes_that_may_take_it(engine: Engine, ce
     nodes, hosts_of = fill(engine, cell, dice)
     chosen = Counter[bool]()
     for _ in range(100):
-        demand, wish = dice.choice(DEMANDS), some_wish(dice)
-        expected = best(nodes, hosts_of, demand, wish)
+        demand, spec = dice.choice(DEMANDS), some_spec(dice)
+        expected = best(nodes, hosts_of, demand, spec)
         chosen[expected is not None] += 1
-        assert claimed(engine, demand, wish) == expected, (demand, wish)
+        assert claimed(engine, demand, spec) == expected, (demand, spec)
     assert min(chosen[True], chosen[False]) > 10
 
 
@@ -120,7 +120,7 @@ def test_of_many_nodes_few_are_read(engine: Engine, cell: Cell, monkeypatch: pyt
         return found
 
     monkeypatch.setattr(nodes_module, "_node", node)
-    assert claimed(engine, Capacity(1, 512, 1), Wish()) == "h000"
+    assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h000"
     assert read == ["h000", "h001", "h002", "h003"]
 
 
@@ -132,15 +132,15 @@ def test_node_that_filled_up_meanwhile_is_passed_over(
     full = {node.id for node in CellNodes(engine, cell).nodes()[:6]}
     used = "operations.scheduling.placement._used"
     monkeypatch.setattr(used, lambda _, node_id: Capacity(16, 4096, 40) if node_id in full else Capacity(0, 0, 0))
-    assert claimed(engine, Capacity(1, 512, 1), Wish()) == "h6"
-    assert claimed(engine, Capacity(1, 512, 1), Wish(without=("h6",))) is None
+    assert claimed(engine, Capacity(1, 512, 1), RequestSpec()) == "h6"
+    assert claimed(engine, Capacity(1, 512, 1), RequestSpec(without=("h6",))) is None
 
 
-def claimed(engine: Engine, demand: Capacity, wish: Wish) -> str | None:
+def claimed(engine: Engine, demand: Capacity, spec: RequestSpec) -> str | None:
     """The host that a claim gets, which is given back."""
     with engine.connect() as connection, connection.begin() as transaction:
         try:
-            return claim_host(connection, NEW, demand, wish).service.host
+            return claim_host(connection, NEW, demand, spec).service.host
         except NoValidHostError:
             return None
         finally:

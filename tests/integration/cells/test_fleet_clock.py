@@ -18,10 +18,10 @@ class Machine:
     """A machine whose clock is turned, and which may be suspended."""
 
     def __init__(self) -> None:
-        self.turned = self.monotonic_ns = 0
+        self.shifted = self.monotonic_ns = 0
 
     def now(self) -> int:
-        return system_clock() + self.turned
+        return system_clock() + self.shifted
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_clock_of_a_machine_counts_for_nothing_once_the_database_was_looked_at(
     before = system_clock()
     clock.look()
     after = system_clock()
-    machine.turned = hours * _HOUR_S * _SECOND
+    machine.shifted = hours * _HOUR_S * _SECOND
     assert before - _SECOND < clock() < after + _SECOND
     first = clock()
     machine.monotonic_ns += 5_000_000_000
@@ -55,9 +55,9 @@ def test_clock_of_a_fleet_in_a_file_is_that_of_its_machine(machine: Machine, tmp
     engine = create_database_engine(f"sqlite:///{tmp_path}/fleet.db")
     clock = FleetClock(FleetDatabase(engine), machine.now)
     clock.look()
-    machine.turned = _HOUR_S * _SECOND
-    assert system_clock() < clock() - machine.turned + _SECOND
-    assert clock() > system_clock() + machine.turned // 2
+    machine.shifted = _HOUR_S * _SECOND
+    assert system_clock() < clock() - machine.shifted + _SECOND
+    assert clock() > system_clock() + machine.shifted // 2
     engine.dispose()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cells.fleet import journals as journals_module
 from cells.fleet.fleet import Fleet
-from cells.fleet.journals import Finding, Journals
+from cells.fleet.journals import DetectedChange, Journals
 from cells.model import CellKind
 from tests.support.documents import make_record, make_uuid
 
@@ -20,8 +20,8 @@ def journals(fleet: Fleet) -> Journals:
     return fleet.journals
 
 
-def found(number: int, version: int = 1, *, is_gone: bool = False, **values: Any) -> Finding:
-    return Finding(make_uuid(number), version, make_record(number, **values), is_gone)
+def found(number: int, version: int = 1, *, is_gone: bool = False, **values: Any) -> DetectedChange:
+    return DetectedChange(make_uuid(number), version, make_record(number, **values), is_gone)
 
 
 def numbered(journals: Journals, after: int = 0, limit: int = 100) -> list[tuple[int, str, int]]:
@@ -31,13 +31,13 @@ def numbered(journals: Journals, after: int = 0, limit: int = 100) -> list[tuple
 
 
 def test_findings_are_numbered_in_order_and_read_whole(journals: Journals) -> None:
-    findings = [found(1, tags=["a"], display_name="ä"), found(2, is_gone=True)]
-    journals.append(ONE, findings)
+    detected_changes = [found(1, tags=["a"], display_name="ä"), found(2, is_gone=True)]
+    journals.append(ONE, detected_changes)
     journals.confirm(ONE, 7)
     reading = journals.read(ONE, 0, 100)
     assert reading is not None
-    assert [finding for _, finding in reading.entries] == findings
-    assert (reading.now.incarnation, reading.now.sequence, reading.followed_at) == (journals.incarnation(ONE), 2, 7)
+    assert [detected_change for _, detected_change in reading.entries] == detected_changes
+    assert (reading.now.epoch, reading.now.sequence, reading.followed_at) == (journals.epoch(ONE), 2, 7)
     assert numbered(journals, after=1) == [(2, make_uuid(2), 1)]
     assert numbered(journals, limit=1) == [(1, make_uuid(1), 1)]
     assert numbered(journals, after=2) == []
@@ -60,8 +60,8 @@ def test_journal_goes_back_so_many_numbers(journals: Journals, monkeypatch: pyte
 
 def test_new_journal_is_empty_and_another_one(journals: Journals) -> None:
     journals.append(ONE, [found(1)])
-    before = journals.incarnation(ONE)
-    assert journals.start_over(ONE) == journals.incarnation(ONE) != before
+    before = journals.epoch(ONE)
+    assert journals.start_over(ONE) == journals.epoch(ONE) != before
     assert numbered(journals) == []
 
 
@@ -76,7 +76,7 @@ def test_any_number_of_indexers_may_begin_a_journal_at_once(journals: Journals) 
 def test_cell_without_a_journal_has_nothing_to_read(journals: Journals) -> None:
     journals.append(TWO, [found(1)])
     journals.confirm(TWO, 7)
-    assert journals.incarnation(TWO) is None
+    assert journals.epoch(TWO) is None
     assert journals.read(TWO, 0, 100) is None
 
 

@@ -17,12 +17,12 @@ from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.native.instance_payload import from_payload
-from cells.kinds.native.outbox import append_foreign
+from cells.kinds.native.outbox import append_external
 from cells.kinds.native.relay import Relay, is_relayed
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
 from cells.settings import RelaySettings
-from cells.tables import cell_state, changes, incarnations
+from cells.tables import cell_state, changes, epochs
 from notifications.envelope import LARGEST_BODY_BYTES, Notification, decode, encode
 from notifications.errors import BusError, BusUnavailableError, EnvelopeError, MessageRefusedError
 from notifications.payloads.fleetlight import CellHeartbeatPayload, InstancePayload
@@ -185,7 +185,7 @@ def test_relay_that_was_cut_off_publishes_again_under_the_same_numbers(
     drain(new_relay())
     assert bus.sequences == [*range(1, arriving + 1), *range(1, 16)]
     by_sequence = {message.headers["fleetlight-sequence"]: message for message in bus.changes}
-    # The relay that took over is another incarnation; nothing else differs.
+    # The relay that took over is another epoch; nothing else differs.
     assert all(by_sequence[message.headers["fleetlight-sequence"]].body == message.body for message in bus.changes)
 
 
@@ -268,7 +268,7 @@ def fail_to_relay(relay: Relay, times: int = 1) -> None:
             relay.run_once()
 
 
-def incarnations_of(bus: Bus) -> list[Any]:
+def epochs_of(bus: Bus) -> list[Any]:
     """Those that changes were published under, in their order."""
     return list(dict.fromkeys(message.headers["fleetlight-incarnation"] for message in bus.changes))
 
@@ -305,7 +305,7 @@ def test_relay_that_cannot_reach_the_bus_leaves_the_cell_to_one_that_can(
         assert not relay.is_active
 
 
-def test_relays_that_all_wait_for_the_bus_begin_no_incarnation(
+def test_relays_that_all_wait_for_the_bus_begin_no_epoch(
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
 ) -> None:
     check = Checked(bus, cell)
@@ -321,13 +321,13 @@ def test_relays_that_all_wait_for_the_bus_begin_no_incarnation(
         for each in (other, relay, other, relay):
             fail_to_relay(each)
         with engine.connect() as connection:
-            assert connection.execute(select(func.count()).select_from(incarnations)).scalar_one() == 1
+            assert connection.execute(select(func.count()).select_from(epochs)).scalar_one() == 1
         bus.is_away = False
         drain(relay)
     assert bus.sequences == [1, 2]
 
 
-def test_relay_goes_on_with_its_incarnation_when_the_bus_is_there_at_its_next_look(
+def test_relay_goes_on_with_its_epoch_when_the_bus_is_there_at_its_next_look(
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
 ) -> None:
     with closing(Relay(engine, cell, bus, SETTINGS, check_bus=Checked(bus, cell))) as relay:
@@ -339,13 +339,13 @@ def test_relay_goes_on_with_its_incarnation_when_the_bus_is_there_at_its_next_lo
         bus.is_away = False
         drain(relay)
     assert bus.sequences == [1, 2]
-    assert len(incarnations_of(bus)) == 1
+    assert len(epochs_of(bus)) == 1
 
 
 def test_relay_that_let_go_does_not_take_a_restored_cell_for_what_it_left(
     operations: InstanceOperations, engine: Engine, cell: Cell, bus: Bus
 ) -> None:
-    """The number of a change that another relay had published was given to another one, in an incarnation before it."""
+    """The number of a change that another relay had published was given to another one, in an epoch before it."""
     other_bus = Bus()
     with closing(Relay(engine, cell, bus, SETTINGS, check_bus=Checked(bus, cell))) as relay:
         operations.create({})
@@ -358,15 +358,15 @@ def test_relay_that_let_go_does_not_take_a_restored_cell_for_what_it_left(
             drain(other)
         assert other_bus.sequences == [2, 3]
         with engine.begin() as connection:  # the backup was made before the other one began
-            newest = select(func.max(incarnations.c.id)).scalar_subquery()
-            connection.execute(delete(incarnations).where(incarnations.c.id == newest))
+            newest = select(func.max(epochs.c.id)).scalar_subquery()
+            connection.execute(delete(epochs).where(epochs.c.id == newest))
             connection.execute(update(cell_state).values(last_sequence=2))
             connection.execute(delete(changes).where(changes.c.sequence == 3))
         bus.is_away = False
         operations.create({})
         drain(relay)
     assert bus.sequences == [1, 3]
-    assert len(incarnations_of(bus)) == 2
+    assert len(epochs_of(bus)) == 2
 
 
 def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
@@ -474,7 +474,7 @@ def test_changelog_gives_what_was_published_byte_for_byte(
     ]
 
 
-def test_foreign_notification_is_relayed_as_it_is_without_a_revision(
+def test_external_notification_is_relayed_as_it_is_without_a_revision(
     engine: Engine, cell: Cell, relay: Relay, bus: Bus
 ) -> None:
     bodies = [
@@ -482,12 +482,12 @@ def test_foreign_notification_is_relayed_as_it_is_without_a_revision(
         for event_type in ("instance.exists", "instance.update", "service.update")
     ]
     for body in bodies[:2]:
-        append_foreign(engine, cell, body, "versioned_notifications.info", "some-uuid")
-    append_foreign(engine, cell, bodies[2], "versioned_notifications.error")
+        append_external(engine, cell, body, "versioned_notifications.info", "some-uuid")
+    append_external(engine, cell, bodies[2], "versioned_notifications.error")
     drain(relay)
     adapter = NativeAdapter(cell)
     # What is said of a service is in no index, so nothing is missed without it.
-    assert [adapter.first_foreign_sequence(after) for after in range(3)] == [1, 2, None]
+    assert [adapter.first_external_sequence(after) for after in range(3)] == [1, 2, None]
     adapter.close()
     assert [message.body for message in bus.changes] == bodies
     about_an_instance, _, other = bus.changes
@@ -495,16 +495,16 @@ def test_foreign_notification_is_relayed_as_it_is_without_a_revision(
     assert set(other.headers) == {"fleetlight-cell", "fleetlight-incarnation", "fleetlight-sequence"}
     assert other.routing_key == "versioned_notifications.error"
     with pytest.raises(EnvelopeError):
-        append_foreign(engine, cell, b"no notification", "versioned_notifications.info")
+        append_external(engine, cell, b"no notification", "versioned_notifications.info")
 
 
-def test_foreign_notification_for_a_cell_without_tables_is_not_sent(
+def test_external_notification_for_a_cell_without_tables_is_not_sent(
     cell: Cell, new_database: Callable[[], str]
 ) -> None:
     body = encode(Notification("service.update", {}, "nova-compute:h", "INFO", from_microseconds(1), "an-id"))
     empty = create_database_engine(new_database())
     with pytest.raises(CellUnreachableError, match="'one'"):
-        append_foreign(empty, cell, body, "versioned_notifications.info")
+        append_external(empty, cell, body, "versioned_notifications.info")
     empty.dispose()
 
 
@@ -534,9 +534,9 @@ def test_concurrent_changes_lose_nothing_and_keep_each_instance_in_order(
     relaying.start()
 
     def work(number: int) -> None:
-        for turn in range(10):
-            operations.update(shared[turn % 3], {"display_name": f"{number}-{turn}"})
-            own = operations.create({"display_name": f"own {number}-{turn}"}).uuid
+        for lock in range(10):
+            operations.update(shared[lock % 3], {"display_name": f"{number}-{lock}"})
+            own = operations.create({"display_name": f"own {number}-{lock}"}).uuid
             operations.stop(own)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]

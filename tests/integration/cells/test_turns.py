@@ -25,7 +25,7 @@ def test_limit_holds_however_many_count_at_once(fleet: Fleet, other_fleet: Fleet
     def add(number: int) -> bool:
         mine = (fleet, other_fleet)[number % 2]
         try:
-            with mine.turn("red"):
+            with mine.lock("red"):
                 check({"server_groups": LIMIT}, mine.quotas.counts("red"), {"server_groups": 1})
                 mine.server_groups.create(f"group {number}", "affinity", project_id="red", user_id="ada")
         except QuotaExceededError:
@@ -39,7 +39,7 @@ def test_limit_holds_however_many_count_at_once(fleet: Fleet, other_fleet: Fleet
 
 
 def test_turn_ends_with_what_goes_wrong_in_it(fleet: Fleet, other_fleet: Fleet) -> None:
-    with pytest.raises(QuotaExceededError), fleet.turn("red", "blue"):
+    with pytest.raises(QuotaExceededError), fleet.lock("red", "blue"):
         check({"cores": 0}, {}, {"cores": 1})
-    with other_fleet.turn("blue", "red"):
+    with other_fleet.lock("blue", "red"):
         assert other_fleet.quotas.counts("red")["instances"] == 0

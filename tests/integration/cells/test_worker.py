@@ -24,7 +24,7 @@ from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
 from cells.settings import FleetSettings
 from cells.tables import changes, instances, jobs
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import run_worker
 from cli.processes.relaying import run_workers
 from cli.settings import Settings
@@ -107,17 +107,17 @@ def test_worker_that_has_jobs_and_gets_nothing_done_is_not_alive_until_it_does(
     acting: ActingCell, fleet: Fleet, cell: Cell
 ) -> None:
     [uuid] = create(acting, 1)
-    pulses = CellPulses(timeout_s=1.0)
+    heartbeats = CellHeartbeats(timeout_s=1.0)
     stuck = Probe(False, {"status": "stuck", "cells": [cell.name]})
     settings = Settings(fleet=FleetSettings(cells_refresh_interval_s=0.05))
     with ExitStack() as lock:
         # As a session does that somebody has left open.
         lock.enter_context(acting.engine.begin()).execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
-        with in_thread(partial(run_workers, settings, fleet, fleet.cells, pulses)):
-            wait_until(lambda: pulses.healthz() == stuck)
+        with in_thread(partial(run_workers, settings, fleet, fleet.cells, heartbeats)):
+            wait_until(lambda: heartbeats.healthz() == stuck)
             lock.close()
             wait_until(lambda: acting.state(uuid)[0] == "active")
-            wait_until(lambda: pulses.healthz().is_well)
+            wait_until(lambda: heartbeats.healthz().is_well)
 
 
 @pytest.mark.parametrize("is_away", [True, False])

@@ -9,7 +9,7 @@ from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
-from indexer.reconcile.external_verify import verify_foreign_cell
+from indexer.reconcile.external_verify import verify_external_cell
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter
 from query.page import PageRequest
@@ -73,7 +73,7 @@ def test_index_that_was_filled_from_each_cell_agrees_with_it_and_is_made_to_agre
         def differences(cell: Cell, *, repair: bool = False) -> list[str]:
             journal = CellJournal(cell.uuid, fleet.fleet.journals, writer)
             with closing(open_adapter(cell)) as adapter:
-                found = verify_foreign_cell(
+                found = verify_external_cell(
                     adapter, writer, journal, repair=repair, catch_up_timeout_s=0, batch_size=20
                 ).differences
             return [difference.uuid for difference in found]

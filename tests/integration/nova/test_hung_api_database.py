@@ -74,7 +74,7 @@ def test_cells_of_the_deployment_are_waited_for_once_and_asked_again_when_it_ans
         def close(self) -> None:
             self._adapter.close()
 
-    pool = CellPool(fleet.fleet.cells, Counting, patience_s=PATIENCE_S, probe_interval_s=0.05, list_timeout_s=60)
+    pool = CellPool(fleet.fleet.cells, Counting, deadline_s=PATIENCE_S, probe_interval_s=0.05, list_timeout_s=60)
     api = fleet.api(pool=pool, enabled=False, cell_timeout_s=60)
 
     def is_complete() -> bool:

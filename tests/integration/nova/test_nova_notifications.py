@@ -32,7 +32,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexerError
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.external_follower import ExternalFollower
 from indexer.stream.follower import Shared
 from indexer.writing.leases import CellLeases
 from query.filters import EVERYTHING
@@ -136,7 +136,7 @@ def nova_cell(
 class Followed:
     """A cell that is followed into an index. progress: that of now."""
 
-    follower: ForeignFollower
+    follower: ExternalFollower
     index: IndexWriter
     failures: MemoryFailures
     registry: CollectorRegistry
@@ -167,7 +167,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
             IndexerMetrics(registry),
         )
         nothing = CellProgress(cell.uuid, 0, 0, is_complete=False)
-        follower = ForeignFollower(cell, nothing, shared, open_adapter)
+        follower = ExternalFollower(cell, nothing, shared, open_adapter)
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
         try:

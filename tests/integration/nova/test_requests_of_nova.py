@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import Route as StarletteRoute
 
-from api.compute.protocol.routes import Route, RouteTable
+from api.compute.protocol.routes import ApiRoute, RouteTable
 from api.http.errors import BadRequestError
 from api.http.request_body import MAX_INTEGER, Body
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet, microversion
@@ -56,7 +56,7 @@ _NAMES: Mapping[str, str] = {
 }
 
 
-Routes = Mapping[str, Sequence[Route]]
+Routes = Mapping[str, Sequence[ApiRoute]]
 Said = Mapping[str, Any]
 
 
@@ -153,14 +153,14 @@ def test_a_query_is_refused_if_nova_refuses_it(
     assert sorted(wrong) == []
 
 
-def _asked(said: Said, routes: Sequence[Route]) -> Iterator[tuple[Route, int]]:
+def _asked(said: Said, routes: Sequence[ApiRoute]) -> Iterator[tuple[ApiRoute, int]]:
     """The first and the last microversion that Nova has the schema in, with the route there."""
     (first, last), (since, until) = said["minors"], _SPANS.get(said.get("action", ""), (1, 104))
     for minor in {max(first, since), min(last, until)}:
         yield from ((route, minor) for route in routes if route.is_in(minor))
 
 
-def _body_of(route: Route) -> Body[Any]:
+def _body_of(route: ApiRoute) -> Body[Any]:
     assert route.body is not None
     return route.body
 

@@ -20,7 +20,7 @@ from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_writer
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.external_follower import ExternalFollower
 from indexer.stream.follower import Shared
 from indexer.writing.leases import CellLeases
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
@@ -70,10 +70,10 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
             IndexerMetrics(CollectorRegistry()),
         )
         nothing = CellProgress(nova.cell.uuid, 0, 0, is_complete=False)
-        thread = Thread(target=ForeignFollower(nova.cell, nothing, shared, open_adapter).run, args=(stop,))
+        thread = Thread(target=ExternalFollower(nova.cell, nothing, shared, open_adapter).run, args=(stop,))
         thread.start()
         try:
-            wait_until(lambda: fleet.fleet.journals.incarnation(nova.cell.uuid) is not None)
+            wait_until(lambda: fleet.fleet.journals.epoch(nova.cell.uuid) is not None)
             yield
         finally:
             stop.set()

@@ -8,9 +8,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
-from api.compute.protocol.endpoint import ComputeRequest, Door, Handler
+from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
 from api.compute.protocol.own_changes import OwnChanges
-from api.compute.protocol.routes import METHODS, Route, RouteTable, gone
+from api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
 from api.http.query_parameters import QueryParameters
 from api.http.request_body import Body, RequestModel
 from api.identity import NoIdentity
@@ -36,12 +36,12 @@ async def _read_note(request: ComputeRequest) -> Response:
 
 
 ROUTES = [
-    Route("GET", "/things", _says("list"), query=QueryParameters({"limit": 1})),
-    Route("POST", "/things", _read_note, body=NOTE),
-    Route("GET", "/things/detail", _says("detail")),
-    Route("GET", "/things/{thing_id}", _says("old"), until=9),
-    Route("GET", "/things/{thing_id}", _says("new"), since=10),
-    Route("PUT", "/things/{name}/parts/{part}", _says("part"), until=35),
+    ApiRoute("GET", "/things", _says("list"), query=QueryParameters({"limit": 1})),
+    ApiRoute("POST", "/things", _read_note, body=NOTE),
+    ApiRoute("GET", "/things/detail", _says("detail")),
+    ApiRoute("GET", "/things/{thing_id}", _says("old"), until=9),
+    ApiRoute("GET", "/things/{thing_id}", _says("new"), since=10),
+    ApiRoute("PUT", "/things/{name}/parts/{part}", _says("part"), until=35),
     *gone("/old", "GET"),
 ]
 
@@ -50,7 +50,7 @@ def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     app = FastAPI()
-    table = RouteTable(ROUTES, Door(NoIdentity(), None, OwnChanges(0, system_clock)))
+    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, OwnChanges(0, system_clock)))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -140,6 +140,6 @@ def test_too_large_body_gets_413_in_plain_text() -> None:
 def test_two_routes_for_one_microversion_are_refused() -> None:
     with pytest.raises(ValueError, match="same microversion"):
         RouteTable(
-            [*ROUTES, Route("GET", "/things/{other}", _says("x"), since=104)],
-            Door(NoIdentity(), None, OwnChanges(0, system_clock)),
+            [*ROUTES, ApiRoute("GET", "/things/{other}", _says("x"), since=104)],
+            Middleware(NoIdentity(), None, OwnChanges(0, system_clock)),
         )

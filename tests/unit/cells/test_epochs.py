@@ -2,13 +2,13 @@
 
 import pytest
 
-from cells.epochs import Lineage
+from cells.epochs import EpochHistory
 
-LINEAGE = Lineage([("first", 0), ("second", 10), ("third", 25)])
+LINEAGE = EpochHistory([("first", 0), ("second", 10), ("third", 25)])
 
 
 @pytest.mark.parametrize(
-    ("incarnation", "sequence", "is_past"),
+    ("epoch", "sequence", "is_past"),
     [
         ("first", 10, True),
         ("first", 11, False),
@@ -19,10 +19,10 @@ LINEAGE = Lineage([("first", 0), ("second", 10), ("third", 25)])
         ("of another history", 1, False),
     ],
 )
-def test_incarnation_ends_where_the_next_one_begins(incarnation: str, sequence: int, is_past: bool) -> None:
-    assert LINEAGE.contains(incarnation, sequence) is is_past
+def test_epoch_ends_where_the_next_one_begins(epoch: str, sequence: int, is_past: bool) -> None:
+    assert LINEAGE.contains(epoch, sequence) is is_past
 
 
-def test_newest_incarnation_is_the_current_one() -> None:
+def test_newest_epoch_is_the_current_one() -> None:
     assert LINEAGE.current == "third"
-    assert Lineage([]).current is None
+    assert EpochHistory([]).current is None

@@ -78,13 +78,13 @@ def fleet() -> Iterator[Fleet]:
         adapter.gate.set()
 
 
-def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2, patience_s: float = LONG_S) -> CellPool:
+def new_pool(fleet: Fleet, refresh_interval_s: float = 100, threads: int = 2, deadline_s: float = LONG_S) -> CellPool:
     return CellPool(
         fleet.list_cells,
         fleet.open_adapter,
         threads_per_cell=threads,
         refresh_interval_s=refresh_interval_s,
-        patience_s=patience_s,
+        deadline_s=deadline_s,
         probe_interval_s=0.01,
     )
 
@@ -111,7 +111,7 @@ def test_cells_are_asked_at_the_same_time(fleet: Fleet) -> None:
 
 def test_hanging_cell_is_waited_for_once_and_asked_again_after_it_answered_a_probe(fleet: Fleet) -> None:
     async def scenario() -> None:
-        pool = new_pool(fleet, patience_s=SOON_S)
+        pool = new_pool(fleet, deadline_s=SOON_S)
         await pool.read_page(ONE.uuid, REQUEST, 5)
         hanging = fleet.adapter(ONE)
         hanging.gate.clear()

@@ -51,8 +51,8 @@ def gates() -> Iterator[Gates]:
     gates.open_all()
 
 
-def guarded(gates: Gates, *, patience_s: float, threads: int = 3) -> GuardedCell:
-    return GuardedCell("one", gates.probe, threads=threads, patience_s=patience_s, probe_interval_s=0.01)
+def guarded(gates: Gates, *, deadline_s: float, threads: int = 3) -> GuardedCell:
+    return GuardedCell("one", gates.probe, threads=threads, deadline_s=deadline_s, probe_interval_s=0.01)
 
 
 def now() -> str:
@@ -61,7 +61,7 @@ def now() -> str:
 
 def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates: Gates) -> None:
     async def scenario() -> None:
-        cell = guarded(gates, patience_s=0.1)
+        cell = guarded(gates, deadline_s=0.1)
         patient = asyncio.create_task(cell.ask(gates.question()[0], LONG_S))
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(gates.question()[0], 0.1)
@@ -75,7 +75,7 @@ def test_who_waits_already_waits_no_longer_once_the_cell_is_found_hanging(gates:
 
 def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) -> None:
     async def scenario() -> None:
-        cell = guarded(gates, patience_s=LONG_S)
+        cell = guarded(gates, deadline_s=LONG_S)
         slow, gate = gates.question()
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(slow, AT_ONCE_S)
@@ -90,7 +90,7 @@ def test_caller_in_a_hurry_does_not_make_the_cell_hang_for_others(gates: Gates) 
 def test_cell_hangs_when_callers_in_a_hurry_were_all_that_asked_and_none_was_answered(gates: Gates) -> None:
     async def scenario() -> None:
         gates.is_up = False
-        cell = guarded(gates, patience_s=0.1)
+        cell = guarded(gates, deadline_s=0.1)
         slow, _ = gates.question()
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(slow, AT_ONCE_S)
@@ -102,7 +102,7 @@ def test_cell_hangs_when_callers_in_a_hurry_were_all_that_asked_and_none_was_ans
 
 def test_heavy_question_does_not_make_a_cell_hang_that_answers_others(gates: Gates) -> None:
     async def scenario() -> None:
-        cell = guarded(gates, patience_s=0.5)
+        cell = guarded(gates, deadline_s=0.5)
         heavy, _ = gates.question()
         asking = asyncio.ensure_future(cell.ask(heavy, 0.5))
         await eventually(lambda: gates.asked)
@@ -122,7 +122,7 @@ def test_failure_that_was_waited_for_is_not_waited_for_again(gates: Gates) -> No
 
     async def scenario() -> None:
         gates.is_up = False
-        cell = guarded(gates, patience_s=LONG_S)
+        cell = guarded(gates, deadline_s=LONG_S)
         with pytest.raises(CellUnreachableError, match="connection timed out"):
             await cell.ask(fail_slowly, 60)
         with pytest.raises(CellUnreachableError, match="connection timed out; it is probed"):
@@ -140,7 +140,7 @@ def test_failure_that_came_at_once_is_met_again(gates: Gates) -> None:
         raise CellUnreachableError("one", "connection refused")
 
     async def scenario() -> None:
-        cell = guarded(gates, patience_s=LONG_S)
+        cell = guarded(gates, deadline_s=LONG_S)
         for _ in range(3):
             with pytest.raises(CellUnreachableError) as failure:
                 await cell.ask(refuse, 60)
@@ -156,7 +156,7 @@ def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) 
 
     async def scenario() -> None:
         gates.is_up = False
-        cell = guarded(gates, patience_s=LONG_S)
+        cell = guarded(gates, deadline_s=LONG_S)
         await cell.act(lambda: changed.append(time.monotonic()))
         cell.treat_as_hanging("no answer")
         with pytest.raises(CellUnreachableError):
@@ -169,7 +169,7 @@ def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) 
 
 def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates: Gates) -> None:
     async def scenario() -> None:
-        cell = guarded(gates, patience_s=AT_ONCE_S, threads=1)
+        cell = guarded(gates, deadline_s=AT_ONCE_S, threads=1)
         heavy, gate = gates.question()
         with pytest.raises(CellUnreachableError, match="no answer within"):
             await cell.ask(heavy, AT_ONCE_S)

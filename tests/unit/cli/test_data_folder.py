@@ -18,7 +18,7 @@ def test_second_process_is_told_who_uses_the_folder(tmp_path: Path) -> None:
     with (
         folder.locked(),
         pytest.raises(CommandError, match=rf"in use by process {os.getpid()}"),
-        DataFolder(tmp_path).locked(patience_s=0),
+        DataFolder(tmp_path).locked(deadline_s=0),
     ):
         pass
     with folder.locked():
@@ -37,7 +37,7 @@ def test_process_that_is_just_ending_is_waited_for(tmp_path: Path) -> None:
         pool.submit(hold)
         assert is_locked.wait(60)
         threading.Timer(0.15, may_end.set).start()
-        with DataFolder(tmp_path).locked(patience_s=60):
+        with DataFolder(tmp_path).locked(deadline_s=60):
             assert may_end.is_set()
 
 

@@ -31,7 +31,7 @@ def said_of(parts: Iterable[Part]) -> str:
     return str(caught.value)
 
 
-def test_what_a_person_has_to_mend_is_said_in_words_and_without_a_traceback() -> None:
+def test_what_a_person_has_to_repair_is_said_in_words_and_without_a_traceback() -> None:
     with capture_logs() as logs:
         refused = ended(IndexForbiddenError("status 401"))
     [entry] = logs

@@ -19,7 +19,7 @@ from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import Beat, run_relay
 from cli.processes.parts import Part
 from cli.processes.relaying import run_relays
@@ -47,7 +47,7 @@ class World:
         self.chosen: list[Cell] = []
         self.fleet_is_away = False
         self.looks = 0
-        self.pulses = CellPulses()
+        self.heartbeats = CellHeartbeats()
 
     def new_cell(self, name: str) -> Cell:
         cell = Cell(str(uuid4()), name, CellKind.NATIVE, f"sqlite:///{self.folder}/{name}.db", "memory://")
@@ -102,7 +102,9 @@ def world(tmp_path: Path) -> World:
 @contextmanager
 def relays_running(world: World, clock: Clock = system_clock) -> Iterator[Part]:
     metrics = RelayMetrics(CollectorRegistry())
-    part = Part("relays", partial(run_relays, SETTINGS, world.choose, world.pulses, metrics, clock=clock), lambda: None)
+    part = Part(
+        "relays", partial(run_relays, SETTINGS, world.choose, world.heartbeats, metrics, clock=clock), lambda: None
+    )
     yield part
     part.stop()
 
@@ -190,12 +192,12 @@ def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyP
         stop.wait()
 
     monkeypatch.setattr(relaying, "run_relay", hang)
-    world.pulses = CellPulses(timeout_s=0.1)
+    world.heartbeats = CellHeartbeats(timeout_s=0.1)
     world.chosen = [world.new_cell("hangs")]
     with relays_running(world):
-        wait_until(lambda: world.pulses.healthz() == Probe(False, {"status": "stuck", "cells": ["hangs"]}))
+        wait_until(lambda: world.heartbeats.healthz() == Probe(False, {"status": "stuck", "cells": ["hangs"]}))
         world.chosen = []
-        wait_until(lambda: world.pulses.healthz().is_well)
+        wait_until(lambda: world.heartbeats.healthz().is_well)
 
 
 @pytest.mark.parametrize("is_away", [True, False])

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from cells.errors import FleetUnreachableError, FleetUnusableError
 from cells.fleet.fleet import Fleet
 from cells.model import Cell
-from cli.processes.cell_heartbeats import CellPulses
+from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.starting import ProbesOfStart, looking_for, when_reachable
 from tests.unit.cli.conftest import Run
 
@@ -108,7 +108,7 @@ def test_process_that_serves_does_not_wait_for_a_database_that_says_nothing(
 
 
 def test_process_is_alive_and_not_ready_until_it_has_begun() -> None:
-    probes = ProbesOfStart(CellPulses())
+    probes = ProbesOfStart(CellHeartbeats())
     assert probes.healthz().is_well
     assert not probes.readyz().is_well
     probes.has_started = True

@@ -42,7 +42,7 @@ def cell_uuids(empty_place: Path, run: Run) -> list[str]:
 
 
 def change_index(*removed: str, cell_uuid: str) -> None:
-    """Remove these documents, and write one that no cell has, and one of a foreign notification."""
+    """Remove these documents, and write one that no cell has, and one of an external notification."""
     with closing(open_writer(load_settings(None, None).index)) as writer:
         writer.prepare()
         writer.remove(dict.fromkeys(removed, 1))
@@ -118,10 +118,10 @@ def test_differences_are_repaired_and_then_they_agree(run: Run, cell_uuids: list
     assert "; repaired" in result.stdout
     code, after = verified(run)
     assert (code, after["cell1"]["differences"]) == (0, [])
-    assert {key: after["cell1"][key] for key in ("instances", "indexed", "foreign", "rows_read")} == {
+    assert {key: after["cell1"][key] for key in ("instances", "indexed", "external", "rows_read")} == {
         "instances": 2,
         "indexed": 2,
-        "foreign": 1,
+        "external": 1,
         "rows_read": 0,
     }
 
@@ -157,9 +157,9 @@ def test_cell_that_is_away_is_unknown_and_the_others_are_verified(
 def test_many_differences_are_counted_rather_than_shown_and_unrepaired_ones_come_first(
     run: Run, cell_uuids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mended = [Difference(make_uuid(number), DifferenceKind.OLDER, 2, 1, True) for number in range(30)]
+    reconciled = [Difference(make_uuid(number), DifferenceKind.OLDER, 2, 1, True) for number in range(30)]
     left = Difference("the-one-left", DifferenceKind.MISSING, 1, None, False, "it is too long")
-    outcome = Verification(31, 30, 0, (*mended, left), 90, True)
+    outcome = Verification(31, 30, 0, (*reconciled, left), 90, True)
     monkeypatch.setattr(verification, "verify_cell", lambda *_, **__: outcome)
     result = run("index", "verify", "--repair", "--cell", "cell1")
     assert result.exit_code == 1

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult
 from indexer.errors import IndexUnavailableError
-from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellSource, sync_cell
+from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellRows, sync_cell
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.transform.documents import to_document
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
@@ -66,7 +66,7 @@ def test_old_page_never_overwrites_a_newer_change() -> None:
 
 def test_progress_is_saved_only_after_everything_can_be_found() -> None:
     cell, index = filled_cell(), MemoryIndex()
-    sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
+    sync_and_record(CELL_UUID, CellRows(cell, batch_size=3), index)
     assert index.searchable == index.documents
     assert index.saved == {CELL_UUID: CellProgress(CELL_UUID, 10, 0, is_complete=True)}
 
@@ -78,14 +78,14 @@ def test_progress_that_is_further_is_kept() -> None:
         cell.create()
         index.saved[CELL_UUID] = CellProgress(CELL_UUID, 12, 77, is_complete=False)
 
-    sync_and_record(CELL_UUID, CellSource(cell, batch_size=20), index, on_progress=go_on)
+    sync_and_record(CELL_UUID, CellRows(cell, batch_size=20), index, on_progress=go_on)
     assert index.saved[CELL_UUID] == CellProgress(CELL_UUID, 12, 77, is_complete=True)
 
 
 def test_cell_with_a_rejected_row_is_not_complete() -> None:
     cell, index = filled_cell(), MemoryIndex()
     index.refused[next(iter(cell.rows))] = "too long"
-    result = sync_and_record(CELL_UUID, CellSource(cell, batch_size=3), index)
+    result = sync_and_record(CELL_UUID, CellRows(cell, batch_size=3), index)
     assert list(result.rejected.values()) == ["too long"]
     assert not index.saved[CELL_UUID].is_complete
     assert len(index.documents) == 9

@@ -5,7 +5,7 @@ from collections import Counter, deque
 
 import pytest
 
-from indexer.stream.cell_assignment import Turn, surplus
+from indexer.stream.cell_assignment import CellAssignment, surplus
 
 NOW_S = 1000.0
 
@@ -23,10 +23,10 @@ class Fleet:
 
     def pass_on(self, indexer: int) -> bool:
         """Let an indexer look at its turns once; False when it keeps them all."""
-        turns = [Turn(is_active=line[0] == indexer, indexers=len(line)) for line in self.lines]
-        ends = {id(turn) for turn in surplus(turns, NOW_S, self.random.sample)}
-        for line, turn in zip(self.lines, turns, strict=True):
-            if id(turn) in ends:
+        assignments = [CellAssignment(is_active=line[0] == indexer, indexers=len(line)) for line in self.lines]
+        ends = {id(assignment) for assignment in surplus(assignments, NOW_S, self.random.sample)}
+        for line, assignment in zip(self.lines, assignments, strict=True):
+            if id(assignment) in ends:
                 line.rotate(-1)
         return bool(ends)
 
@@ -54,25 +54,29 @@ def test_cells_that_the_first_indexer_had_are_shared(cells: int, indexers: int, 
 
 
 def test_what_nobody_stands_by_for_is_kept() -> None:
-    turns = [Turn(is_active=True), Turn(is_active=True), Turn(is_active=True, indexers=2)]
-    assert surplus(turns, NOW_S, random.sample) == []
-    assert surplus([*turns, Turn(indexers=2)], NOW_S, random.sample) == []
+    assignments = [
+        CellAssignment(is_active=True),
+        CellAssignment(is_active=True),
+        CellAssignment(is_active=True, indexers=2),
+    ]
+    assert surplus(assignments, NOW_S, random.sample) == []
+    assert surplus([*assignments, CellAssignment(indexers=2)], NOW_S, random.sample) == []
 
 
 def test_what_is_about_to_end_is_not_counted_again() -> None:
-    shared = [Turn(is_active=True, indexers=2) for _ in range(4)]
+    shared = [CellAssignment(is_active=True, indexers=2) for _ in range(4)]
     ends = surplus(shared, NOW_S, random.sample)
     assert len(ends) == 2
-    for turn in ends:
-        turn.is_to_end = True
+    for assignment in ends:
+        assignment.is_to_end = True
     assert surplus(shared, NOW_S, random.sample) == []
 
 
 def test_cell_that_comes_back_is_kept_for_a_while() -> None:
     """Somebody follows it, and does not reach its bus."""
-    turns = [Turn(is_active=True, indexers=2), Turn(is_active=True, indexers=2)]
-    for turn in turns:
-        turn.end(NOW_S)
-        turn.is_active = True
-    assert surplus(turns, NOW_S + 1, random.sample) == []
-    assert len(surplus(turns, NOW_S + 3600, random.sample)) == 1
+    assignments = [CellAssignment(is_active=True, indexers=2), CellAssignment(is_active=True, indexers=2)]
+    for assignment in assignments:
+        assignment.end(NOW_S)
+        assignment.is_active = True
+    assert surplus(assignments, NOW_S + 1, random.sample) == []
+    assert len(surplus(assignments, NOW_S + 3600, random.sample)) == 1

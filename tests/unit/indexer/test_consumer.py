@@ -15,7 +15,7 @@ from indexer.stream.consumer import Consumer
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from notifications.envelope import LARGEST_BODY_BYTES
 from resources.fields import Record, from_microseconds
 from tests.support.memory_bus import MemoryBus
@@ -41,7 +41,7 @@ class Stage:
         self.waits: list[Exception] = []
         metrics = IndexerMetrics(self.registry)
         self.tracker = ProgressTracker(CellProgress(CELL_UUID, watermark, 0, is_complete=True), lambda: NOW)
-        writer = PatientWriter(
+        writer = RetryingWriter(
             self.index,
             CELL_UUID,
             self.stop,
@@ -89,7 +89,7 @@ def stage() -> Iterator[Stage]:
     stage.consumer.close()
 
 
-def foreign(message: Message) -> Message:
+def external(message: Message) -> Message:
     """The same notification as somebody without revisions would send it."""
     return Message(message.body, message.routing_key, {})
 
@@ -227,7 +227,7 @@ def test_notification_of_somebody_else_does_not_stand_for_a_change_that_was_reje
     stage.index.refused[uuid] = "no"
     stage.consume(stage.cell.update(uuid, host="b"))
     assert not stage.tracker.snapshot().is_complete
-    stage.consume(foreign(stage.cell.message_of(stage.cell.changes[-1])))
+    stage.consume(external(stage.cell.message_of(stage.cell.changes[-1])))
     assert not stage.tracker.snapshot().is_complete, "the index has the first revision only"
 
 
@@ -235,7 +235,7 @@ def test_rejected_change_of_the_cell_is_not_mistaken_for_a_notification_of_its_i
     change = stage.cell.create()
     uuid = str(change.headers["fleetlight-resource"])
     stage.index.refused[uuid] = "the name is too long"
-    stage.consume(change, foreign(change))
+    stage.consume(change, external(change))
     [failure] = stage.failures.kept.values()
     assert failure.headers == change.headers
     assert not stage.tracker.snapshot().is_complete
@@ -321,28 +321,28 @@ def test_two_writes_are_under_way_while_there_is_a_backlog() -> None:
     stage.consumer.close()
 
 
-def test_foreign_messages_of_a_batch_need_one_read(stage: Stage) -> None:
-    messages = [foreign(stage.cell.create()) for _ in range(3)]
+def test_external_messages_of_a_batch_need_one_read(stage: Stage) -> None:
+    messages = [external(stage.cell.create()) for _ in range(3)]
     stage.consume(*messages)
     assert stage.index.reads == [{str(row) for row in stage.cell.rows}]
     assert set(versions(stage.index)) == set(stage.cell.rows)
 
 
-def test_foreign_message_sees_what_the_batch_before_it_wrote() -> None:
+def test_external_message_sees_what_the_batch_before_it_wrote() -> None:
     stage = Stage(IndexerSettings(batch_max_messages=1, retry_wait_max_s=0.01))
     first = stage.cell.create(host="a")
     second = stage.cell.update(next(iter(stage.cell.rows)), host="b")
-    stage.consume(foreign(first), foreign(second))
+    stage.consume(external(first), external(second))
     [document] = stage.index.documents.values()
     assert document.record["host"] == "b"
     assert from_microseconds(document.version).year >= 2026
     stage.consumer.close()
 
 
-def test_foreign_message_about_an_instance_of_the_cell_changes_nothing(stage: Stage) -> None:
+def test_external_message_about_an_instance_of_the_cell_changes_nothing(stage: Stage) -> None:
     message = stage.cell.create(host="a")
     stage.consume(message)
-    stage.consume(foreign(stage.cell.update(next(iter(stage.cell.rows)), host="wrong")))
+    stage.consume(external(stage.cell.update(next(iter(stage.cell.rows)), host="wrong")))
     [document] = stage.index.documents.values()
     assert (document.version, document.record["host"]) == (1, "a")
 
@@ -380,7 +380,7 @@ def test_message_that_this_program_fails_on_is_a_dead_letter_and_the_others_go_o
         return render_view(record)
 
     monkeypatch.setattr("indexer.transform.documents.render_view", render)
-    stage.consume(bad, good, foreign(bad))
+    stage.consume(bad, good, external(bad))
     [failure] = stage.failures.kept.values()
     assert (failure.summary.reason, failure.summary.detail) == ("unexpected", "KeyError: 'vcpus'")
     assert "test_consumer.py" in (failure.trace or "")
@@ -427,7 +427,7 @@ def test_stream_goes_on_while_the_fleet_database_is_away(stage: Stage) -> None:
     stage.failures.is_away = True
     stage.consume(Message(b"{", ROUTING_KEY, {}), stage.cell.create())
     assert versions(stage.index) == stage.cell.versions()
-    assert [reason for _, reason, _ in stage.bus.buried] == ["malformed"]
+    assert [reason for _, reason, _ in stage.bus.dead_lettered] == ["malformed"]
     assert stage.bus.acknowledged == 2
 
 
@@ -440,7 +440,7 @@ def test_many_broken_messages_are_read_again_together(stage: Stage) -> None:
 
 def test_old_notification_about_an_instance_that_is_not_there_is_left_out(stage: Stage) -> None:
     """It may be one that was deleted and purged since, and nobody else remembers that."""
-    message = foreign(stage.cell.create())
+    message = external(stage.cell.create())
     stage.horizon = 2**52
     stage.consume(message)
     assert stage.index.documents == {}
@@ -453,8 +453,8 @@ def test_old_notification_about_an_instance_that_is_not_there_is_left_out(stage:
 
 
 def test_old_notification_about_an_instance_that_is_there_counts(stage: Stage) -> None:
-    stage.consume(foreign(stage.cell.create(host="a")))
+    stage.consume(external(stage.cell.create(host="a")))
     stage.horizon = 2**52
-    stage.consume(foreign(stage.cell.update(next(iter(stage.cell.rows)), host="b")))
+    stage.consume(external(stage.cell.update(next(iter(stage.cell.rows)), host="b")))
     [document] = stage.index.documents.values()
     assert document.record["host"] == "b"

@@ -51,7 +51,7 @@ def damaged(message: Message) -> Message:
     return Message(b"{", ROUTING_KEY, message.headers)
 
 
-def foreign(message: Message) -> Message:
+def external(message: Message) -> Message:
     return Message(message.body, ROUTING_KEY, {})
 
 
@@ -122,7 +122,7 @@ def test_change_of_an_instance_that_its_cell_does_not_have_is_not_invented(stage
 
 def test_notification_of_somebody_else_is_indexed_unless_something_newer_is_there(stage: Stage) -> None:
     elsewhere = MemoryCell()
-    stage.fail(foreign(elsewhere.create()))
+    stage.fail(external(elsewhere.create()))
     assert all(result.is_solved for result in stage.retry().values())
     assert stage.index.documents.keys() == elsewhere.rows.keys()
 
@@ -180,7 +180,7 @@ def test_notification_of_nova_is_solved_by_the_row_as_it_is_now() -> None:
     stage.fail(announced.body)
     assert stage.retry() == [True]
     assert stage.index.documents[uuid].record["display_name"] == "as it is now"
-    assert [finding.instance_uuid for finding in stage.journals.found] == [uuid], "watches are told"
+    assert [detected_change.instance_uuid for detected_change in stage.journals.found] == [uuid], "watches are told"
     assert stage.failures.kept == {}
 
 

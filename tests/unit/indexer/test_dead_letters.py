@@ -108,12 +108,12 @@ def test_dead_letters_take_refuge_on_the_bus_while_the_fleet_database_is_away() 
     stage = Stage()
     stage.failures.is_away = True
     assert stage.keep(b"{", enveloped(notification())) == [UUID]
-    assert [reason for _, reason, _ in stage.bus.buried] == ["malformed", "malformed"]
+    assert [reason for _, reason, _ in stage.bus.dead_lettered] == ["malformed", "malformed"]
     stage.letters.take_from_bus()
-    assert len(stage.bus.buried) == 2
+    assert len(stage.bus.dead_lettered) == 2
     stage.failures.is_away = False
     stage.letters.take_from_bus()
-    assert stage.bus.buried == []
+    assert stage.bus.dead_lettered == []
     assert stage.failures.found == [(b"{", "malformed", "why"), (enveloped(notification()), "malformed", "why")]
 
 
@@ -121,18 +121,18 @@ def test_dead_letter_that_the_broker_does_not_take_back_takes_refuge_without_its
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its limit may have been lowered since it let the message in."""
-    bury = MemoryReceiver.bury
+    dead_letter = MemoryReceiver.dead_letter
 
-    def bury_small(receiver: MemoryReceiver, message: Message, reason: str, detail: str) -> None:
+    def dead_letter_small(receiver: MemoryReceiver, message: Message, reason: str, detail: str) -> None:
         if len(message.body) > 1000:
             raise MessageRefusedError("memory://", "message size is larger than configured max size")
-        bury(receiver, message, reason, detail)
+        dead_letter(receiver, message, reason, detail)
 
-    monkeypatch.setattr(MemoryReceiver, "bury", bury_small)
+    monkeypatch.setattr(MemoryReceiver, "dead_letter", dead_letter_small)
     stage = Stage()
     stage.failures.is_away = True
     assert stage.keep(b"{" * 1001, b"[") == []
-    assert [message.body[:12] for message, _, _ in stage.bus.buried] == [b"<1001 bytes ", b"["]
+    assert [message.body[:12] for message, _, _ in stage.bus.dead_lettered] == [b"<1001 bytes ", b"["]
 
 
 def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.
 
     monkeypatch.setattr(MemoryReceiver, "take_dead", counted)
     stage = Stage()
-    stage.bus.buried.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.bus.dead_lettered.append((MemoryCell().create(), "rejected by the broker", ""))
     stage.failures.is_away = True
     for _ in range(100):
         stage.letters.take_from_bus()
@@ -154,7 +154,7 @@ def test_dead_letters_are_not_taken_in_vain_again_and_again(monkeypatch: pytest.
     stage.keep(b"{")
     stage.failures.is_away = False
     stage.letters.take_from_bus()
-    assert stage.bus.buried == []
+    assert stage.bus.dead_lettered == []
     assert len(stage.failures.kept) == 2
 
 
@@ -163,7 +163,7 @@ def test_headers_that_nobody_expects_are_texts_in_the_refuge() -> None:
     stage.failures.is_away = True
     strange: Any = {"size": 1, "name": b"\xff", "when": None}
     stage.letters.keep([DeadLetter(Message(b"{", ROUTING_KEY, strange), DeadLetterReason.MALFORMED, "why")])
-    [(message, _, _)] = stage.bus.buried
+    [(message, _, _)] = stage.bus.dead_lettered
     assert message.headers == {"size": 1, "name": r"b'\xff'", "when": "None"}
 
 
@@ -173,12 +173,12 @@ def test_dead_letter_is_not_left_to_a_bus_that_ends_with_the_process() -> None:
     stage.failures.is_away = True
     with pytest.raises(FleetUnreachableError):
         stage.keep(b"{")
-    assert stage.bus.buried == []
+    assert stage.bus.dead_lettered == []
 
 
 def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
     stage = Stage()
-    stage.bus.buried.append((MemoryCell().create(), "rejected by the broker", ""))
+    stage.bus.dead_lettered.append((MemoryCell().create(), "rejected by the broker", ""))
     stage.letters.take_from_bus()
     [failure] = stage.failures.kept.values()
     assert failure.summary.reason == "undeliverable"
@@ -188,7 +188,7 @@ def test_message_that_the_broker_has_given_up_on_is_a_failure() -> None:
 def test_large_messages_that_the_broker_has_given_up_on_are_told_apart_without_being_kept() -> None:
     stage = Stage()
     for byte in (b"x", b"y", b"y"):
-        stage.bus.buried.append((Message(byte * (LARGEST_BODY_BYTES + 1), ROUTING_KEY, {}), "by the broker", ""))
+        stage.bus.dead_lettered.append((Message(byte * (LARGEST_BODY_BYTES + 1), ROUTING_KEY, {}), "by the broker", ""))
     stage.letters.take_from_bus()
     assert sorted(failure.summary.times for failure in stage.failures.kept.values()) == [1, 2]
     assert all(len(failure.body) < 200 for failure in stage.failures.kept.values())

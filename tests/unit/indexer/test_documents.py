@@ -3,7 +3,7 @@
 from typing import Any
 
 from indexer.backends.base import Document
-from indexer.transform.documents import ForeignChange, merge, to_document
+from indexer.transform.documents import ExternalChange, merge, to_document
 from tests.support.documents import make_record, make_uuid
 from views.compute.view import render_view
 
@@ -12,11 +12,11 @@ UUID = make_uuid(1)
 T = 1_790_000_000_000_000
 
 
-def change(seconds: int, event_type: str = "instance.update", **carried: Any) -> ForeignChange:
-    return ForeignChange(UUID, T + seconds, event_type, {"uuid": UUID, **carried})
+def change(seconds: int, event_type: str = "instance.update", **carried: Any) -> ExternalChange:
+    return ExternalChange(UUID, T + seconds, event_type, {"uuid": UUID, **carried})
 
 
-def merged(*changes: ForeignChange, existing: Document | None = None) -> Document:
+def merged(*changes: ExternalChange, existing: Document | None = None) -> Document:
     document = merge(CELL, existing, changes)
     assert document is not None
     return document

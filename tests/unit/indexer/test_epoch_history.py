@@ -1,12 +1,12 @@
-"""What is said under an incarnation that the cell never had is left out, however much of it comes."""
+"""What is said under an epoch that the cell never had is left out, however much of it comes."""
 
 import tracemalloc
 
 import pytest
 
-from bus.topology import INCARNATION_HEADER, SEQUENCE_HEADER
-from cells.epochs import Lineage, Position
-from indexer.backends.base import BEING_MENDED, INCARNATIONS
+from bus.topology import EPOCH_HEADER, SEQUENCE_HEADER
+from cells.epochs import EpochHistory, Position
+from indexer.backends.base import BEING_RECONCILED, EPOCHS
 from indexer.errors import CellRestoredError
 from indexer.writing.epoch_history import History
 from tests.support.memory_cell import MemoryCell
@@ -23,9 +23,9 @@ class NumberedCell(MemoryCell):
         super().__init__()
         self.asked = 0
 
-    def lineage(self) -> Lineage:
+    def epoch_history(self) -> EpochHistory:
         self.asked += 1
-        return Lineage([(_CURRENT, 0)])
+        return EpochHistory([(_CURRENT, 0)])
 
 
 @pytest.fixture
@@ -40,18 +40,18 @@ def history(cell: NumberedCell) -> History:
     return history
 
 
-def accepts(history: History, incarnation: str) -> bool:
-    return history.accepts({INCARNATION_HEADER: incarnation, SEQUENCE_HEADER: 1})
+def accepts(history: History, epoch: str) -> bool:
+    return history.accepts({EPOCH_HEADER: epoch, SEQUENCE_HEADER: 1})
 
 
-def test_cell_is_asked_once_about_an_incarnation_that_is_none_of_its_own(cell: NumberedCell, history: History) -> None:
+def test_cell_is_asked_once_about_an_epoch_that_is_none_of_its_own(cell: NumberedCell, history: History) -> None:
     asked = cell.asked
     assert not any(accepts(history, "a stranger") for _ in range(10))
     assert cell.asked == asked + 1
     assert accepts(history, _CURRENT)
 
 
-def test_incarnations_that_are_none_of_the_cell_take_no_more_memory_however_many_come(history: History) -> None:
+def test_epochs_that_are_none_of_the_cell_take_no_more_memory_however_many_come(history: History) -> None:
     tracemalloc.start()
     try:
         for number in range(_MANY):
@@ -65,7 +65,7 @@ def test_incarnations_that_are_none_of_the_cell_take_no_more_memory_however_many
     assert accepts(history, _CURRENT)
 
 
-def test_name_that_no_incarnation_can_have_is_not_even_asked_about(cell: NumberedCell, history: History) -> None:
+def test_name_that_no_epoch_can_have_is_not_even_asked_about(cell: NumberedCell, history: History) -> None:
     asked = cell.asked
     assert not accepts(history, "x" * 100_000)
     assert cell.asked == asked
@@ -74,46 +74,46 @@ def test_name_that_no_incarnation_can_have_is_not_even_asked_about(cell: Numbere
 class Restored(NumberedCell):
     """Whoever numbered up to `lost` was put back to `kept`, and another one went on."""
 
-    incarnations: tuple[tuple[str, int], ...] = (("lost", 0),)
+    epochs: tuple[tuple[str, int], ...] = (("lost", 0),)
 
-    def lineage(self) -> Lineage:
-        return Lineage(self.incarnations)
+    def epoch_history(self) -> EpochHistory:
+        return EpochHistory(self.epochs)
 
     def position(self) -> Position:
-        return Position(self.incarnations[-1][0], self.last_sequence)
+        return Position(self.epochs[-1][0], self.last_sequence)
 
 
-def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_mended_the_index() -> None:
+def test_watermark_of_a_lost_future_is_noticed_after_somebody_else_has_repaired_the_index() -> None:
     cell, index = Restored(), MemoryIndex()
     cell.last_sequence = watermark = 20
     mine = History(cell, index, lambda: watermark)
     assert not mine.was_restored()
-    cell.incarnations = (("lost", 0), ("present", 10))
+    cell.epochs = (("lost", 0), ("present", 10))
     cell.last_sequence = 30
-    index.save_state(INCARNATIONS, {cell.cell.uuid: "present"})
+    index.save_state(EPOCHS, {cell.cell.uuid: "present"})
     assert History(cell, index, lambda: watermark, mine.followed_as).was_restored()
     assert not History(cell, index, lambda: 10, mine.followed_as).was_restored(), "only what came later was lost"
 
 
-def test_changelog_that_another_incarnation_goes_on_with_is_no_restore() -> None:
+def test_changelog_that_another_epoch_goes_on_with_is_no_restore() -> None:
     cell, index = Restored(), MemoryIndex()
     watermark = cell.last_sequence = 10
     history = History(cell, index, lambda: watermark)
     assert not history.was_restored()
-    cell.incarnations = (("lost", 0), ("present", 15))
+    cell.epochs = (("lost", 0), ("present", 15))
     watermark = cell.last_sequence = 20
     history.has_read_on()
-    assert index.load_state(INCARNATIONS) == {cell.cell.uuid: "present"}
-    assert history.accepts({INCARNATION_HEADER: "present", SEQUENCE_HEADER: 21})
-    cell.incarnations = (("lost", 0), ("present", 15), ("newest", 18))
+    assert index.load_state(EPOCHS) == {cell.cell.uuid: "present"}
+    assert history.accepts({EPOCH_HEADER: "present", SEQUENCE_HEADER: 21})
+    cell.epochs = (("lost", 0), ("present", 15), ("newest", 18))
     with pytest.raises(CellRestoredError):
         history.has_read_on()
 
 
 def test_watermark_that_somebody_saved_in_a_lost_future_is_none_to_go_on_from() -> None:
     cell, index = Restored(), MemoryIndex()
-    cell.incarnations = (("lost", 0), ("present", 10))
+    cell.epochs = (("lost", 0), ("present", 10))
     history = History(cell, index, lambda: 5)
-    for known, is_covered in (("lost", False), ("present", True), (BEING_MENDED, False)):
-        index.save_state(INCARNATIONS, {cell.cell.uuid: known})
+    for known, is_covered in (("lost", False), ("present", True), (BEING_RECONCILED, False)):
+        index.save_state(EPOCHS, {cell.cell.uuid: known})
         assert history.covers(11) is is_covered

@@ -13,8 +13,8 @@ from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress, is_time
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Receives
-from indexer.stream.external_follower import ForeignFollower
+from indexer.stream.consumer import MessageSource
+from indexer.stream.external_follower import ExternalFollower
 from indexer.stream.follower import Activity, Shared
 from indexer.transform.documents import to_document
 from indexer.writing.leases import CellLeases
@@ -40,10 +40,10 @@ class Stage:
         self.journals = MemoryJournals()
         self.leases = MemoryLeases()
         self.registry = CollectorRegistry()
-        self.follower: ForeignFollower | None = None
+        self.follower: ExternalFollower | None = None
 
     @contextmanager
-    def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[ForeignFollower]:
+    def running(self, settings: IndexerSettings = SETTINGS) -> Iterator[ExternalFollower]:
         """A follower that has compared the cell once, unless that is away."""
         self.registry = CollectorRegistry()
         shared = Shared(
@@ -57,7 +57,7 @@ class Stage:
             clock=lambda: self.cell.now,
         )
         nothing = CellProgress(NOVA_CELL.uuid, 0, 0, is_complete=False)
-        follower = self.follower = ForeignFollower(NOVA_CELL, nothing, shared, self._open_adapter)
+        follower = self.follower = ExternalFollower(NOVA_CELL, nothing, shared, self._open_adapter)
         stop = Event()
         thread = Thread(target=follower.run, args=(stop,))
         thread.start()
@@ -86,7 +86,7 @@ class Stage:
         assert {uuid: self.shown(uuid) for uuid in self.index.documents} == self.cell.rows
         return True
 
-    def _open_receiver(self, _cell: Cell) -> Receives:
+    def _open_receiver(self, _cell: Cell) -> MessageSource:
         return self.bus.receiver()
 
     def _open_adapter(self, _cell: Cell) -> CellAdapter:

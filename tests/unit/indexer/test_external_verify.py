@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from indexer.reconcile.external_comparison import compare_cell
-from indexer.reconcile.external_verify import verify_foreign_cell
+from indexer.reconcile.external_verify import verify_external_cell
 from indexer.reconcile.verify import DifferenceKind, Verification
 from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
@@ -35,7 +35,7 @@ class Stage:
         return self.index.read([make_uuid(number)])[make_uuid(number)].version
 
     def verify(self, *, repair: bool = False, timeout_s: float = 0) -> Verification:
-        return verify_foreign_cell(
+        return verify_external_cell(
             self.cell,
             self.index,
             CellJournal(self.cell.cell.uuid, self.journals, self.index),

@@ -8,9 +8,9 @@ import pytest
 
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.extra_fields import MISFIT, NO_KIND, Extra, described, merged, search_terms
+from indexer.extra_fields import NO_KIND, SCHEMA_VIOLATION, Extra, described, merged, search_terms
 from indexer.transform.batches import Batch
-from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.documents import ExternalChange, NativeChange
 from indexer.transform.messages import interpret
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import json_schema
@@ -57,7 +57,7 @@ def test_schema_of_the_registry_describes_what_came_without_one(tmp_path: Path) 
 
 def test_notification_without_a_revision_adds_to_what_is_known() -> None:
     change = interpret(newer_message({"rack": "r7"}, SCHEMAS), None)
-    assert isinstance(change, ForeignChange)
+    assert isinstance(change, ExternalChange)
     old = Extra("fleetlight/InstancePayload-1.8", {"weight": 5, "rack": "r6"}, {"weight": "number", "rack": "text"})
     both = merged(old, change.extra)
     assert both == Extra(
@@ -101,5 +101,5 @@ def test_value_is_indexed_only_as_its_schema_says(schema: Any, value: Any, terms
     assert change.extra.values == {"x": value}
     assert change.extra.terms == (terms or [])
     kind = change.extra.fields[0].removeprefix("x:")
-    assert (kind == NO_KIND or kind.startswith(MISFIT)) is (terms is None)
-    assert bool(change.extra.misfits) is kind.startswith(MISFIT)
+    assert (kind == NO_KIND or kind.startswith(SCHEMA_VIOLATION)) is (terms is None)
+    assert bool(change.extra.schema_violations) is kind.startswith(SCHEMA_VIOLATION)

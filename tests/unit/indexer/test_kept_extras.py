@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
-from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.bulk_sync import CellRows
 from indexer.reconcile.rebuild import RebuildParts, rebuild_index
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.verify import verify_cell
 from indexer.transform.documents import to_document
-from indexer.writing.kept_extras import KeepsExtras
+from indexer.writing.kept_extras import ExtraFieldKeeper
 from indexer.writing.leases import CellLeases
 from indexer.writing.throttle import Pace
 from tests.support.documents import make_document
@@ -41,7 +41,7 @@ class Stage:
         self.index.saved[CELL_UUID] = CellProgress(CELL_UUID, self.cell.last_sequence, 0, is_complete=True)
 
     def sync(self) -> None:
-        sync_and_record(CELL_UUID, CellSource(self.cell, batch_size=10), self.index)
+        sync_and_record(CELL_UUID, CellRows(self.cell, batch_size=10), self.index)
 
     def repair(self) -> None:
         assert verify_cell(self.cell, self.index, repair=True, catch_up_timeout_s=0).differences
@@ -76,5 +76,5 @@ def test_extra_fields_of_another_cell_or_older_than_what_came_now_are_not_taken_
     known.write([replace(make_document(1, cell_uuid="elsewhere"), extra=EXTRA), replace(make_document(2), extra=EXTRA)])
     newer = Extra("fleetlight/InstancePayload-1.9", {"rack": "r8"}, {})
     documents: list[Document] = [make_document(1, version=2), replace(make_document(2, version=2), extra=newer)]
-    KeepsExtras(target, known).write(documents)
+    ExtraFieldKeeper(target, known).write(documents)
     assert [document.extra for document in target.documents.values()] == [None, newer]

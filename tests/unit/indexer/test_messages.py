@@ -5,7 +5,7 @@ import pytest
 
 from cells.kinds.native.instance_payload import to_payload
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.transform.documents import ForeignChange, NativeChange
+from indexer.transform.documents import ExternalChange, NativeChange
 from indexer.transform.messages import Heartbeat, OtherNotification, interpret
 from notifications.envelope import Notification, encode
 from operations.actions.new_instance import new_record
@@ -33,7 +33,7 @@ def test_message_with_a_revision_is_a_change_with_a_complete_record() -> None:
 
 def test_message_without_a_revision_has_its_time_as_version() -> None:
     meaning = interpret(body(instance_payload(host="a"), "instance.power_off.end"), None)
-    assert isinstance(meaning, ForeignChange)
+    assert isinstance(meaning, ExternalChange)
     assert (meaning.uuid, meaning.version, meaning.event_type) == (
         UUID,
         to_microseconds(SENT),
@@ -46,7 +46,7 @@ def test_spellings_of_a_uuid_are_one_instance() -> None:
     payload = instance_payload()
     payload["nova_object.data"]["uuid"] = UUID.replace("-", "").upper()
     meaning = interpret(body(payload), None)
-    assert isinstance(meaning, ForeignChange)
+    assert isinstance(meaning, ExternalChange)
     assert meaning.uuid == meaning.carried["uuid"] == UUID
 
 

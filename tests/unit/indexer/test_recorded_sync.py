@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from cells.epochs import Lineage, Position
+from cells.epochs import EpochHistory, Position
 from cells.model import InstanceRow
-from indexer.backends.base import INCARNATIONS, CellProgress
+from indexer.backends.base import EPOCHS, CellProgress
 from indexer.errors import CellRestoredError
-from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.bulk_sync import CellRows
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
@@ -18,32 +18,32 @@ from tests.support.memory_index import MemoryIndex, versions
 
 
 class RestorableCell(MemoryCell):
-    """Has incarnations, and somebody who does something after some of its pages were read."""
+    """Has epochs, and somebody who does something after some of its pages were read."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.incarnations = [("first", 0)]
+        self.epochs = [("first", 0)]
         self._starts = 0
         self.after_page: dict[int, Callable[[], None]] = {}
 
     def back_up(self) -> None:
-        self._backup = (dict(self.rows), list(self.changes), self.last_sequence, list(self.incarnations))
+        self._backup = (dict(self.rows), list(self.changes), self.last_sequence, list(self.epochs))
 
     def restore(self) -> None:
         """The relay begins to number where the backup ends."""
-        rows, changes, self.last_sequence, incarnations = self._backup
-        self.rows, self.changes, self.incarnations = dict(rows), list(changes), list(incarnations)
+        rows, changes, self.last_sequence, epochs = self._backup
+        self.rows, self.changes, self.epochs = dict(rows), list(changes), list(epochs)
         self.restart_relay()
 
     def restart_relay(self) -> None:
         self._starts += 1
-        self.incarnations.append((f"start {self._starts}", self.last_sequence))
+        self.epochs.append((f"start {self._starts}", self.last_sequence))
 
     def position(self) -> Position:
-        return Position(self.incarnations[-1][0], self.last_sequence)
+        return Position(self.epochs[-1][0], self.last_sequence)
 
-    def lineage(self) -> Lineage:
-        return Lineage(list(self.incarnations))
+    def epoch_history(self) -> EpochHistory:
+        return EpochHistory(list(self.epochs))
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         page = super().read_page(request)
@@ -84,16 +84,16 @@ def assert_equal(cell: RestorableCell, index: MemoryIndex) -> None:
     assert {uuid: document.record["display_name"] for uuid, document in index.documents.items()} == names
     saved = index.saved[CELL_UUID]
     assert (saved.watermark, saved.is_complete) == (cell.last_sequence, True)
-    assert index.load_state(INCARNATIONS) == {CELL_UUID: cell.incarnations[-1][0]}
+    assert index.load_state(EPOCHS) == {CELL_UUID: cell.epochs[-1][0]}
 
 
 def sync(cell: RestorableCell, index: MemoryIndex, *, pauses: list[float] | None = None) -> None:
     checkpoints = Checkpoints(index, CELL_UUID, FROM_CELLS)
     waited: list[float] = [] if pauses is None else pauses
-    sync_and_record(CELL_UUID, CellSource(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
+    sync_and_record(CELL_UUID, CellRows(cell, batch_size=2), index, checkpoints=checkpoints, pause=waited.append)
 
 
-def assert_mended(cell: RestorableCell, index: MemoryIndex) -> None:
+def assert_reconciled(cell: RestorableCell, index: MemoryIndex) -> None:
     """A sync finds that the cell was restored, lets lists know, and leaves nothing of the lost future."""
     pauses: list[float] = []
     sync(cell, index, pauses=pauses)
@@ -106,7 +106,7 @@ def test_cell_that_is_restored_while_it_is_synced_for_the_first_time_leaves_noth
     cell: RestorableCell, index: MemoryIndex, page: int
 ) -> None:
     cell.after_page[page] = lambda: go_on_differently(cell)
-    assert_mended(cell, index)
+    assert_reconciled(cell, index)
 
 
 def test_cell_that_was_restored_since_the_sync_that_was_cut_off_leaves_nothing_of_its_lost_future(
@@ -126,12 +126,12 @@ def test_cell_that_was_restored_since_the_sync_that_was_cut_off_leaves_nothing_o
     assert_equal(cell, index)
 
 
-def test_cell_that_was_restored_since_it_was_synced_is_mended_by_the_next_sync(
+def test_cell_that_was_restored_since_it_was_synced_is_repaired_by_the_next_sync(
     cell: RestorableCell, index: MemoryIndex
 ) -> None:
     sync(cell, index)
     go_on_differently(cell)
-    assert_mended(cell, index)
+    assert_reconciled(cell, index)
 
 
 def test_lists_know_that_the_cell_is_not_whole_before_rows_leave_the_index(
@@ -143,7 +143,7 @@ def test_lists_know_that_the_cell_is_not_whole_before_rows_leave_the_index(
     seen: list[tuple[CellProgress, dict[str, int]]] = []
     sync_and_record(
         CELL_UUID,
-        CellSource(cell, batch_size=2),
+        CellRows(cell, batch_size=2),
         index,
         pause=lambda _: seen.append((index.saved[CELL_UUID], versions(index))),
     )
@@ -157,10 +157,10 @@ def test_relay_that_starts_anew_meanwhile_is_no_restore(cell: RestorableCell, in
 
     cell.after_page[3] = go_on
     pauses: list[float] = []
-    result = sync_and_record(CELL_UUID, CellSource(cell, batch_size=2), index, pause=pauses.append)
+    result = sync_and_record(CELL_UUID, CellRows(cell, batch_size=2), index, pause=pauses.append)
     assert not pauses
     assert result.sequence == index.saved[CELL_UUID].watermark == 21
-    assert index.load_state(INCARNATIONS) == {CELL_UUID: "start 1"}
+    assert index.load_state(EPOCHS) == {CELL_UUID: "start 1"}
     sync(cell, index, pauses=pauses)
     assert not pauses
     assert_equal(cell, index)

@@ -12,7 +12,7 @@ from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.bulk_sync import CellRows
 from indexer.reconcile.dead_letter_retries import retry
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
@@ -48,11 +48,11 @@ class World:
 
     def sync(self) -> None:
         horizon = load_horizons(self.index).get(CELL_UUID, 0)
-        sync_and_record(CELL_UUID, CellSource(self.cell, batch_size=2, horizon=horizon), self.index)
+        sync_and_record(CELL_UUID, CellRows(self.cell, batch_size=2, horizon=horizon), self.index)
 
     def sync_without_horizon(self) -> None:
         """As somebody who has not noticed yet."""
-        sync_and_record(CELL_UUID, CellSource(self.cell, batch_size=2), self.index)
+        sync_and_record(CELL_UUID, CellRows(self.cell, batch_size=2), self.index)
 
     def purge(self) -> int:
         horizons = announce(self.index, [CELL_UUID], RETENTION_S, NOW)
@@ -160,7 +160,7 @@ def test_sync_does_not_bring_back_what_was_purged(world: World) -> None:
 def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it_back(world: World) -> None:
     elsewhere = MemoryCell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22")
     change = elsewhere.create()
-    [foreign] = elsewhere.rows
+    [external] = elsewhere.rows
     sent_at = NOW  # about; MemoryCell takes the time of the machine
     world.index.save_state(HORIZONS, {CELL_UUID: sent_at * 2})
     failures = Droppable()
@@ -168,7 +168,7 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
     failures.add([to_failure(CELL_UUID, letter, NOW)])
     [result] = retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals())
     assert result.is_solved
-    assert foreign not in world.index.documents
+    assert external not in world.index.documents
     assert sent_at > OLDEST_TIME_VERSION
 
 

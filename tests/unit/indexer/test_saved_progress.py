@@ -2,19 +2,19 @@
 
 import pytest
 
-from cells.epochs import Lineage
-from indexer.backends.base import BEING_MENDED, INCARNATIONS, CellProgress
+from cells.epochs import EpochHistory
+from indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
 from indexer.stream.saved_progress import Reached, SavedProgress
 from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.memory_index import MemoryIndex
 
-KNOWN = Lineage([("first", 0), ("second", 7)])
+KNOWN = EpochHistory([("first", 0), ("second", 7)])
 
 
 def reached(
-    watermark: int, *, is_complete: bool = True, started_over: int = 0, lineage: Lineage | None = None
+    watermark: int, *, is_complete: bool = True, started_over: int = 0, epoch_history: EpochHistory | None = None
 ) -> Reached:
-    return Reached(CellProgress(CELL_UUID, watermark, watermark, is_complete=is_complete), started_over, lineage)
+    return Reached(CellProgress(CELL_UUID, watermark, watermark, is_complete=is_complete), started_over, epoch_history)
 
 
 @pytest.fixture
@@ -51,27 +51,27 @@ def test_progress_from_before_a_start_does_not_count_as_the_promise_after_it(ind
 
 
 @pytest.mark.parametrize(
-    ("incarnation", "is_saved"),
-    [("first", True), ("second", True), (None, True), ("third", False), (BEING_MENDED, False)],
+    ("epoch", "is_saved"),
+    [("first", True), ("second", True), (None, True), ("third", False), (BEING_RECONCILED, False)],
 )
-def test_indexer_that_does_not_know_the_incarnation_of_the_index_saves_nothing(
-    index: MemoryIndex, incarnation: str | None, is_saved: bool
+def test_indexer_that_does_not_know_the_epoch_of_the_index_saves_nothing(
+    index: MemoryIndex, epoch: str | None, is_saved: bool
 ) -> None:
     """The cell may have been restored, and its watermark be that of a lost future."""
     one = indexer(index)
-    index.save_state(INCARNATIONS, {CELL_UUID: incarnation})
-    one.save([reached(10, lineage=KNOWN)])
+    index.save_state(EPOCHS, {CELL_UUID: epoch})
+    one.save([reached(10, epoch_history=KNOWN)])
     assert (CELL_UUID in index.saved) is is_saved
     if not is_saved:
-        one.save([reached(10, lineage=Lineage([*KNOWN.incarnations, ("third", 10)]))])
-        assert (CELL_UUID in index.saved) is (incarnation == "third"), "it was not forgotten"
+        one.save([reached(10, epoch_history=EpochHistory([*KNOWN.epochs, ("third", 10)]))])
+        assert (CELL_UUID in index.saved) is (epoch == "third"), "it was not forgotten"
 
 
-def test_indexer_that_mends_takes_back_what_was_promised_also_of_the_index_that_is_being_mended(
+def test_indexer_that_repairs_takes_back_what_was_promised_also_of_the_index_that_is_being_repaired(
     index: MemoryIndex,
 ) -> None:
     other, one = indexer(index), indexer(index)
     other.save([reached(10)])
-    index.save_state(INCARNATIONS, {CELL_UUID: BEING_MENDED})
-    one.save([reached(0, is_complete=False, started_over=1, lineage=KNOWN)])
+    index.save_state(EPOCHS, {CELL_UUID: BEING_RECONCILED})
+    one.save([reached(0, is_complete=False, started_over=1, epoch_history=KNOWN)])
     assert not index.saved[CELL_UUID].is_complete

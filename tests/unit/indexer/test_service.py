@@ -18,12 +18,12 @@ from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.metrics import IndexerMetrics
-from indexer.reconcile.bulk_sync import CellSource
+from indexer.reconcile.bulk_sync import CellRows
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.settings import IndexerSettings
-from indexer.stream.consumer import Receives
+from indexer.stream.consumer import MessageSource
 from indexer.stream.follower import Activity
-from indexer.stream.liveness import Probe, Pulse
+from indexer.stream.liveness import Heartbeat, Probe
 from indexer.stream.probes import IndexerProbes
 from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
@@ -108,7 +108,7 @@ class Stage:
             refresh_interval_s=0.01,
             cells_refresh_interval_s=0.02,
             metrics=IndexerMetrics(self.registry),
-            open_foreign=self._open_foreign,
+            open_external=self._open_external,
             release_bus=self._release_bus,
         )
 
@@ -118,7 +118,7 @@ class Stage:
         assert cell.uuid not in self.service.health
         self.released.append((cell, is_gone))
 
-    def _open_foreign(self, cell: Cell) -> CellAdapter:
+    def _open_external(self, cell: Cell) -> CellAdapter:
         raise CellUnreachableError(cell.name, "it is away")
 
     def _fleet_cells(self) -> Sequence[Cell]:
@@ -132,8 +132,8 @@ class Stage:
         adapter: ChangelogAdapter = self.mortal(self.cells[cell.uuid])
         return adapter
 
-    def _open_receiver(self, cell: Cell) -> Receives:
-        receiver: Receives = self.mortal(self.buses[cell.uuid].receiver())
+    def _open_receiver(self, cell: Cell) -> MessageSource:
+        receiver: MessageSource = self.mortal(self.buses[cell.uuid].receiver())
         return receiver
 
 
@@ -186,21 +186,21 @@ def test_progress_of_a_replaced_index_is_not_saved_in_the_new_one(stage: Stage) 
 
 def test_sync_loses_no_notification_that_is_only_in_the_changelog(stage: Stage) -> None:
     elsewhere = MemoryCell(OTHER_UUID)
-    notification = elsewhere.create(display_name="foreign")
-    [foreign] = elsewhere.rows
+    notification = elsewhere.create(display_name="external")
+    [external] = elsewhere.rows
     for _ in range(5):
         stage.cell.create()
     stage.cell.prune(2)
-    stage.cell.pass_on(notification, foreign)
+    stage.cell.pass_on(notification, external)
     stage.cell.create()
-    sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)
+    sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
-        assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
+        assert stage.index.searchable.keys() == {*stage.cell.rows, external}
     stage.index.replace()
     with stage.running():
         wait_until(stage.is_followed_to_the_end)
-        assert stage.index.searchable.keys() == {*stage.cell.rows, foreign}
+        assert stage.index.searchable.keys() == {*stage.cell.rows, external}
 
 
 def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(stage: Stage) -> None:
@@ -210,7 +210,7 @@ def test_indexer_that_stood_by_for_long_goes_on_from_what_the_other_one_saved(st
         for _ in range(5):
             stage.cell.create()
         sync_and_record(
-            CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index
+            CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index
         )  # as the one that was active would leave it
         stage.cell.prune(5)
         pages_read = stage.cell.pages_read
@@ -226,7 +226,7 @@ def test_indexer_that_stood_by_writes_nothing_again_that_has_left_the_index_sinc
         wait_until(stage.is_followed_to_the_end)
         forgotten = str(stage.cell.create().headers[RESOURCE_HEADER])
         stage.cell.delete(forgotten)
-        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)  # as the one that was active
+        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)  # as the one that was active
         stage.index.remove({forgotten: 2})  # as its purge
         stage.bus.is_away = True
         wait_until(lambda: service.health[CELL_UUID].problem is not None)
@@ -585,7 +585,7 @@ def test_sync_that_another_indexer_has_done_meanwhile_is_not_done_again(
     stage.leases.taken[f"index-bulk-{CELL_UUID}"] = "fleetlight indexer (process 7 on there)"
     with stage.running() as service:
         wait_until(lambda: CELL_UUID in service.health and service.health[CELL_UUID].problem)
-        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)
+        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)
         monkeypatch.setattr(stage.cell, "scan", sync_again)
         stage.leases.taken.clear()
         wait_until(lambda: service.health[CELL_UUID].activity is Activity.FOLLOWING)
@@ -773,9 +773,9 @@ def test_work_that_does_not_get_done_is_noticed(stage: Stage) -> None:
 
 @pytest.mark.parametrize("what", ["index", "bus", "cell", "lease"])
 def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """A pulse beats as often as something is tried again."""
-    beats: Counter[Pulse] = Counter()
-    monkeypatch.setattr(Pulse, "beat", lambda pulse: beats.update([pulse]))
+    """A heartbeat beats as often as something is tried again."""
+    beats: Counter[Heartbeat] = Counter()
+    monkeypatch.setattr(Heartbeat, "beat", lambda heartbeat: beats.update([heartbeat]))
     for _ in range(10):
         stage.cell.create()
     stage.cell.prune(5)
@@ -788,7 +788,7 @@ def test_waiting_for_what_is_away_is_alive(stage: Stage, monkeypatch: pytest.Mon
         stage.index.failures = 1_000_000 if what == "index" else 0
         before = beats.copy()
         # That of the indexer itself, and that of the cell.
-        wait_until(lambda: len([pulse for pulse in beats if beats[pulse] > before[pulse] + 3]) == 2, 60)
+        wait_until(lambda: len([heartbeat for heartbeat in beats if beats[heartbeat] > before[heartbeat] + 3]) == 2, 60)
         stage.index.failures = 0
 
 
@@ -836,15 +836,15 @@ def watched(service: IndexerService) -> Iterator[IndexerProbes]:
 
 @pytest.mark.parametrize("absurd", [10**18, 1000])
 def test_number_that_the_cell_has_not_given_out_leaves_no_hole_for_ever(stage: Stage, absurd: int) -> None:
-    """A foreign producer may send any header, and a heartbeat may be forged."""
+    """An external producer may send any header, and a heartbeat may be forged."""
     elsewhere = MemoryCell(OTHER_UUID)
     message = elsewhere.create()
-    [foreign] = elsewhere.rows
+    [external] = elsewhere.rows
     with stage.running() as service:
         wait_until(stage.is_followed_to_the_end)
         stage.bus.waiting.append(Message(message.body, ROUTING_KEY, {SEQUENCE_HEADER: absurd}))
         stage.bus.waiting.append(stage.cell.create())
-        wait_until(lambda: foreign in stage.index.searchable, 60)
+        wait_until(lambda: external in stage.index.searchable, 60)
         follower = service._running[CELL_UUID].follower
         wait_until(lambda: follower.highest_known == stage.cell.last_sequence, 60)
         stage.bus.waiting.append(stage.cell.create())
@@ -885,7 +885,7 @@ def test_indexer_that_takes_over_goes_on_from_what_the_other_one_has_saved(stage
         wait_until(stage.is_followed_to_the_end)
         for _ in range(5):
             stage.cell.create()
-        sync_and_record(CELL_UUID, CellSource(stage.cell, batch_size=3), stage.index)  # as the other one
+        sync_and_record(CELL_UUID, CellRows(stage.cell, batch_size=3), stage.index)  # as the other one
         stage.bus.waiting.append(stage.cell.create())
         wait_until(stage.is_followed_to_the_end, 60)
 

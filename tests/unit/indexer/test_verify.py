@@ -209,7 +209,7 @@ def test_repair_that_is_ended_before_anything_was_taken_away_leaves_the_cell_com
     assert not newer.is_told
 
 
-def test_cell_whose_rows_were_taken_away_is_not_complete_until_it_is_mended(
+def test_cell_whose_rows_were_taken_away_is_not_complete_until_it_is_repaired(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = Newer(world, monkeypatch)
@@ -228,15 +228,15 @@ def _fail(_documents: object) -> WriteResult:
     raise IndexUnavailableError("it is away")
 
 
-def test_foreign_document_of_no_row_is_kept_and_one_in_the_place_of_a_row_gives_way(world: World) -> None:
-    foreign = [to_document(CELL_UUID, OLDEST_TIME_VERSION + 5, make_record(number)) for number in (1, 9)]
-    world.index.write(foreign)
+def test_external_document_of_no_row_is_kept_and_one_in_the_place_of_a_row_gives_way(world: World) -> None:
+    external = [to_document(CELL_UUID, OLDEST_TIME_VERSION + 5, make_record(number)) for number in (1, 9)]
+    world.index.write(external)
     world.index.make_searchable()
     verification = world.verify(repair=True)
     assert [(each.uuid, each.kind) for each in verification.differences] == [(make_uuid(1), DifferenceKind.NEWER)]
-    assert (verification.remaining, verification.foreign) == ((), 1)
+    assert (verification.remaining, verification.external) == ((), 1)
     assert world.index.documents[make_uuid(1)].version == 1
-    assert world.index.documents[make_uuid(9)] == foreign[1]
+    assert world.index.documents[make_uuid(9)] == external[1]
 
 
 def test_document_of_another_cell_is_not_taken_away(world: World) -> None:

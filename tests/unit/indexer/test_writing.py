@@ -10,7 +10,7 @@ from indexer.backends.base import Document, PartlyWrittenError, Rejection, Write
 from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 from indexer.writing import retrying_writer as patient_writing
-from indexer.writing.retrying_writer import PatientWriter
+from indexer.writing.retrying_writer import RetryingWriter
 from tests.support.documents import make_document
 from tests.support.memory_index import MemoryIndex
 
@@ -23,7 +23,7 @@ class Overloaded(MemoryIndex):
         super().write(documents[:2])
         self.writes[-1] = len(documents)
         rejected = tuple(Rejection(document, "too long") for document in documents[2:3])
-        result = WriteResult(len(documents[:2]), 0, rejected, misfits=1)
+        result = WriteResult(len(documents[:2]), 0, rejected, schema_violations=1)
         if len(documents) > 3:
             raise PartlyWrittenError(IndexUnavailableError("busy"), result, documents[3:])
         return result
@@ -47,8 +47,8 @@ def writer(
     registry: CollectorRegistry | None = None,
     *,
     retry_wait_max_s: float = 0.01,
-) -> PatientWriter:
-    return PatientWriter(
+) -> RetryingWriter:
+    return RetryingWriter(
         index,
         "c0",
         Event(),
@@ -64,8 +64,8 @@ def test_only_what_could_not_be_written_is_written_again() -> None:
     documents = [make_document(number) for number in range(1, 9)]
     result = writer(index, waits, registry).write(documents)
     assert index.writes == [8, 5, 2]
-    assert (result.applied, result.stale, result.misfits) == (6, 0, 3)
-    assert registry.get_sample_value("fleetlight_indexer_misfit_fields_total", {"cell": "c0"}) == 3
+    assert (result.applied, result.stale, result.schema_violations) == (6, 0, 3)
+    assert registry.get_sample_value("fleetlight_indexer_schema_violation_fields_total", {"cell": "c0"}) == 3
     assert [rejection.document for rejection in result.rejected] == [documents[2], documents[5]]
     assert index.documents.keys() == {document.id for document in documents} - {documents[2].id, documents[5].id}
     assert len(waits) == 2

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from indexer.errors import IndexerError, IndexUnavailableError
-from listing.index_deadline import IndexSlowError, PatientIndex
+from listing.index_deadline import IndexSlowError, IndexWithDeadline
 from resources.fields import Record
 from tests.unit.listing.test_progress_cache import Advancing
 
@@ -34,7 +34,7 @@ class Stage:
     def __init__(self) -> None:
         self.index = Answering()
         self.failures: list[IndexerError] = []
-        self.patient = PatientIndex(self.index, 0.01, self.failures.append)
+        self.patient = IndexWithDeadline(self.index, 0.01, self.failures.append)
 
     async def ask_in_vain(self, uuid: str) -> None:
         with pytest.raises(IndexSlowError):

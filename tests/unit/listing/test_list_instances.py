@@ -103,7 +103,7 @@ class Index:
 
 def listed(cells: Cells, searcher: Index) -> tuple[Page, ListIndex]:
     async def run() -> tuple[Page, ListIndex]:
-        settings = SearchSettings(enabled=True, index_patience_s=60)
+        settings = SearchSettings(enabled=True, index_deadline_s=60)
         index = ListIndex(searcher, settings)
         lister = InstanceLister(cells, index, settings)
         page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
@@ -163,7 +163,7 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
 
     async def run() -> None:
         searcher = Emptied(IndexUnavailableError("no such index"))
-        settings = SearchSettings(enabled=True, retry_after_s=0.001, index_patience_s=60)
+        settings = SearchSettings(enabled=True, retry_after_s=0.001, index_deadline_s=60)
         index = ListIndex(searcher, settings)
         await InstanceLister(Cells(), index, settings).list_page(
             PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED

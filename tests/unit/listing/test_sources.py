@@ -90,7 +90,7 @@ def cell_source(reader: NumberedCells, number: int, limit: int, batch_size: int)
         page_of(limit),
         TEMPLATE,
         batch_size=batch_size,
-        patience_s=60,
+        deadline_s=60,
         stand_in=None,
     )
 
@@ -126,7 +126,7 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
     def stand_in(rest: PageRequest) -> BatchedSource:
         return BatchedSource(read, rest, 30)
 
-    source = CellSource("0", reader, page_of(50), TEMPLATE, batch_size=10, patience_s=60, stand_in=stand_in)
+    source = CellSource("0", reader, page_of(50), TEMPLATE, batch_size=10, deadline_s=60, stand_in=stand_in)
     uuids = collect([source], limit=50)
     assert uuids == sorted(set(uuids))
     assert len(uuids) == 50
@@ -136,7 +136,7 @@ def test_stand_in_continues_behind_the_last_row_of_the_cell() -> None:
 
 def test_cell_whose_time_is_used_up_is_not_asked() -> None:
     reader = NumberedCells(rows=5)
-    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, patience_s=0, stand_in=None)
+    source = CellSource("0", reader, page_of(5), TEMPLATE, batch_size=5, deadline_s=0, stand_in=None)
     assert collect([source], limit=5) == []
     assert source.failure is not None
     assert reader.requests == {}
@@ -152,7 +152,7 @@ class HungCell(NumberedCells):
 
 def test_time_that_the_page_waits_for_a_hung_cell_is_not_taken_from_the_others() -> None:
     def source(number: int, reader: NumberedCells) -> CellSource:
-        return CellSource(str(number), reader, page_of(40), TEMPLATE, batch_size=10, patience_s=0.5, stand_in=None)
+        return CellSource(str(number), reader, page_of(40), TEMPLATE, batch_size=10, deadline_s=0.5, stand_in=None)
 
     hung, healthy = source(0, HungCell(rows=0)), source(1, NumberedCells(rows=50))
     assert len(collect([hung, healthy], limit=40)) == 40
@@ -183,7 +183,7 @@ def test_cell_whose_rows_move_between_two_batches_did_not_deliver_everything(may
         PageRequest(EVERYTHING, by_name, 20),
         TEMPLATE,
         batch_size=10,
-        patience_s=60,
+        deadline_s=60,
         stand_in=None,
         may_start_over=may_start_over,
     )
