@@ -32,7 +32,7 @@ from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
@@ -40,6 +40,7 @@ from indexer.stream.liveness import Probes
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from listing.sources import CellReader
 from listing.watches.changelogs import Changelogs
 from listing.watches.feed import ChangeFeed

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from api.settings import SearchSettings
 from bench.measure import Figure, at_most, figure, interleaved
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.native.adapter import NativeAdapter
@@ -14,6 +13,7 @@ from cells.model import Cell, InstanceRow
 from listing.answer import Consistency, Page
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from query.page import PageRequest
 from views.compute.view import ItemTemplate
 

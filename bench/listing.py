@@ -16,7 +16,7 @@ from sqlalchemy import insert
 
 from api.app import ApiParts, create_app
 from api.http import in_process
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
@@ -36,6 +36,7 @@ from indexer.backends.sqlite.searcher import CACHE_KIB
 from indexer.transform.documents import to_document
 from listing.answer import Consistency
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from listing.sources import live_batch_size
 from operations.native_cells import NativeCells
 from query.filters import Eq

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine, event
 
-from api.settings import SearchSettings
 from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
 from cells.fan_out.cell_pool import CellPool
@@ -23,6 +22,7 @@ from cells.model import Cell, CellKind
 from listing.answer import Consistency, Page
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from query.filters import Eq, IsNull, Ne, all_of, any_of
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder

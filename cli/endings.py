@@ -16,6 +16,7 @@ from cli.output import print_error, print_notice
 from indexer.errors import IndexerError
 from notifications.errors import NotificationError
 from query.errors import QueryError
+from resources.errors import FieldError
 
 _WRONG_USAGE = (
     DatabaseUrlError,
@@ -30,6 +31,7 @@ _FAILURES = (
     DirectoryUnavailableError,
     IndexerError,
     NotificationError,
+    FieldError,
     QueryError,
     SQLAlchemyError,
     OSError,

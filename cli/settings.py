@@ -24,13 +24,14 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from api.settings import ApiSettings, IdentitySettings, KeystoneSettings, SearchSettings
+from api.settings import ApiSettings, IdentitySettings, KeystoneSettings
 from bus.settings import BusSettings
 from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
 from cli.logging import LogSettings, is_secret_name, mask_url_passwords
 from indexer.settings import IndexerSettings, IndexSettings
+from listing.settings import SearchSettings
 
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"

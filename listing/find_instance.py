@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from api.http.errors import CellDownError, MarkerNotFoundError
-from api.settings import SearchSettings
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
 from indexer.errors import IndexerError
 from listing.answer import Consistency
+from listing.errors import CellDownError, MarkerNotFoundError
 from listing.index_gateway import ListIndex
+from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, ask_fleet
 from listing.unmapped_instances import find_unmapped
 from query.filters import Eq, all_of

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from api.settings import SearchSettings
 from cells.model import NOBODY
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from indexer.backends.damaged import log_damaged_document
@@ -14,6 +13,7 @@ from listing.index_deadline import IndexSlowError, IndexWithDeadline
 from listing.merge_sort import Source
 from listing.progress_cache import ProgressCache
 from listing.safe_connect import SafeConnect
+from listing.settings import SearchSettings
 from listing.sources import index_source
 from query.errors import NotExpressibleError
 from query.page import PageRequest

@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 import structlog
 
-from api.settings import SearchSettings
 from cells.model import Cell
 from indexer.backends.base import CellProgress, FoundPage
 from indexer.errors import IndexerError
@@ -18,6 +17,7 @@ from listing.explanation import DescribesPages, Observer, Query, Reasons
 from listing.freshness import Freshness
 from listing.index_gateway import ListIndex, ProgressByCell
 from listing.merge_sort import Row, Source, merge_sorted
+from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
 from query.errors import NotExpressibleError
 from query.page import PageRequest

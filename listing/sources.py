@@ -26,7 +26,8 @@ from indexer.backends.base import IndexSearcher
 from indexer.transform.documents import to_document
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
-from resources.instance import keeps_places
+from query.sort import keeps_places
+from resources.instance import INSTANCE_FIELDS
 from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
@@ -206,7 +207,9 @@ class CellSource:
         self._reader = reader
         self._template = template
         self._left_s = deadline_s
-        self._live = BatchedSource(self._read, request, batch_size, is_checked=not keeps_places(request.order))
+        self._live = BatchedSource(
+            self._read, request, batch_size, is_checked=not keeps_places(request.order, INSTANCE_FIELDS)
+        )
         self._may_start_over = may_start_over
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from api.http.errors import CellDownError
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import Cell, CellKind, InstanceRow
+from listing.errors import CellDownError
 from listing.sources import CellReader
 from resources.clock import system_clock
 

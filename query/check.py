@@ -1,6 +1,5 @@
 """Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
 
-from query.errors import FilterValueError, UnknownFieldError
 from query.filters import (
     Eq,
     Filter,
@@ -24,6 +23,7 @@ from query.filters import (
 )
 from query.regex import compile_pattern
 from query.text_forms import text_form
+from resources.errors import FilterValueError, UnknownFieldError
 from resources.fields import Field, FieldSet, Kind, Scalar
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from query.errors import UnknownFieldError
+from resources.errors import UnknownFieldError
 from resources.fields import FieldSet
 
 UNIQUE_FIELD = "uuid"
@@ -76,6 +76,11 @@ class SortOrder:
             _Descending(_null_lowest(value)) if key.direction is Direction.DESC else _null_lowest(value)
             for key, value in zip(self.keys, values, strict=True)
         )
+
+
+def keeps_places(order: SortOrder, fields: FieldSet) -> bool:
+    """Whether every row has the same place in this order for life."""
+    return all(fields[key.field].is_constant for key in order.keys)
 
 
 def _null_lowest(value: Any) -> tuple[Any, ...]:

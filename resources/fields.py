@@ -14,7 +14,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Any
 
-from query.errors import FilterValueError, UnknownFieldError
+from resources.errors import FilterValueError, UnknownFieldError
 
 Record = Mapping[str, Any]
 Scalar = str | int | float | bool | datetime
@@ -44,6 +44,7 @@ class Field:
     """One field of an item.
 
     is_list: the stored value is a list of text; an absent list is an empty one, never null.
+    is_constant: no change of the item changes it.
     Raises ValueError when the definition breaks the rules of Query2 ("Field definition").
     """
 
@@ -52,6 +53,7 @@ class Field:
     kind: Kind
     doc: str
     is_list: bool = False
+    is_constant: bool = False
 
     def __post_init__(self) -> None:
         for rule, text in ((_NAME, self.name), (_TITLE, self.title), (_DOC, self.doc)):

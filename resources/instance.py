@@ -5,15 +5,14 @@ the index's fields and a record's keys all use them; the payload on the wire use
 (notifications.payloads). Fields of kind `other` without `is_list` can only be read.
 """
 
-from query.sort import SortOrder
 from resources.fields import Field, FieldSet, Kind
 
 INSTANCE_FIELDS = FieldSet(
     "instance",
     (
-        Field("uuid", "UUID", Kind.TEXT, "Identifier, the same in every cell and for ever"),
-        Field("project_id", "Project", Kind.TEXT, "Project that owns the instance"),
-        Field("user_id", "User", Kind.TEXT, "User that created the instance"),
+        Field("uuid", "UUID", Kind.TEXT, "Identifier, the same in every cell and for ever", is_constant=True),
+        Field("project_id", "Project", Kind.TEXT, "Project that owns the instance", is_constant=True),
+        Field("user_id", "User", Kind.TEXT, "User that created the instance", is_constant=True),
         Field("display_name", "Name", Kind.TEXT, "Name shown to people, not unique"),
         Field("display_description", "Description", Kind.TEXT, "Free text of the owner"),
         Field("hostname", "Hostname", Kind.TEXT, "Host name inside the guest"),
@@ -25,7 +24,7 @@ INSTANCE_FIELDS = FieldSet(
         Field("task_state", "Task", Kind.TEXT, "What is being done to the instance, null when idle"),
         Field("power_state", "Power", Kind.NUMBER, "Power state as the hypervisor reports it, a number"),
         Field("progress", "Progress", Kind.NUMBER, "Progress of the running task in percent"),
-        Field("created_at", "Created", Kind.TIMESTAMP, "Time of creation"),
+        Field("created_at", "Created", Kind.TIMESTAMP, "Time of creation", is_constant=True),
         Field("updated_at", "Updated", Kind.TIMESTAMP, "Time of the last change, null before the first"),
         Field("launched_at", "Launched", Kind.TIMESTAMP, "Time of the first start"),
         Field("terminated_at", "Terminated", Kind.TIMESTAMP, "Time the guest was destroyed"),
@@ -76,11 +75,3 @@ INSTANCE_FIELDS = FieldSet(
 
 DEFAULT_ZONE = "nova"
 """The availability zone of hosts that nobody has put into another one."""
-
-# No change of an instance changes these.
-_KEPT_FOR_LIFE = frozenset({"created_at", "uuid", "project_id", "user_id"})
-
-
-def keeps_places(order: SortOrder) -> bool:
-    """Whether every row has the same place in this order for life."""
-    return all(key.field in _KEPT_FOR_LIFE for key in order.keys)

@@ -4,7 +4,6 @@ ApiError
 ├── BadRequestError               the request cannot be understood
 │   ├── ParameterError            one parameter has a value that it cannot have
 │   ├── BodyFieldError            one field of the body has a value that it cannot have
-│   ├── MarkerNotFoundError       no instance has the uuid of the marker
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             nobody, or nobody known, is calling
 ├── TooManyLoginsError            one name was logged in with too often with a wrong password
@@ -24,7 +23,6 @@ ApiError
 ├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
 ├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
 ├── TooManyWatchesError          there are as many streams as there may be
-├── CellDownError                 the one cell that could answer does not
 └── InsecureListeningError        not of a request: the server would be open to everybody
 
 Errors of other packages that a request can cause are in the same table, `STATUS`.
@@ -43,7 +41,9 @@ from cells.errors import (
     ResourceNotFoundError,
     StateConflictError,
 )
+from listing.errors import CellDownError, MarkerNotFoundError
 from query.errors import QueryError
+from resources.errors import FieldError
 
 
 class ApiError(Exception):
@@ -69,14 +69,6 @@ class BodyFieldError(BadRequestError):
     def __init__(self, place: str, value: str, reason: str) -> None:
         super().__init__(f"Invalid input for field/attribute {place}. Value: {value}. {reason}")
         self.place = place
-
-
-class MarkerNotFoundError(BadRequestError):
-    """No instance has the uuid `marker`."""
-
-    def __init__(self, marker: str) -> None:
-        super().__init__(f"marker [{marker}] not found")
-        self.marker = marker
 
 
 class MicroversionSyntaxError(BadRequestError):
@@ -226,14 +218,6 @@ class TooManyWatchesError(ApiError):
         self.limit = limit
 
 
-class CellDownError(ApiError):
-    """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
-
-    def __init__(self, cell: str) -> None:
-        super().__init__("The cell that holds what was asked for cannot be reached. Try again later.")
-        self.cell = cell
-
-
 class InsecureListeningError(ApiError):
     """Listening on `host` would let everybody in."""
 
@@ -258,10 +242,12 @@ STATUS: dict[type[Exception], int] = {
     UnsupportedMediaTypeError: 415,
     TooManyLoginsError: 429,
     CellDownError: 500,
+    MarkerNotFoundError: 400,
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,
     TooManyWatchesError: 503,
+    FieldError: 400,
     QueryError: 400,
     InvalidKeyError: 400,
     NotResizedError: 400,

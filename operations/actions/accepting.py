@@ -88,7 +88,7 @@ class Acceptance:
         """Accept the creation of instances, all or none; they are there at once, and being built.
 
         instances_values: fields of their records, as for `new_record`. parameters: JSON for the steps of each.
-        Raises InvalidValueError, UnknownFieldError (query.errors), PayloadError (notifications.errors),
+        Raises InvalidValueError, UnknownFieldError (resources.errors), PayloadError (notifications.errors),
         InstanceExistsError and FleetUnreachableError.
         """
         now = self._clock()

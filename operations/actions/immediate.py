@@ -72,7 +72,7 @@ class InstanceOperations:
     def create_many(self, instances_values: Sequence[Mapping[str, Any]]) -> tuple[Changed, ...]:
         """Create instances, all or none, in one transaction: the fast way to fill a cell (some hundred at a time).
 
-        Raises UnknownFieldError (query.errors), InvalidValueError, PayloadError (notifications.errors) and
+        Raises UnknownFieldError (resources.errors), InvalidValueError, PayloadError (notifications.errors) and
         InstanceExistsError.
         """
         now = self._clock()

@@ -43,7 +43,7 @@ _NOT_IN_A_HOSTNAME = re.compile(r"[^a-z0-9-]+")
 def new_record(given: Mapping[str, Any], now: int) -> dict[str, Any]:
     """A complete record. Whatever is `given` wins, nulls too; `now` in microseconds since the epoch.
 
-    Raises UnknownFieldError (query.errors) and InvalidValueError.
+    Raises UnknownFieldError (resources.errors) and InvalidValueError.
     """
     check_values(given)
     given = {**given, **_completed(given)}

@@ -19,7 +19,7 @@ from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
 from api.identity import Identity, NoIdentity
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings
 from bus.bus import Message
 from cells.database.engines import create_database_engine, writing
 from cells.epochs import Position
@@ -42,6 +42,7 @@ from indexer.stream.liveness import Probes
 from indexer.transform.documents import to_document
 from listing.explanation import DescribesSearches
 from listing.index_gateway import ListIndex
+from listing.settings import SearchSettings
 from listing.sources import CellReader
 from operations.actions.immediate import InstanceOperations
 from operations.jobs.worker import Worker

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from api.settings import SearchSettings
 from cli.processes.following import run_indexer
 from cli.settings import load_settings
 from indexer.backends.base import CellProgress
@@ -18,6 +17,7 @@ from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
 from listing.index_gateway import ListIndex
+from listing.settings import SearchSettings
 from resources.clock import system_clock
 from tests.support.indexer_worlds import in_thread, new_world
 from tests.support.waiting import wait_until

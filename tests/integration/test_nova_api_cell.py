@@ -13,7 +13,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from api.settings import SearchSettings
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.nova_api.address import UpstreamAddress
@@ -31,6 +30,7 @@ from indexer.writing.rereading import rows_of
 from listing.answer import Consistency, Route
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
 from query.page import PageRequest

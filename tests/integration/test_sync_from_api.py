@@ -13,7 +13,7 @@ from api.app import ApiParts, create_app
 from api.http.listening import address_of, listen
 from api.http.server import serve
 from api.identity import NoIdentity
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
 from cells.kinds.nova_api.credentials import Fixed
@@ -24,6 +24,7 @@ from indexer.backends.base import IndexWriter, is_time
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
+from listing.settings import SearchSettings
 from resources.clock import system_clock
 from tests.contract.compute_fleet import CELLS, ComputeFleet, compute_fleet
 from tests.support.documents import make_record

@@ -11,7 +11,6 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import Engine, delete, insert
 
-from api.settings import SearchSettings
 from cells.database.engines import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet, InstanceMapping
@@ -27,6 +26,7 @@ from listing.answer import Consistency, Page
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from operations.actions.immediate import InstanceOperations
 from query.filters import EVERYTHING
 from query.page import PageRequest

@@ -6,7 +6,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from api.app import ApiParts, create_app
-from api.settings import SearchSettings
 from cells.database.engines import create_database_engine
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
@@ -17,6 +16,7 @@ from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.reconcile.external_comparison import compare_cell
+from listing.settings import SearchSettings
 from operations.native_cells import NativeCells
 from tests.contract.compute_fleet import Api
 

@@ -32,11 +32,12 @@ from api.compute.protocol.shapes import (
 )
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Count, Name, PositiveCount, is_printable
-from api.http.errors import MarkerNotFoundError, ParameterError
+from api.http.errors import ParameterError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, BodyBool, RequestModel
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
+from listing.errors import MarkerNotFoundError
 from query.errors import RegularExpressionError
 from query.regex import compile_pattern
 

@@ -13,13 +13,14 @@ from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
-from api.http.errors import ForbiddenError, MarkerNotFoundError
+from api.http.errors import ForbiddenError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
 from cells.errors import ResourceNotFoundError
 from cells.fleet.key_material import generate_key, read_key
 from cells.fleet.keypairs import SSH, Keypair, PublicKey
 from cells.fleet.quotas import check
+from listing.errors import MarkerNotFoundError
 
 _TYPES_SINCE = 2
 _OTHER_USERS_SINCE = 10

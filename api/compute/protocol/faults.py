@@ -5,16 +5,9 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.http.errors import (
-    FAULT_KEYS,
-    OTHER_FAULT_KEY,
-    ApiError,
-    BodyTooLargeError,
-    CellDownError,
-    TooManyLoginsError,
-    status_of,
-)
+from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TooManyLoginsError, status_of
 from cells.errors import CellUnreachableError
+from listing.errors import CellDownError, ListingError
 
 
 def fault_of(error: Exception) -> Response:
@@ -28,7 +21,7 @@ def fault_of(error: Exception) -> Response:
         return PlainTextResponse(f"413 Request Entity Too Large\n\n{message}\n", status)
     if isinstance(error, CellUnreachableError):
         message = str(CellDownError(error.cell))
-    elif status >= 500 and not isinstance(error, ApiError):
+    elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
     return fault(status, message, error.headers if isinstance(error, TooManyLoginsError) else None)
 

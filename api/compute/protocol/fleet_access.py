@@ -13,12 +13,13 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from api.http.errors import BadRequestError, CellDownError
+from api.http.errors import BadRequestError
 from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.guarded_cell import GuardedCell
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
 from cells.model import NOBODY, Cell
+from listing.errors import CellDownError
 from listing.sources import ask_fleet
 from operations.native_cells import NativeCells
 from operations.usage import size_in, with_sizes

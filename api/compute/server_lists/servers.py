@@ -21,7 +21,6 @@ from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
-from api.http.errors import CellDownError, MarkerNotFoundError
 from api.http.parts_response import HeadResponse, PartsResponse
 from api.http.query_string import QueryString
 from api.identity.caller import Caller
@@ -30,6 +29,7 @@ from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import Cell
 from listing.answer import Consistency, Page
+from listing.errors import CellDownError, MarkerNotFoundError
 from listing.explanation import Observer
 from listing.find_instance import InstanceFinder
 from listing.list_instances import InstanceLister

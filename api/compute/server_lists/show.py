@@ -11,12 +11,13 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from api.compute.server_lists import down_cells
 from api.compute.server_lists.item_templates import full_template
-from api.http.errors import BadRequestError, CellDownError, ServerNotFoundError
+from api.http.errors import BadRequestError, ServerNotFoundError
 from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
 from cells.model import Cell, CellKind, InstanceRow
 from listing.answer import CellAnswer, Page, Route
+from listing.errors import CellDownError
 from listing.find_instance import InstanceFinder
 from listing.sources import CellReader, ask_fleet, damaged_row, rendered
 from resources.uuids import is_uuid

@@ -20,12 +20,13 @@ from api.compute.servers.new_addresses import addresses_of, check_networks
 from api.compute.servers.references import named_flavor, named_keypairs
 from api.compute.servers.shape import NEW_SERVER
 from api.http.answers import json_answer
-from api.http.errors import BadRequestError, CellDownError, ConflictError, ForbiddenError, NotSupportedError
+from api.http.errors import BadRequestError, ConflictError, ForbiddenError, NotSupportedError
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import Flavor
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from cells.model import Cell, InstanceRow
+from listing.errors import CellDownError
 from operations.actions.request_spec import hints_as_lists
 from operations.scheduling.choose_cell import (
     CellCapacity,

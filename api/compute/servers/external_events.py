@@ -18,9 +18,9 @@ from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import INTEGER, TEXT, Shape, optional, page
 from api.http.answers import json_answer
 from api.http.body_types import UuidText
-from api.http.errors import CellDownError
 from api.http.request_body import Body, RequestModel
 from cells.model import Cell
+from listing.errors import CellDownError
 
 _SERVICE = "service"
 _WITH_TAG = {"volume-extended", "power-update", "accelerator-request-bound"}

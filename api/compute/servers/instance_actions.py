@@ -15,9 +15,10 @@ from api.compute.protocol.shapes import TEXT, Key, ListOf, Shape, optional, or_n
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.lookup import FoundServer, find_server
 from api.http.answers import json_answer
-from api.http.errors import BadRequestError, MarkerNotFoundError, NotFoundError
+from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import QueryParameters
 from cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
+from listing.errors import MarkerNotFoundError
 
 _DELETED_SINCE = 21
 _EVENTS_FOR_ALL_SINCE = 51

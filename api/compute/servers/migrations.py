@@ -19,10 +19,11 @@ from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.attachment_bodies import FORCE_COMPLETE
 from api.compute.servers.lookup import FoundServer, find_server
 from api.http.answers import json_answer
-from api.http.errors import BadRequestError, MarkerNotFoundError, NotFoundError
+from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import QueryParameters
 from cells.kinds.native.instance_migrations import IN_PROGRESS, LIVE, Migration, MigrationLog, MigrationQuery
 from cells.model import Cell
+from listing.errors import MarkerNotFoundError
 
 _TYPES_SINCE = 23
 _UUIDS_SINCE = 59

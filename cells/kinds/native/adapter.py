@@ -28,9 +28,9 @@ from query.evaluate import matcher
 from query.filters import EVERYTHING, Eq, split_expressible
 from query.page import PageRequest
 from query.retention import remembered
-from query.sort import SortOrder
+from query.sort import SortOrder, keeps_places
 from query.to_sql import after, can_express, next_after, order_by, to_sql
-from resources.instance import INSTANCE_FIELDS, keeps_places
+from resources.instance import INSTANCE_FIELDS
 from views.compute.kept import KeptInstance
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
@@ -71,7 +71,7 @@ class NativeAdapter:
             with self._reading() as connection:
                 return self._read(connection, request)
         # All batches of one moment: a row that moves between two of them would be in neither.
-        with self._reading(at_one_moment=not keeps_places(request.order)) as connection:
+        with self._reading(at_one_moment=not keeps_places(request.order, INSTANCE_FIELDS)) as connection:
             matches = matcher(residual, INSTANCE_FIELDS)
             found: list[InstanceRow] = []
             batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))

@@ -28,9 +28,9 @@ from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
 from query.page import PageRequest
-from query.sort import SortOrder
+from query.sort import SortOrder, keeps_places
 from resources.clock import Clock, system_clock
-from resources.instance import INSTANCE_FIELDS, keeps_places
+from resources.instance import INSTANCE_FIELDS
 from resources.server_status import WITH_FAULT, status_of
 
 # Rows of one statement when some of the filter is left for Python.
@@ -69,7 +69,7 @@ class NovaDbAdapter:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         batch, residual = self._first_batch(request)
         # All batches of one moment: a row that moves between two of them would be in neither.
-        at_one_moment = residual != EVERYTHING and not keeps_places(request.order)
+        at_one_moment = residual != EVERYTHING and not keeps_places(request.order, INSTANCE_FIELDS)
         question = partial(self._read_page, batch, request.limit, residual)
         with external_cell_failures(self._cell.name):
             return read(self._engine, question, at_one_moment=at_one_moment)

@@ -24,7 +24,7 @@ from notifications.envelope import decode
 from notifications.errors import PayloadError
 from notifications.payloads.fleetlight import InstancePayload
 from operations.actions.immediate import Changed, InstanceOperations
-from query.errors import UnknownFieldError
+from resources.errors import UnknownFieldError
 
 UNUSED = "0c3b5a0a-90b1-4f36-8f6e-1e2d3c4b5a69"
 FLAVOR = {"flavorid": "m1", "memory_mb": 512, "vcpus": 1, "root_gb": 10, "ephemeral_gb": 0, "name": "tiny"}

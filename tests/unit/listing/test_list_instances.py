@@ -6,7 +6,6 @@ from typing import TypeVar
 
 import pytest
 
-from api.settings import SearchSettings
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
@@ -14,6 +13,7 @@ from indexer.errors import IndexUnavailableError
 from listing.answer import Consistency, Page, Route
 from listing.index_gateway import ListIndex
 from listing.list_instances import InstanceLister
+from listing.settings import SearchSettings
 from query.errors import NotExpressibleError
 from query.filters import EVERYTHING
 from query.page import PageRequest

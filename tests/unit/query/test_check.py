@@ -1,7 +1,7 @@
 import pytest
 
 from query.check import check
-from query.errors import FilterValueError, QueryError, RegularExpressionError, UnknownFieldError
+from query.errors import QueryError, RegularExpressionError
 from query.filters import (
     And,
     Eq,
@@ -18,6 +18,7 @@ from query.filters import (
     NotMatches,
     Or,
 )
+from resources.errors import FieldError, FilterValueError, UnknownFieldError
 from resources.instance import INSTANCE_FIELDS
 
 
@@ -40,7 +41,7 @@ from resources.instance import INSTANCE_FIELDS
         (NotMatches("host", "("), RegularExpressionError),
     ],
 )
-def test_leaf_that_does_not_fit_is_refused_wherever_it_is(node: Filter, error: type[QueryError]) -> None:
+def test_leaf_that_does_not_fit_is_refused_wherever_it_is(node: Filter, error: type[FieldError | QueryError]) -> None:
     with pytest.raises(error):
         check(Or((Eq("host", "a"), And((node,)))), INSTANCE_FIELDS)
 

@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from query.errors import UnknownFieldError
 from query.sort import Direction, SortKey, SortOrder
+from resources.errors import UnknownFieldError
 from resources.instance import INSTANCE_FIELDS
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from query.errors import FilterValueError, UnknownFieldError
+from resources.errors import FilterValueError, UnknownFieldError
 from resources.fields import Field, FieldSet, Kind, from_microseconds, to_microseconds
 from resources.instance import INSTANCE_FIELDS
 

@@ -1,0 +1,26 @@
+"""Why a list, or one instance, cannot be answered.
+
+ListingError
+├── MarkerNotFoundError  no instance has the uuid of the marker
+└── CellDownError        the one cell that could answer does not
+"""
+
+
+class ListingError(Exception):
+    """A question about instances that cannot be answered; the text is shown to the caller."""
+
+
+class MarkerNotFoundError(ListingError):
+    """No instance has the uuid `marker`."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__(f"marker [{marker}] not found")
+        self.marker = marker
+
+
+class CellDownError(ListingError):
+    """The cell that alone could answer cannot be reached. Its name is for the log, not for the caller."""
+
+    def __init__(self, cell: str) -> None:
+        super().__init__("The cell that holds what was asked for cannot be reached. Try again later.")
+        self.cell = cell
