@@ -31,7 +31,7 @@ _EVENTS = (
     "Server-sent events: `ready` when changes are followed from now on; `changed` with the server as the list shows "
     "it; `removed` with the id of a server that the list does not have any more; `incomplete` and `complete` as cells "
     "are lost and followed again; `reset` when changes were missed, so that the list has to be read again; `overrun`, "
-    "and the end, for a reader that is too slow"
+    "and the end, for a reader that is too slow; `ended`, and the end, for one that may not read on, with the reason"
 )
 _TOO_LARGE = 413
 

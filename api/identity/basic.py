@@ -39,14 +39,10 @@ class _User:
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """The file as it was in `state`, and what was shown to be right since: a request must not take as long as a login.
-
-    right: digests of names with passwords, under a key that no other process has; no password can be found from them.
-    """
+    """The file as it was in `state`."""
 
     state: _State
     by_name: Mapping[str, _User]
-    right: set[bytes]
 
 
 class BasicIdentity:
@@ -58,21 +54,25 @@ class BasicIdentity:
         self._passwords = PasswordChecks()
         self._limit = LoginLimit()
         self._known: _Users | None = None
+        # What was shown to be right, for a request must not take as long as a login: the hash that it was checked
+        # against, by the digest of name and password under a key that no other process has; no password can be found
+        # from that.
+        self._right: dict[bytes, str] = {}
 
     async def authenticate(self, headers: Mapping[str, str]) -> Caller:
         name, password = _credentials(headers.get("Authorization", ""))
-        users = self._users()
-        user = users.by_name.get(name)
+        user = self._users().by_name.get(name)
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
-        if user is not None and digest in users.right:
+        if user is not None and self._right.get(digest) == user.hashed:
             return user.caller
         async with self._limit.attempt(name):
             is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
             if user is None or not is_right:
                 _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)
                 raise UnauthorizedError("wrong user or password", _CHALLENGE)
-        if len(users.right) < _MAX_REMEMBERED:
-            users.right.add(digest)
+        if len(self._right) >= _MAX_REMEMBERED:
+            del self._right[next(iter(self._right))]
+        self._right[digest] = user.hashed
         return user.caller
 
     def check(self) -> None:
@@ -87,7 +87,7 @@ class BasicIdentity:
             known = self._known
             if known is None or known.state != state:
                 text = self._path.read_text(encoding="utf-8")
-                known = self._known = _Users(state, dict(_parsed(self._path, text)), set())
+                known = self._known = _Users(state, dict(_parsed(self._path, text)))
                 if not known.by_name:
                     _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
         except OSError as error:

@@ -2,13 +2,14 @@
 
 Events: `ready` (the stream follows the cells from here), `changed` (a server after a change), `removed` (a server that
 the list does not have, or not any more), `incomplete` and `complete` (whether every cell is followed), `reset` (changes
-were missed: list again), `overrun` (the reader is too slow and is dropped).
+were missed: list again), `overrun` (the reader is too slow and is dropped), `ended` (the reader may not go on).
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 from sse_starlette import ServerSentEvent
@@ -19,12 +20,14 @@ from cells.model import InstanceRow
 from listing.watches.changelogs import ChangedInstance
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec, Positions
+from listing.watches.rights import INTERVAL_S, RightsLostError
 from query.evaluate import Matcher
 
 _BUFFERED_EVENTS = 1000
 # Removals of this many servers are told once and not again while they stay away; of older ones they may be told again.
 _REMEMBERED_REMOVALS = 10_000
-_HEARTBEAT_S = 15.0
+# Rights are looked at as often, and before.
+_HEARTBEAT_S = INTERVAL_S
 _BEGINNING = Position(None, 0)
 
 
@@ -37,9 +40,18 @@ class WatchRequest:
     render: Callable[[InstanceRow], bytes]
 
 
+class ConfirmsRights(Protocol):
+    """What is needed of listing.watches.rights.Rights."""
+
+    @property
+    def are_old(self) -> bool: ...
+    def confirm(self) -> Awaitable[None]: ...
+
+
 class Watch:
     """A Watcher of the feed.
 
+    rights: of who reads, which are confirmed before each batch of events, and every few seconds.
     since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
     is_lost: an earlier stream ended where nobody knows any more; the reader is told to list again.
     """
@@ -49,6 +61,7 @@ class Watch:
         feed: ChangeFeed,
         codec: PositionCodec,
         request: WatchRequest,
+        rights: ConfirmsRights,
         since: Positions | None = None,
         *,
         is_lost: bool = False,
@@ -56,6 +69,7 @@ class Watch:
         self._feed = feed
         self._codec = codec
         self._request = request
+        self._rights = rights
         self._since = since
         self._is_lost = is_lost
         self._positions: dict[str, Position] = {}
@@ -84,7 +98,7 @@ class Watch:
         self._news.set()
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
-        """The stream; it ends when the process does, or with `overrun`. Raises FleetUnreachableError."""
+        """The stream; it ends when the process does, or with `overrun` or `ended`. Raises FleetUnreachableError."""
         try:
             newest = dict(await self._feed.join(self))
             since = newest if self._since is None else self._since
@@ -102,12 +116,22 @@ class Watch:
                     yield missed
             async for event in self._live():
                 yield event
+        except RightsLostError as error:
+            yield self._sent(_Event("ended", _reason(error.reason)))
         finally:
             self._feed.leave(self)
 
     async def _live(self) -> AsyncIterator[ServerSentEvent]:
+        is_quiet = False
         while not self._has_ended:
-            while self._buffer and not self._is_overrun:
+            await self._rights.confirm()
+            if is_quiet:
+                # It keeps the connection, and moves the reader on over changes that are nothing to it.
+                yield ServerSentEvent(id=self._id(), comment="alive")
+            batch = len(self._buffer)
+            # A reader that takes its time may lose its rights within a batch.
+            while batch and self._buffer and not self._is_overrun and not self._rights.are_old:
+                batch -= 1
                 event = self._buffer.popleft()
                 if event.cell_uuid is not None:
                     self._set(event.cell_uuid, event.position)
@@ -115,10 +139,10 @@ class Watch:
             if self._is_overrun:
                 yield self._sent(_Event("overrun", _reason("this reader is too slow")), self._id())
                 return
+            if self._buffer:
+                continue
             self._news.clear()
-            if not await self._is_news():
-                # It keeps the connection, and moves the reader on over changes that are nothing to it.
-                yield ServerSentEvent(id=self._id(), comment="alive")
+            is_quiet = not await self._is_news()
 
     async def _is_news(self) -> bool:
         try:
@@ -139,7 +163,10 @@ class Watch:
                 self._positions[cell_uuid] = until
                 yield self._untold("not all changes since the last id are known any more")
                 return
+            await self._rights.confirm()
             for change in reading.changes:
+                if self._rights.are_old:
+                    await self._rights.confirm()
                 if change.position.sequence > until.sequence:
                     # It comes among what is new.
                     self._positions[cell_uuid] = until

@@ -90,7 +90,13 @@ class Api:
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any
     ) -> httpx.Response:
-        return self._runner.run(self._client.request(method, url, headers=headers, **content))
+        return self._runner.run(self.ask(method, url, headers, **content))
+
+    async def ask(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any
+    ) -> httpx.Response:
+        """As `request`, for what runs in the event loop of the application."""
+        return await self._client.request(method, url, headers=headers, **content)
 
     def at_once(
         self, count: int, method: str, url: str, headers: Mapping[str, str] | None = None, **content: Any

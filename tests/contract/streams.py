@@ -39,6 +39,11 @@ class Stream:
             if "data" in fields:
                 self._events.put_nowait(Event(fields["event"], json.loads(fields["data"]), fields.get("id")))
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was told since the last event that was asked for."""
+        return self._events.empty()
+
     async def next(self) -> Event:
         async with asyncio.timeout(PATIENCE_S):
             return await self._events.get()

@@ -19,6 +19,7 @@ from cells.model import Cell, CellKind, InstanceRow
 from listing.watches.changelogs import ChangedInstance, Changelogs, read_on
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec
+from listing.watches.rights import RightsLostError
 from listing.watches.watch import Watch, WatchRequest
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream
@@ -274,7 +275,7 @@ def test_reader_that_is_too_slow_is_told_and_dropped() -> None:
     async def scenario() -> list[ServerSentEvent]:
         feed = feed_of(_NoCells())
         asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
-        watch = Watch(feed, PositionCodec(None), asked)
+        watch = Watch(feed, PositionCodec(None), asked, _Rights())
         events = watch.events()
         told = [await anext(events)]
         for number in range(1, 1500):
@@ -300,7 +301,7 @@ def test_streams_end_when_a_mistake_ends_the_look_out_for_cells(monkeypatch: pyt
 
     async def scenario() -> list[str | None]:
         asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
-        events = Watch(feed_of(Mistaken()), PositionCodec(None), asked).events()
+        events = Watch(feed_of(Mistaken()), PositionCodec(None), asked, _Rights()).events()
         async with asyncio.timeout(PATIENCE_S):
             return [event.event async for event in events if event.event is not None]
 
@@ -347,6 +348,33 @@ def test_reader_that_takes_nothing_from_its_connection_is_told_when_it_reads_aga
     assert 0 < told.count(b"event: changed") < changes, "not served what is old by now"
     assert told.count(b"event: overrun") == 1
     assert told.rindex(b"event: overrun") > told.rindex(b"event: changed"), "the connection ends with it"
+
+
+def test_rights_are_looked_at_in_the_middle_of_what_a_slow_reader_takes() -> None:
+    async def scenario() -> list[str | None]:
+        rights = _Rights()
+        asked = WatchRequest(lambda _: True, lambda _: True, lambda row: b"{}")
+        watch = Watch(feed_of(_NoCells()), PositionCodec(None), asked, rights)
+        events = watch.events()
+        told = [(await anext(events)).event]
+        for number in range(1, 10):
+            row = InstanceRow("cell", number, make_record(number))
+            watch.offer(ChangedInstance("cell", Position(None, number), row))
+        told += [(await anext(events)).event for _ in range(2)]
+        rights.are_old = True
+        return told + [event.event async for event in events]
+
+    assert asyncio.run(scenario()) == ["ready", "changed", "changed", "ended"]
+
+
+class _Rights:
+    """Rights that are lost once they are old."""
+
+    are_old = False
+
+    async def confirm(self) -> None:
+        if self.are_old:
+            raise RightsLostError("lost")
 
 
 class _Counter:

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from api.identity.keystone import KeystoneIdentity
 from api.settings import KeystoneSettings
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
+from tests.contract.streams import stream
 from tests.integration.test_up import free_port
 from tests.support.identity import OTHER, PASSWORD, password_login, project_scope, write_directory
 from tests.support.live_api import LiveApi, live_api
@@ -84,6 +85,29 @@ def test_a_token_that_was_revoked_at_keystone_is_refused(api: Api, keystone: Liv
     headers = {"X-Auth-Token": token, "X-Subject-Token": token}
     assert httpx.delete(f"{keystone.auth_url}/v3/auth/tokens", headers=headers).status_code == 204
     assert api.get(SERVERS, {"X-Auth-Token": token}).status_code == 401
+
+
+def test_stream_of_changes_ends_with_its_token_of_keystone(
+    api: Api, fleet: ComputeFleet, keystone: LiveApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listing.watches.watch._HEARTBEAT_S", 0.05)
+    fleet.number_changes()
+    token = token_of(keystone, "ada")
+    headers = {"X-Auth-Token": token, "X-Subject-Token": token}
+
+    async def scenario() -> None:
+        async with stream(api, "all_tenants=1", {"X-Auth-Token": token}) as watch:
+            await watch.next()
+            theirs = fleet.create("north", project_id=OTHER)
+            fleet.number_changes()
+            assert await watch.told() == ("changed", theirs)
+            async with httpx.AsyncClient() as client:
+                await client.delete(f"{keystone.auth_url}/v3/auth/tokens", headers=headers)
+            fleet.create("north", project_id=OTHER)
+            fleet.number_changes()
+            assert (await watch.next()).name == "ended"
+
+    api.run(scenario())
 
 
 def test_while_keystone_is_away_the_answer_is_503(fleet: ComputeFleet) -> None:

@@ -7,6 +7,7 @@ every answer gets its request id and microversion headers here.
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from uuid import uuid4
 
@@ -46,6 +47,7 @@ class ComputeRequest:
     """A request that has passed the door.
 
     minor: the microversion is 2.`minor`.
+    authenticate: finds out who is calling now, as it was found out at first; for answers that go on for long.
     own_changes: where what the answer tells of an instance is noted, for the next lists.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     request_id: what the answer's header says, and the instance action of what the request changes is found by.
@@ -53,6 +55,7 @@ class ComputeRequest:
 
     minor: int
     caller: Caller
+    authenticate: Callable[[], Awaitable[Caller]]
     query: QueryString
     links: Links
     http: HttpRequest
@@ -130,7 +133,8 @@ class Middleware:
         return response
 
     async def _handle(self, http: HttpRequest, minor: int, handler: Handler) -> Response:
-        caller = await self._identity.authenticate(http.headers)
+        authenticate = partial(self._identity.authenticate, http.headers)
+        caller = await authenticate()
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:
             if not _PROJECT_ID.fullmatch(project_id):
@@ -144,7 +148,7 @@ class Middleware:
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
         request = ComputeRequest(
-            minor, caller, query, links, http, self._own_changes, is_legacy(http), http.state.request_id
+            minor, caller, authenticate, query, links, http, self._own_changes, is_legacy(http), http.state.request_id
         )
         return await handler(request)
 

@@ -18,6 +18,7 @@ from cells.model import InstanceRow
 from listing.sources import rendered
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec
+from listing.watches.rights import Rights
 from listing.watches.watch import Watch, WatchRequest
 from query.check import check
 from query.evaluate import matcher
@@ -84,7 +85,8 @@ class ServerWatches:
         last_id = request.http.headers.get(_LAST_ID_HEADER)
         since = None if not last_id else self._codec.decode(last_id)
         asked = WatchRequest(matcher(visible, INSTANCE_FIELDS), matcher(wanted, INSTANCE_FIELDS), render)
-        return Watch(self._feed, self._codec, asked, since, is_lost=bool(last_id) and since is None)
+        rights = Rights(request.caller, request.authenticate)
+        return Watch(self._feed, self._codec, asked, rights, since, is_lost=bool(last_id) and since is None)
 
 
 class _Stream(EventSourceResponse):

@@ -148,6 +148,7 @@ SERVER_EVENTS: Mapping[str, JsonType] = {
     "complete": Shape({}),
     "reset": _WHY,
     "overrun": _WHY,
+    "ended": _WHY,
 }
 _NEW_SERVER = _LINKED.with_keys(
     {"OS-DCF:diskConfig": TEXT, "security_groups": ListOf(Shape({"name": TEXT})), "adminPass": TEXT}

@@ -1,0 +1,80 @@
+"""Whether who reads a stream may still do what was allowed when it began.
+
+The strategy of identity that let the request in is asked again, with the headers of that request: so whatever ends a
+login for requests ends it for streams as well, and as soon.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError, UnauthorizedError
+from api.identity.caller import ROLES, Caller, with_implied
+
+INTERVAL_S = 5.0
+_log = structlog.get_logger(__name__)
+# Until then nothing is told; whoever runs the identity service can restart it meanwhile.
+_PATIENCE_S = 30.0
+_RETRY_S = 1.0
+
+
+class RightsLostError(Exception):
+    """The stream has to end; `reason` is for who reads it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Rights:
+    """caller: who opened the stream. authenticate: who that is now; raises as `Identity.authenticate` does."""
+
+    def __init__(self, caller: Caller, authenticate: Callable[[], Awaitable[Caller]]) -> None:
+        self._caller = caller
+        self._authenticate = authenticate
+        self._confirmed_at = time.monotonic()
+
+    @property
+    def are_old(self) -> bool:
+        """Whether nobody has looked for INTERVAL_S."""
+        return time.monotonic() - self._confirmed_at >= INTERVAL_S
+
+    async def confirm(self) -> None:
+        """Return once it is certain that the caller still has every right.
+
+        Raises RightsLostError when that is not so, or cannot be found out for too long.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                caller = await self._caller_now()
+        except TimeoutError:
+            raise RightsLostError("the rights of the reader cannot be looked up") from None
+        except UnauthorizedError:
+            raise RightsLostError("the credentials that the stream was opened with are not accepted any more") from None
+        reason = _what_is_lost(self._caller, caller)
+        if reason is not None:
+            raise RightsLostError(reason)
+        self._confirmed_at = time.monotonic()
+
+    async def _caller_now(self) -> Caller:
+        """Tries until there is an answer. Raises UnauthorizedError."""
+        is_first = True
+        while True:
+            try:
+                return await self._authenticate()
+            except (DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError) as error:
+                if is_first:
+                    _log.warning("watch.rights_unknown", reason=getattr(error, "reason", str(error)))
+                is_first = False
+            await asyncio.sleep(_RETRY_S)
+
+
+def _what_is_lost(before: Caller, now: Caller) -> str | None:
+    """What `before` had and `now` has not, in words; None for nothing. What a caller has more is no reason to end."""
+    if (now.user_id, now.project_id) != (before.user_id, before.project_id):
+        return "the credentials that the stream was opened with are for another project now"
+    lost = with_implied(before.roles) - with_implied(now.roles)
+    highest = next((role for role in ROLES if role in lost), None)
+    return None if highest is None else f"the role {highest} is lost"
