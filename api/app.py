@@ -21,6 +21,7 @@ from api.compute.resources import compute_routes
 from api.compute.server_lists.servers import ServerListHandlers
 from api.compute.server_lists.show import ServerShowHandler
 from api.compute.server_lists.token_watch import TokenWatch
+from api.compute.server_lists.watch_places import WatchLimits
 from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
@@ -153,7 +154,7 @@ def _add_compute_routes(
             app.state.feed,
             PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),
             host_statuses,
-            max_watches=parts.api.max_watches,
+            WatchLimits(parts.api.max_watches, parts.api.max_watches_per_user, parts.api.max_watches_per_project),
         ),
         max_limit=parts.api.max_limit,
         timeout_s=parts.search.cell_timeout_s,

@@ -22,6 +22,7 @@ class ApiSettings(BaseModel):
         the index; otherwise it is an error 500. From 2.69, where there are partial items for them, it has those anyway.
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
     max_watches: streams of changes at the same time, of one process.
+    max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
     auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
@@ -36,6 +37,8 @@ class ApiSettings(BaseModel):
     list_records_by_skipping_down_cells: bool = True
     compute_link_prefix: Annotated[str, AfterValidator(_without_trailing_slash)] | None = None
     max_watches: int = Field(default=200, ge=0, le=100_000)
+    max_watches_per_user: int = Field(default=20, ge=0, le=100_000)
+    max_watches_per_project: int = Field(default=100, ge=0, le=100_000)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 

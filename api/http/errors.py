@@ -6,7 +6,10 @@ ApiError
 │   ├── BodyFieldError            one field of the body has a value that it cannot have
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             nobody, or nobody known, is calling
-├── TooManyLoginsError            one name was logged in with too often with a wrong password
+├── TryAgainLaterError            the same request may succeed some seconds later
+│   ├── TooManyLoginsError        one name was logged in with too often with a wrong password
+│   ├── TooManyWatchesError       there are as many streams as there may be
+│   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
 ├── ForbiddenError                the caller may not do this
 ├── NotFoundError                 there is no such thing, or none that the caller may see
 │   ├── NotInMicroversionError    the method exists, in another microversion
@@ -22,7 +25,6 @@ ApiError
 ├── DirectoryUnavailableError     who is calling cannot be found out, because users cannot be read or written
 ├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
 ├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
-├── TooManyWatchesError          there are as many streams as there may be
 └── InsecureListeningError        not of a request: the server would be open to everybody
 
 Errors of other packages that a request can cause are in the same table, `STATUS`.
@@ -90,16 +92,43 @@ class UnauthorizedError(ApiError):
         self.challenge = challenge
 
 
-class TooManyLoginsError(ApiError):
-    """One name was logged in with too often with a wrong password; in `retry_after_s` seconds it may be tried again."""
+class TryAgainLaterError(ApiError):
+    """In `retry_after_s` seconds the same request may succeed; the answer says so in its `headers`."""
 
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"Too many failed logins. Try again in {retry_after_s} seconds.")
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
         self.retry_after_s = retry_after_s
 
     @property
     def headers(self) -> dict[str, str]:
         return {"Retry-After": str(self.retry_after_s)}
+
+
+class TooManyLoginsError(TryAgainLaterError):
+    """One name was logged in with too often with a wrong password; in `retry_after_s` seconds it may be tried again."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"Too many failed logins. Try again in {retry_after_s} seconds.", retry_after_s)
+
+
+class TooManyWatchesError(TryAgainLaterError):
+    """There are `limit` streams already."""
+
+    def __init__(self, limit: int, retry_after_s: int) -> None:
+        super().__init__(f"There are {limit} watches already, as many as there may be. Try again later.", retry_after_s)
+        self.limit = limit
+
+
+class TooManyOwnWatchesError(TryAgainLaterError):
+    """`holder`, the caller's user or project, has `limit` streams already."""
+
+    def __init__(self, holder: str, limit: int, retry_after_s: int) -> None:
+        super().__init__(
+            f"This {holder} has {limit} watches already, as many as one may have. End one, or try again later.",
+            retry_after_s,
+        )
+        self.holder = holder
+        self.limit = limit
 
 
 class ForbiddenError(ApiError):
@@ -210,14 +239,6 @@ class IdentityConfigurationError(ApiError):
     """The strategy of identity that is configured cannot work; the text names what it lacks."""
 
 
-class TooManyWatchesError(ApiError):
-    """There are `limit` streams already."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"There are {limit} watches already, as many as there may be. Try again later.")
-        self.limit = limit
-
-
 class InsecureListeningError(ApiError):
     """Listening on `host` would let everybody in."""
 
@@ -241,6 +262,7 @@ STATUS: dict[type[Exception], int] = {
     BodyTooLargeError: 413,
     UnsupportedMediaTypeError: 415,
     TooManyLoginsError: 429,
+    TooManyOwnWatchesError: 429,
     CellDownError: 500,
     MarkerNotFoundError: 400,
     NotSupportedError: 501,

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import msgspec
 from starlette.responses import Response
 
-from api.http.errors import ApiError, TooManyLoginsError, UnauthorizedError, status_of
+from api.http.errors import ApiError, TryAgainLaterError, UnauthorizedError, status_of
 
 _UNAUTHORIZED = "The request you have made requires authentication."
 
@@ -26,7 +26,7 @@ def identity_fault_of(error: Exception, root: str) -> Response:
     status = status_of(error) or 500
     if isinstance(error, UnauthorizedError):
         return unauthorized(error, root)
-    if isinstance(error, TooManyLoginsError):
+    if isinstance(error, TryAgainLaterError):
         return identity_fault(status, str(error), error.headers)
     if isinstance(error, ApiError):
         return identity_fault(status, str(error))

@@ -326,6 +326,8 @@ class ComputeFleet:
         token_wait_s: float = 0.0,
         max_limit: int = 1000,
         max_watches: int = 200,
+        max_watches_per_user: int = 20,
+        max_watches_per_project: int = 100,
         watch_key: str | None = None,
         clock: Clock = system_clock,
         pool: CellReader | None = None,
@@ -345,6 +347,8 @@ class ComputeFleet:
             api=ApiSettings(
                 max_limit=max_limit,
                 max_watches=max_watches,
+                max_watches_per_user=max_watches_per_user,
+                max_watches_per_project=max_watches_per_project,
                 watch_key=None if watch_key is None else SecretStr(watch_key),
                 compute_link_prefix=compute_link_prefix,
                 list_records_by_skipping_down_cells=skips_down_cells,

@@ -459,6 +459,35 @@ def test_streams_that_are_asked_for_at_once_are_no_more_than_there_may_be(small_
     assert api.run(count(2)) == [200, 200]
 
 
+def reader(user: str, project: str) -> dict[str, str]:
+    return {"X-User-Id": user, "X-Project-Id": project, "X-Roles": "reader"}
+
+
+def test_no_user_and_no_project_gets_every_watch(small_fleet: ComputeFleet) -> None:
+    api = small_fleet.api(max_watches=5, max_watches_per_user=2, max_watches_per_project=3)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as open_streams:
+            for user, project in (("ada", "p1"), ("ada", "p2"), ("bob", "p1"), ("cleo", "p1")):
+                watch = await open_streams.enter_async_context(stream(api, "", reader(user, project)))
+                assert (await watch.next()).name == "ready"
+            assert await refusal("ada", "p3") == (429, "user")
+            assert await refusal("dora", "p1") == (429, "project")
+            last = await open_streams.enter_async_context(stream(api, "", reader("dora", "p2")))
+            assert (await last.next()).name == "ready"
+            assert await refusal("eve", "p4") == (503, "There")
+        async with stream(api, "", reader("ada", "p1")) as again:
+            assert (await again.next()).name == "ready", "places of streams that have ended are free"
+
+    async def refusal(user: str, project: str) -> tuple[int, str]:
+        answer = await api.fetch("/v2.1/servers/detail", STREAM, reader(user, project))
+        assert int(answer.headers["Retry-After"]) > 0
+        (fault,) = answer.json().values()
+        return answer.status_code, next(word for word in ("user", "project", "There") if word in fault["message"])
+
+    api.run(scenario())
+
+
 def test_positions_are_for_nobody_else_to_read() -> None:
     codec, cell = PositionCodec("a secret of sixteen letters"), str(uuid4())
     positions = {cell: Position(str(uuid4()), 7), str(uuid4()): Position(None, 0)}

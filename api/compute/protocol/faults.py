@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TooManyLoginsError, status_of
+from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError, BodyTooLargeError, TryAgainLaterError, status_of
 from cells.errors import CellUnreachableError
 from listing.errors import CellDownError, ListingError
 
@@ -23,7 +23,7 @@ def fault_of(error: Exception) -> Response:
         message = str(CellDownError(error.cell))
     elif status >= 500 and not isinstance(error, ApiError | ListingError):
         message = f"Unexpected API Error. What happened is in the log under the request id. {type(error).__name__}"
-    return fault(status, message, error.headers if isinstance(error, TooManyLoginsError) else None)
+    return fault(status, message, error.headers if isinstance(error, TryAgainLaterError) else None)
 
 
 def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

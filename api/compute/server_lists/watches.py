@@ -1,7 +1,7 @@
 """`GET /servers/detail` with `Accept: text/event-stream`: what changes from now on in what the list would show."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import accept
 from api.compute.server_lists.filters import build_filter, build_scope
 from api.compute.server_lists.item_templates import full_template
-from api.http.errors import TooManyWatchesError
+from api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
 from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
 from listing.sources import rendered
@@ -32,16 +32,15 @@ _SEND_TIMEOUT_S = 30
 
 
 class ServerWatches:
-    """max_watches: streams at the same time."""
+    """limits: streams at the same time."""
 
     def __init__(
-        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, *, max_watches: int
+        self, feed: ChangeFeed, codec: PositionCodec, host_statuses: HostStatusCache, limits: WatchLimits
     ) -> None:
         self._feed = feed
         self._codec = codec
         self._host_statuses = host_statuses
-        self._max_watches = max_watches
-        self._taken = 0
+        self._places = WatchPlaces(limits)
 
     @staticmethod
     def is_wanted(request: ComputeRequest) -> bool:
@@ -49,23 +48,16 @@ class ServerWatches:
         return request.http.headers.get("accept", "").partition(";")[0].strip().lower() == EVENT_STREAM
 
     async def open(self, request: ComputeRequest) -> Response:
-        """The stream. Order and paging of the list mean nothing to it. Raises TooManyWatchesError."""
+        """The stream. Order and paging of the list mean nothing to it.
+
+        Raises TooManyOwnWatchesError, TooManyWatchesError.
+        """
         with ExitStack() as held:
-            held.enter_context(self._place())
+            # Before anything is waited for, so that a burst gets no more places than there are.
+            held.enter_context(self._places.take(request.caller))
             watch = await self._watch(request)
             # Who asks for the headers alone watches nothing.
             return _Stream(watch.events(), ExitStack() if request.http.method == "HEAD" else held.pop_all())
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of the places there are, taken before anything is waited for, so that a burst gets no more of them."""
-        if self._taken >= self._max_watches:
-            raise TooManyWatchesError(self._max_watches)
-        self._taken += 1
-        try:
-            yield
-        finally:
-            self._taken -= 1
 
     async def _watch(self, request: ComputeRequest) -> Watch:
         query = accept(request.query, request.minor, is_admin=request.caller.is_admin)
