@@ -23,6 +23,8 @@ class ApiSettings(BaseModel):
     compute_link_prefix: what links begin with instead of the address that the request was sent to.
     max_watches: streams of changes at the same time, of one process.
     max_watches_per_user, max_watches_per_project: how many of them one user, and all users of one project, may have.
+    header_timeout_s: how long the headers of a request may take to arrive, from the opening of the connection on.
+    body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
     auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
@@ -39,6 +41,8 @@ class ApiSettings(BaseModel):
     max_watches: int = Field(default=200, ge=0, le=100_000)
     max_watches_per_user: int = Field(default=20, ge=0, le=100_000)
     max_watches_per_project: int = Field(default=100, ge=0, le=100_000)
+    header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
+    body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 

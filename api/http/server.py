@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.compute.protocol.faults import fault
+from api.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
 
@@ -20,17 +21,22 @@ async def serve(
     listener: socket.socket,
     stop: asyncio.Event,
     *,
+    deadlines: RequestDeadlines,
     on_ready: Callable[[], None] | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Accept connections at `listener` until `stop` is set, then close it.
 
+    deadlines: when a request has to have arrived.
     on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
     Returns when the requests that were under way are answered, or some seconds later.
     """
     config = uvicorn.Config(
         _OriginForm(app),
+        http=protocol_with(deadlines),
+        # Nothing here speaks it, and it would go on without deadlines.
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

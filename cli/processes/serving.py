@@ -83,6 +83,7 @@ async def _serve(
     # only now, for Ctrl-C while this is imported would cancel the server in the middle of its start.
     from api.app import create_app  # noqa: PLC0415
     from api.http.server import serve  # noqa: PLC0415
+    from api.request_deadlines import RequestDeadlines  # noqa: PLC0415
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)
@@ -93,6 +94,7 @@ async def _serve(
             app,
             listener,
             stop,
+            deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
             on_ready=lambda: on_ready(stop_from_any_thread),
             on_stop=app.state.feed.close,
         )

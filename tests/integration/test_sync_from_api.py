@@ -13,7 +13,8 @@ from api.app import ApiParts, create_app
 from api.http.listening import address_of, listen
 from api.http.server import serve
 from api.identity import NoIdentity
-from api.settings import ApiSettings
+from api.request_deadlines import RequestDeadlines
+from api.settings import ApiSettings, SearchSettings
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
 from cells.kinds.nova_api.credentials import Fixed
@@ -53,7 +54,9 @@ def served(fleet: ComputeFleet) -> Iterator[str]:
     stop = asyncio.Event()
     address = address_of(listener)
     thread = Thread(
-        target=lambda: loop.run_until_complete(serve(create_app(parts), listener, stop, on_ready=ready.set))
+        target=lambda: loop.run_until_complete(
+            serve(create_app(parts), listener, stop, deadlines=RequestDeadlines(60, 60), on_ready=ready.set)
+        )
     )
     thread.start()
     try:

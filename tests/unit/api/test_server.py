@@ -16,14 +16,18 @@ from api.http.errors import InsecureListeningError
 from api.http.listening import address_of, listen
 from api.http.server import serve
 from api.identity import refuse_open_listening
+from api.request_deadlines import RequestDeadlines
 
 
 async def hello(_request: Request) -> Response:
     return PlainTextResponse("hello")
 
 
+PATIENT = RequestDeadlines(headers_s=60, body_s=60)
+
+
 @contextmanager
-def running(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+def running(app: FastAPI, listener: socket.socket, deadlines: RequestDeadlines = PATIENT) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -31,7 +35,7 @@ def running(app: FastAPI, listener: socket.socket) -> Iterator[None]:
     async def run() -> None:
         stop = asyncio.Event()
         started.append((asyncio.get_running_loop(), stop))
-        await serve(app, listener, stop, on_ready=ready.set)
+        await serve(app, listener, stop, deadlines=deadlines, on_ready=ready.set)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
