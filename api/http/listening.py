@@ -2,16 +2,24 @@
 
 import socket
 
+# Twelve heartbeats of a stream, and as long as nginx waits for a client that reads nothing.
+_TAKES_NOTHING_MS = 60_000
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound to an address (port 0: any free one); raises OSError when the address cannot be had.
 
     Our own, because uvicorn would end the process where this raises.
+    A client that takes nothing of what it is sent for a minute is given up, where the system can do that: one that has
+    vanished would otherwise keep its streams, and what they count against, for a quarter of an hour.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Connections have it from their listener (tcp(7)).
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _TAKES_NOTHING_MS)
         listener.bind(address)
     except OSError:
         listener.close()

@@ -175,3 +175,12 @@ def test_client_that_does_not_read_its_answer_does_not_hold_a_body_open(app: App
     with connected(app, body_s=SOON) as client:
         client.send(POST % b"/floods")
         assert app.left.wait(60)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system cannot do it")
+def test_client_that_takes_nothing_of_its_answer_is_given_up(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that has vanished, of which no system tells before."""
+    monkeypatch.setattr("api.http.listening._TAKES_NOTHING_MS", 500)
+    with connected(app) as client:
+        client.send(b"GET /floods HTTP/1.1\r\nHost: api\r\n\r\n")
+        assert app.left.wait(60)
