@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.compute.protocol.faults import fault
-from api.request_deadlines import RequestDeadlines, protocol_with
+from api.http.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
 

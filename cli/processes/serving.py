@@ -82,8 +82,8 @@ async def _serve(
     # Only here, for every command imports this module, and those that serve nothing would start a quarter later; and
     # only now, for Ctrl-C while this is imported would cancel the server in the middle of its start.
     from api.app import create_app  # noqa: PLC0415
+    from api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
     from api.http.server import serve  # noqa: PLC0415
-    from api.request_deadlines import RequestDeadlines  # noqa: PLC0415
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from sse_starlette import ServerSentEvent
 
+from api.http.request_deadlines import RequestDeadlines
 from api.http.server import serve
-from api.request_deadlines import RequestDeadlines
 from cells.epochs import Position
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.opening import open_adapter

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from api.app import ApiParts, create_app
 from api.http.listening import address_of, listen
+from api.http.request_deadlines import RequestDeadlines
 from api.http.server import serve
 from api.identity import NoIdentity
-from api.request_deadlines import RequestDeadlines
-from api.settings import ApiSettings, SearchSettings
+from api.settings import ApiSettings
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.client import ComputeApi, MarkerGoneError
 from cells.kinds.nova_api.credentials import Fixed

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from api.http.listening import listen
-from api.request_deadlines import RequestDeadlines
+from api.http.request_deadlines import RequestDeadlines
 from tests.unit.api.test_server import running
 
 SOON, SHORT_S, LATE = 0.1, 1.0, 60.0

@@ -14,9 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.http.errors import InsecureListeningError
 from api.http.listening import address_of, listen
+from api.http.request_deadlines import RequestDeadlines
 from api.http.server import serve
 from api.identity import refuse_open_listening
-from api.request_deadlines import RequestDeadlines
 
 
 async def hello(_request: Request) -> Response:
