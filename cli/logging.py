@@ -1,19 +1,22 @@
 """How every process logs: one line per event, for people on a terminal and as JSON anywhere else.
 
 What libraries log through the standard library goes the same way. Passwords never reach a log: those of URLs are
-masked wherever they appear, and values under the name of a secret are left out.
+masked wherever they appear, values under the name of a secret are left out, and a traceback has lines of our source
+but no variables, on a terminal as well: what a request brought is among them.
 """
 
 import logging
 import re
 import sys
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]+@")
+# A port is no password. A password that was never quoted may have a slash or another @ in it.
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:[/,?#]|$))[^@\s]+@(?:[^@/\s]*@)*")
 _SECRET_NAME = re.compile(r"password|secret|token|api_key|authorization", re.IGNORECASE)
 _FIRST = ("timestamp", "level", "event")
 # Libraries that tell about every request they make or step they take; what matters of it is in our own events.
@@ -60,17 +63,14 @@ def configure_logging(settings: LogSettings) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    is_terminal = sys.stderr.isatty()
-    last: list[Processor] = (
-        [mask_secrets, structlog.dev.ConsoleRenderer(colors=True)]
-        if is_terminal
-        else [
-            structlog.processors.format_exc_info,
-            mask_secrets,
-            _order,
-            structlog.processors.JSONRenderer(default=str),
-        ]
+    renderers: list[Processor] = (
+        # Its own way to show an error has the local variables of each function.
+        [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
+        if sys.stderr.isatty()
+        else [_order, structlog.processors.JSONRenderer(default=str)]
     )
+    # Tracebacks become text before secrets are masked, since the text of an error may have them.
+    last: list[Processor] = [structlog.processors.format_exc_info, mask_secrets, *renderers]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -91,13 +91,21 @@ def quieten_libraries() -> None:
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Leave out the values of secrets, and the passwords inside URLs."""
-    for name, value in event.items():
-        if is_secret_name(name):
-            event[name] = "***"
-        elif isinstance(value, str):
-            event[name] = mask_url_passwords(value)
-    return event
+    """Leave out the values of secrets, and the passwords inside URLs, however deep in a value they are."""
+    return _masked(event)
+
+
+def _masked(value: Any) -> Any:
+    """`value` as text, numbers, lists and mappings, without secrets."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {name: "***" if is_secret_name(str(name)) else _masked(item) for name, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_masked(item) for item in value]
+        case _:
+            return mask_url_passwords(str(value))
 
 
 def _order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

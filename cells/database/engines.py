@@ -50,6 +50,8 @@ def create_database_engine(
 ) -> Engine:
     """An engine for `sqlite:///file` or `postgresql://…`; nothing is opened yet.
 
+    Errors show statements without their values, some of which are secrets.
+
     A PostgreSQL URL may have libpq's parameters (`?sslrootcert=FILE`: TLS, with the server's certificate checked). For
     a user or password that it does not have libpq looks into its own variables and files (PGUSER, PGPASSFILE).
 
@@ -160,6 +162,7 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
     engine = create_engine(
         url.set(drivername="sqlite"),
         connect_args={"timeout": _BUSY_TIMEOUT_S},
+        hide_parameters=True,
         pool_size=pool_size,
         max_overflow=-1,
         json_serializer=_to_json,
@@ -202,6 +205,7 @@ def _postgresql_engine(url: URL, statement_timeout_s: float | None, pool_size: i
     return create_engine(
         url.set(drivername="postgresql+psycopg"),
         connect_args=arguments,
+        hide_parameters=True,
         pool_size=pool_size,
         pool_pre_ping=True,
         json_serializer=_to_json,

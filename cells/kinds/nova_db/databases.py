@@ -93,7 +93,7 @@ def open_nova_database(url: str, *, statement_timeout_s: float | None = None, po
     """
     parsed = parse_nova_url(url)
     dialect = dialect_of(parsed)
-    options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": -1}
+    options: dict[str, Any] = {"pool_size": pool_size, "max_overflow": -1, "hide_parameters": True}
     try:
         if dialect == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S}, **options)

@@ -1,12 +1,14 @@
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from cells.database.engines import create_database_engine, translated_failures, writing
 from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.kinds.nova_db.databases import open_nova_database
 from cells.migrations import upgrade_cell
 from cells.tables import cell_state
 
@@ -27,6 +29,23 @@ def test_unreachable_database_is_named_without_the_password() -> None:
     ):
         pass
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("opened", [create_database_engine, open_nova_database])
+def test_errors_show_no_value_of_a_statement(tmp_path: Path, opened: Callable[[str], Engine]) -> None:
+    (tmp_path / "x.db").touch()
+    engine = opened(f"sqlite:///{tmp_path}/x.db")
+    with pytest.raises(DBAPIError, match="SELECT nothing") as caught, engine.connect() as connection:
+        connection.execute(text("SELECT nothing FROM x WHERE password = :password"), {"password": "secret"})
+    engine.dispose()
+    assert "'secret'" not in str(caught.value)
+
+
+@pytest.mark.parametrize("opened", [create_database_engine, open_nova_database])
+def test_engine_of_a_server_shows_no_value_either(opened: Callable[[str], Engine]) -> None:
+    engine = opened("postgresql://me@127.0.0.1:1/nowhere")
+    assert engine.hide_parameters
+    engine.dispose()
 
 
 def test_sqlite_keeps_what_was_committed_whatever_happens(tmp_path: Path) -> None:

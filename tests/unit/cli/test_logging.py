@@ -3,15 +3,23 @@
 import io
 import json
 import logging
+import os
+import pty
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from cli.logging import LogSettings, configure_logging, mask_url_passwords
 from tests.unit.cli.conftest import Run
+
+SECRET = "hunter2"
 
 
 @pytest.fixture
@@ -21,6 +29,93 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setattr(sys, "stderr", stream)
     configure_logging(LogSettings())
     return stream
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Gives what is logged on a terminal."""
+    shown_by, ours = pty.openpty()
+    with open(ours, "w") as stream:
+        assert stream.isatty()
+        monkeypatch.setattr(sys, "stderr", stream)
+        configure_logging(LogSettings())
+        yield lambda: os.read(shown_by, 1_000_000).decode()
+    os.close(shown_by)
+
+
+def log_failure_with_secrets() -> None:
+    """Logs an error as the API logs one that nobody expected, from functions that have a secret as they run."""
+
+    def change_password(body: dict[str, Any]) -> None:
+        new_password = body["changePassword"]["adminPass"]
+        raise RuntimeError(f"postgresql://fleet:{SECRET}@host/fleet is away") from LookupError(len(new_password))
+
+    try:
+        change_password({"changePassword": {"adminPass": SECRET}})
+    except RuntimeError:
+        structlog.get_logger("test").exception("request_failed")
+
+
+def test_terminal_shows_where_it_failed_and_no_variable(terminal: Callable[[], str]) -> None:
+    log_failure_with_secrets()
+    shown = terminal()
+    assert "in change_password" in shown
+    assert "LookupError" in shown
+    assert "fleet:***@host" in shown, "the text of an error is masked as any other text"
+    assert "hunter2" not in shown
+
+
+def test_no_variable_is_shown_as_json(output: io.StringIO) -> None:
+    log_failure_with_secrets()
+    assert "in change_password" in json.loads(output.getvalue())["exception"]
+    assert "hunter2" not in output.getvalue()
+
+
+def test_errors_of_libraries_show_no_variable_on_a_terminal(terminal: Callable[[], str]) -> None:
+    try:
+        password = SECRET
+        int(password[:0])
+    except ValueError:
+        logging.getLogger("some.library").exception("it failed")
+    shown = terminal()
+    assert "ValueError" in shown
+    assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize("streams", ["terminal", "file"])
+def test_command_that_fails_unexpectedly_shows_no_variable(streams: str) -> None:
+    script = """
+import cli.cells.cell, cli.main, sys
+def fail(*arguments, **options):
+    password = "hunter" + str(2)
+    raise RuntimeError("unexpected")
+cli.cells.cell.load_settings = fail
+sys.argv = ["fleetlight", "cell", "list"]
+cli.main.main()
+"""
+    shown_by, ours = pty.openpty() if streams == "terminal" else os.pipe()
+    with open(ours, "wb") as stream:
+        ended = subprocess.run([sys.executable, "-c", script], stdout=stream, stderr=stream, check=False, timeout=60)
+    shown = os.read(shown_by, 1_000_000).decode()
+    os.close(shown_by)
+    assert ended.returncode == 1
+    assert "RuntimeError: unexpected" in shown
+    assert "in fail" in shown
+    assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize("where", ["terminal", "output"])
+def test_secrets_deep_inside_of_values_are_not_logged(where: str, request: pytest.FixtureRequest) -> None:
+    logged = request.getfixturevalue(where)
+    structlog.get_logger("test").info(
+        "asked",
+        body={"server": [{"adminPassword": "hunter2", "url": "amqp://guest:hunter2@host//"}]},
+        cell=LookupError("postgresql://fleet:hunter2@host"),
+        given=SecretStr("hunter2"),
+    )
+    text = logged() if callable(logged) else logged.getvalue()
+    assert "guest:***@host" in text
+    assert "hunter2" not in text
 
 
 def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
@@ -79,6 +174,8 @@ def test_what_the_api_logs_before_it_serves_is_json_too(run: Run, empty_place: P
         ("postgresql+psycopg://a:b@h/d and amqp://c:d@i//", "postgresql+psycopg://a:***@h/d and amqp://c:***@i//"),
         ("amqp://:pw@host", "amqp://:***@host"),
         ("http://host:9200/path", "http://host:9200/path"),
+        ("http://host:9200/path?to=a@b and http://[::1]:8774", "http://host:9200/path?to=a@b and http://[::1]:8774"),
+        ("never quoted: mysql://a:b/c@h/d, amqp://a:b@c@h//", "never quoted: mysql://a:***@h/d, amqp://a:***@h//"),
         ("memory://", "memory://"),
     ],
 )
