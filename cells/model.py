@@ -103,6 +103,10 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     def uuid(self) -> str:
         return str(self.record["uuid"])
 
+    def __repr__(self) -> str:
+        """Without the record, which has the user data."""
+        return f"InstanceRow({self.uuid}, cell {self.cell_uuid}, revision {self.revision})"
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -18,6 +18,7 @@ from api.compute.protocol.shapes import OBJECT, JsonType
 from api.documented import JSON, Operation
 from api.http.answers import json_answer
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
+from api.secret_fields import schema_of_secret
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -79,7 +80,9 @@ def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[Operation]
     bodies: dict[type, Any] = {model: schema for (model, _), schema in references.items()}
     others = tuple(others)
     structs = [other.body for other in others if other.body is not None]
-    struct_bodies, struct_schemas = msgspec.json.schema_components(structs, ref_template=_STRUCT_COMPONENTS)
+    struct_bodies, struct_schemas = msgspec.json.schema_components(
+        structs, schema_hook=schema_of_secret, ref_template=_STRUCT_COMPONENTS
+    )
     bodies |= dict(zip(structs, struct_bodies, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in present:

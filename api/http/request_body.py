@@ -46,6 +46,9 @@ _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
 # As many as int() reads at once without a limit being lifted, and more than anybody writes.
 _MAX_DIGITS = 4_000
+SECRET_KEYS = frozenset({"adminPass", "user_data", "contents"})
+"""Keys whose values no answer repeats that says what is wrong with a body: clients and proxies log such answers."""
+_HIDDEN = "***"
 
 
 class RequestModel(BaseModel):
@@ -163,7 +166,7 @@ class Body(Generic[M]):
         Raises BadRequestError and BodyFieldError.
         """
         if not isinstance(document, dict):
-            raise BadRequestError(f"{document!r} is not of type 'object'")
+            raise BadRequestError(f"{_shown(document)} is not of type 'object'")
         try:
             return self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
         except ValidationError as error:
@@ -222,11 +225,27 @@ def _refusal(error: ValidationError, document: object) -> BadRequestError:
         complaint = f"{name!r} is a required property"
     else:
         place, _ = _place_in(document, details["loc"])
-        return (
-            BodyFieldError(place, repr(details["input"]), details["msg"]) if place else BadRequestError(details["msg"])
-        )
+        if not place:
+            return BadRequestError(details["msg"])
+        is_secret = not SECRET_KEYS.isdisjoint(map(str, details["loc"]))
+        return BodyFieldError(place, _HIDDEN if is_secret else _shown(details["input"]), details["msg"])
     place, value = _place_in(document, parents)
-    return BodyFieldError(place, repr(value), complaint) if place else BadRequestError(complaint)
+    return BodyFieldError(place, _shown(value), complaint) if place else BadRequestError(complaint)
+
+
+def _shown(value: object) -> str:
+    """`value` as text, without its secrets."""
+
+    def public(value: object) -> object:
+        match value:
+            case dict():
+                return {name: _HIDDEN if name in SECRET_KEYS else public(item) for name, item in value.items()}
+            case list():
+                return [public(item) for item in value]
+            case _:
+                return value
+
+    return repr(public(value))
 
 
 def _place_in(document: object, steps: Sequence[int | str]) -> tuple[str, object]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
@@ -28,8 +28,8 @@ _LOOKED_FOR = 500
 class _Deployment:
     """What a cell has of the deployment that it is in."""
 
-    api_database_url: str
-    transport_url: str = ""
+    api_database_url: str = field(repr=False)
+    transport_url: str = field(default="", repr=False)
 
 
 def add_nova_cell(fleet: Fleet, name: str, database_url: str, api_database_url: str, transport_url: str) -> Joined:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field, SecretStr, create_model
 
 from api.compute.servers.create_body import (
     AccessIPv4,
@@ -31,7 +31,7 @@ class LockBody(RequestModel):
 
 
 class RescueBody(RequestModel):
-    admin_pass: str = Field(default="", alias="adminPass")
+    admin_pass: SecretStr = Field(default=SecretStr(""), alias="adminPass")
     rescue_image_ref: UuidText = ""
 
 
@@ -49,7 +49,7 @@ class RebuildBody(RequestModel):
 
     image_ref: UuidText = Field(alias="imageRef")
     name: Name = ""
-    admin_pass: str = Field(default="", alias="adminPass")
+    admin_pass: SecretStr = Field(default=SecretStr(""), alias="adminPass")
     metadata: Metadata = Field(default={})
     preserve_ephemeral: BodyBool = False
     disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
@@ -72,7 +72,7 @@ class _LiveMigrationSince25(LiveMigrationBody):
 
 class EvacuateBody(RequestModel):
     host: Fqdn = ""
-    admin_pass: str = Field(default="", alias="adminPass")
+    admin_pass: SecretStr = Field(default=SecretStr(""), alias="adminPass")
 
 
 class CreateImageBody(RequestModel):
@@ -86,7 +86,7 @@ class CreateBackupBody(CreateImageBody):
 
 
 class ChangePasswordBody(RequestModel):
-    admin_pass: str = Field(alias="adminPass")
+    admin_pass: SecretStr = Field(alias="adminPass")
 
 
 class ResetStateBody(RequestModel):

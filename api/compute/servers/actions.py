@@ -9,7 +9,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pydantic import BaseModel, Field, RootModel, create_model
+from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
@@ -19,7 +19,7 @@ from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import OneOf, Shape
 from api.compute.servers import action_bodies as bodies
-from api.compute.servers.create import new_password
+from api.compute.servers.create import given_or_new
 from api.compute.servers.lookup import FoundServer, find_server
 from api.compute.servers.moves import MoveActions
 from api.compute.servers.orders import accept, change, order_of, require_ready, rule
@@ -205,7 +205,7 @@ class ServerActionHandlers:
         if content is not None and content.rescue_image_ref:
             self._access.check_image(content.rescue_image_ref)
         await accept(self._access, request, server, order_of(request, "rescue"))
-        password = (content.admin_pass if content else "") or new_password()
+        password = given_or_new(content.admin_pass if content else SecretStr(""))
         return json_answer({"adminPass": password})
 
     async def _restore(self, request: ComputeRequest, server: FoundServer, _content: object) -> Response:

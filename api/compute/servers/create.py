@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from pydantic import SecretStr
 from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
@@ -47,8 +48,9 @@ _DEFAULT_GROUPS = ["default"]
 _MOST_AT_ONCE = 1000
 
 
-def new_password() -> str:
-    return "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
+def given_or_new(password: SecretStr) -> str:
+    """The password of a server, for the one answer that has it; without one (an empty one) it is made up."""
+    return password.get_secret_value() or "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class ServerCreation:
         elif place.host or place.node:
             request.authorize("compute:servers:create:requested_destination")
         count = _count(server)
-        password = server.admin_pass or new_password()
+        password = given_or_new(server.admin_pass)
         prepared = await self._access.ask(partial(self._prepare, request, wanted, place, count))
         rows: Sequence[InstanceRow] = ()
         while not rows:
@@ -309,7 +311,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
         "instance_type_id": flavor.number,
         "image_ref": server.image_ref,
         "key_name": server.key_name or None,
-        "user_data": server.user_data or None,
+        "user_data": server.user_data.get_secret_value() or None,
         "config_drive": "True" if server.config_drive else "",
         "metadata": dict(server.metadata),
         "tags": sorted(server.later("tags") or []),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, create_model
 from pydantic_core import PydanticCustomError
 
 from api.http.body_types import Description, Fqdn, Metadata, Name, Tags, UuidText
@@ -45,24 +45,24 @@ def _are_unique(texts: list[str]) -> list[str]:
     return texts
 
 
-def decoded(text: str) -> bytes:
-    """What base64 `text` stands for. Lenient about characters that are none of base64, as Nova is."""
-    return base64.b64decode(text)
+def decoded(content: SecretStr) -> bytes:
+    """What base64 `content` stands for. Lenient about characters that are none of base64, as Nova is."""
+    return base64.b64decode(content.get_secret_value())
 
 
-def is_base64(text: str) -> str:
+def _is_base64(content: SecretStr) -> SecretStr:
     try:
-        decoded(text)
+        decoded(content)
     except (binascii.Error, ValueError):
         raise PydanticCustomError("not_base64", "is not base64") from None
-    return text
+    return content
 
 
 FlavorRef = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 AccessIPv4 = Annotated[str, AfterValidator(_is_ipv4)]
 AccessIPv6 = Annotated[str, AfterValidator(_is_ipv6)]
 Address = Annotated[str, AfterValidator(_is_address)]
-UserData = Annotated[str, Field(max_length=_MAX_USER_DATA), AfterValidator(is_base64)]
+UserData = Annotated[SecretStr, Field(max_length=_MAX_USER_DATA), AfterValidator(_is_base64)]
 DiskConfig = Literal["AUTO", "MANUAL"]
 Certificates = (
     Annotated[
@@ -156,7 +156,7 @@ class File(RequestModel):
     """A file to put into the guest."""
 
     path: str
-    contents: Annotated[str, AfterValidator(is_base64)]
+    contents: Annotated[SecretStr, AfterValidator(_is_base64)]
 
 
 class NewServer(RequestModel):
@@ -167,9 +167,9 @@ class NewServer(RequestModel):
     image_ref: UuidText | Literal[""] = Field(default="", alias="imageRef")
     networks: Any = None
     metadata: Metadata = Field(default={})
-    admin_pass: str = Field(default="", alias="adminPass")
+    admin_pass: SecretStr = Field(default=SecretStr(""), alias="adminPass")
     key_name: Name = ""
-    user_data: UserData = ""
+    user_data: UserData = SecretStr("")
     availability_zone: Name = ""
     config_drive: BodyBool = False
     security_groups: list[SecurityGroup] = Field(default=[])

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers import action_bodies as bodies
-from api.compute.servers.create import new_password
+from api.compute.servers.create import given_or_new
 from api.compute.servers.lookup import FoundServer
 from api.compute.servers.orders import accept, change, order_of, require_ready, rule
 from api.compute.servers.references import named_flavor
@@ -87,7 +87,7 @@ class MoveActions:
         await accept(self._access, request, server, order_of(request, "evacuate", parameters=parameters))
         if request.minor >= _EVACUATE_WITHOUT_BODY_SINCE:
             return empty_answer(200)
-        return json_answer({"adminPass": content.admin_pass or new_password()})
+        return json_answer({"adminPass": given_or_new(content.admin_pass)})
 
     async def unshelve(self, request: ComputeRequest, server: FoundServer, content: Any) -> Response:
         host = getattr(content, "host", "")

@@ -11,7 +11,7 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.shapes import TEXT, Extended, Key, or_null
 from api.compute.servers.action_bodies import RebuildBody
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
-from api.compute.servers.create import new_password
+from api.compute.servers.create import given_or_new
 from api.compute.servers.lookup import FoundServer
 from api.compute.servers.orders import accept, order_of, require_ready
 from api.compute.servers.references import check_metadata, named_keypairs
@@ -43,7 +43,7 @@ class RebuildAction:
             values["keypairs"] = await access.ask(partial(named_keypairs, access, request, values["key_name"]))
         row = await accept(access, request, server, order_of(request, "rebuild", values=values))
         item = await changed_item(request, row, self._host_statuses)
-        item["adminPass"] = content.admin_pass or new_password()
+        item["adminPass"] = given_or_new(content.admin_pass)
         if request.minor >= _KEY_SINCE:
             item["key_name"] = row.record["key_name"]
         if request.minor >= _USER_DATA_SINCE:
@@ -68,6 +68,8 @@ def _rebuilt_values(content: RebuildBody) -> dict[str, Any]:
     }
     given = content.model_dump(exclude_unset=True)
     values = {record_name: given[name] for name, record_name in names.items() if name in given}
+    if values.get("user_data") is not None:
+        values["user_data"] = values["user_data"].get_secret_value()
     if "disk_config" in given:
         values["auto_disk_config"] = given["disk_config"] == "AUTO"
     return values

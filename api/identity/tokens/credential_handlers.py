@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from pydantic import SecretStr
 from starlette.responses import Response
 
 from api.http.answers import empty_answer, json_answer
@@ -18,6 +19,7 @@ from api.identity.tokens.directory import Credential, Directory, new_id
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.views import role_id
+from api.secret_fields import to_secret
 from resources.clock import Clock, system_clock
 from resources.fields import to_microseconds
 
@@ -32,7 +34,7 @@ class RoleReference(msgspec.Struct, frozen=True):
 
 class NewCredential(msgspec.Struct, frozen=True):
     name: str
-    secret: str | None = None
+    secret: SecretStr | None = None
     description: str | None = None
     expires_at: str | None = None
     roles: tuple[RoleReference, ...] | None = None
@@ -75,7 +77,7 @@ class CredentialHandlers:
         if user_id != request.caller.user_id or project_id is None or request.token.credential_id is not None:
             raise ForbiddenError(rule)
         asked = _asked(await read_bytes(request.http))
-        secret = asked.secret or secrets.token_urlsafe(_SECRET_BYTES)
+        secret = asked.secret.get_secret_value() if asked.secret else secrets.token_urlsafe(_SECRET_BYTES)
         credential = Credential(
             id=new_id(),
             name=asked.name,
@@ -130,10 +132,10 @@ def _found(directory: Directory, user_id: str, credential_id: str) -> Credential
 def _asked(body: bytes) -> NewCredential:
     """Raises BadRequestError; also for what would limit a credential, if it were ignored."""
     try:
-        asked = msgspec.json.decode(body, type=NewCredentialRequest).application_credential
+        asked = msgspec.json.decode(body, type=NewCredentialRequest, dec_hook=to_secret).application_credential
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Invalid application credential: {error}.") from None
-    if asked.secret == "":
+    if asked.secret is not None and not asked.secret:
         raise BadRequestError("Invalid application credential: the secret must not be empty.")
     if not asked.name.strip() or len(asked.name) > _MAX_NAME:
         raise BadRequestError(f"Invalid application credential: it needs a name of 1 to {_MAX_NAME} characters.")

@@ -86,12 +86,12 @@ class Logins:
             raise BadRequestError("Expecting to find auth.identity.password.user.password.")
         user = _user(directory, method.user)
         hashed = None if user is None else user.password_hash
-        if not await self._passwords.is_password_of(hashed, method.user.password) or user is None:
+        if not await self._passwords.is_password_of(hashed, method.user.password.get_secret_value()) or user is None:
             raise _refused("wrong user or password", user)
         return self._new_token(user, ("password",), self._project(directory, user, scope))
 
     def _with_token(self, directory: Directory, method: TokenMethod, scope: Scope | str | None) -> Token:
-        token = self.token_of(directory, method.id)
+        token = self.token_of(directory, method.id.get_secret_value())
         if token is None:
             raise _refused("bad token")
         user = directory.users[token.user_id]
@@ -105,7 +105,7 @@ class Logins:
     ) -> Token:
         credential = _credential(directory, method)
         hashed = None if credential is None else credential.secret_hash
-        if not await self._passwords.is_password_of(hashed, method.secret) or credential is None:
+        if not await self._passwords.is_password_of(hashed, method.secret.get_secret_value()) or credential is None:
             raise _refused("wrong application credential")
         user = directory.users[credential.user_id]
         if scope is not None:

@@ -1,9 +1,11 @@
 """What `POST /v3/auth/tokens` is asked with (contracts/nova-rest, 5.2)."""
 
 import msgspec
+from pydantic import SecretStr
 
 from api.http.errors import BadRequestError
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
+from api.secret_fields import to_secret
 
 
 class DomainReference(msgspec.Struct, frozen=True):
@@ -19,7 +21,7 @@ class UserReference(msgspec.Struct, frozen=True):
     id: str | None = None
     name: str | None = None
     domain: DomainReference | None = None
-    password: str | None = None
+    password: SecretStr | None = None
 
 
 class ProjectReference(msgspec.Struct, frozen=True):
@@ -33,11 +35,13 @@ class PasswordMethod(msgspec.Struct, frozen=True):
 
 
 class TokenMethod(msgspec.Struct, frozen=True):
-    id: str
+    """id: the token itself."""
+
+    id: SecretStr
 
 
 class CredentialMethod(msgspec.Struct, frozen=True):
-    secret: str
+    secret: SecretStr
     id: str | None = None
     name: str | None = None
     user: UserReference | None = None
@@ -80,7 +84,7 @@ class LoginRequest(msgspec.Struct, frozen=True):
 def authentication_of(body: bytes) -> Authentication:
     """Read the body of a login; raises BadRequestError that says what is wrong where, without any value."""
     try:
-        authentication = msgspec.json.decode(body, type=LoginRequest).auth
+        authentication = msgspec.json.decode(body, type=LoginRequest, dec_hook=to_secret).auth
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Expecting to find a valid request for authentication: {error}.") from None
     if isinstance(authentication.scope, str) and authentication.scope != "unscoped":

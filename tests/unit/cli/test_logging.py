@@ -3,11 +3,9 @@
 import io
 import json
 import logging
-import os
-import pty
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from cli.logging import LogSettings, configure_logging, mask_url_passwords
+from tests.support.terminal import terminal
 from tests.unit.cli.conftest import Run
 
 SECRET = "hunter2"
@@ -31,16 +30,14 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return stream
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
-    """Gives what is logged on a terminal."""
-    shown_by, ours = pty.openpty()
-    with open(ours, "w") as stream:
-        assert stream.isatty()
-        monkeypatch.setattr(sys, "stderr", stream)
+def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, log: Callable[[], object]) -> str:
+    """What a terminal shows of what `log` logs."""
+    with terminal() as shown:
+        monkeypatch.setattr(sys, "stderr", shown.stream)
         configure_logging(LogSettings())
-        yield lambda: os.read(shown_by, 1_000_000).decode()
-    os.close(shown_by)
+        log()
+        logging.getLogger().handlers.clear()
+    return shown.text
 
 
 def log_failure_with_secrets() -> None:
@@ -56,9 +53,8 @@ def log_failure_with_secrets() -> None:
         structlog.get_logger("test").exception("request_failed")
 
 
-def test_terminal_shows_where_it_failed_and_no_variable(terminal: Callable[[], str]) -> None:
-    log_failure_with_secrets()
-    shown = terminal()
+def test_terminal_shows_where_it_failed_and_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = shown_on_a_terminal(monkeypatch, log_failure_with_secrets)
     assert "in change_password" in shown
     assert "LookupError" in shown
     assert "fleet:***@host" in shown, "the text of an error is masked as any other text"
@@ -71,19 +67,20 @@ def test_no_variable_is_shown_as_json(output: io.StringIO) -> None:
     assert "hunter2" not in output.getvalue()
 
 
-def test_errors_of_libraries_show_no_variable_on_a_terminal(terminal: Callable[[], str]) -> None:
-    try:
-        password = SECRET
-        int(password[:0])
-    except ValueError:
-        logging.getLogger("some.library").exception("it failed")
-    shown = terminal()
+def test_errors_of_libraries_show_no_variable_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        try:
+            password = SECRET
+            int(password[:0])
+        except ValueError:
+            logging.getLogger("some.library").exception("it failed")
+
+    shown = shown_on_a_terminal(monkeypatch, fail)
     assert "ValueError" in shown
     assert "hunter2" not in shown
 
 
-@pytest.mark.parametrize("streams", ["terminal", "file"])
-def test_command_that_fails_unexpectedly_shows_no_variable(streams: str) -> None:
+def test_command_that_fails_unexpectedly_shows_no_variable() -> None:
     script = """
 import cli.cells.cell, cli.main, sys
 def fail(*arguments, **options):
@@ -93,29 +90,28 @@ cli.cells.cell.load_settings = fail
 sys.argv = ["fleetlight", "cell", "list"]
 cli.main.main()
 """
-    shown_by, ours = pty.openpty() if streams == "terminal" else os.pipe()
-    with open(ours, "wb") as stream:
-        ended = subprocess.run([sys.executable, "-c", script], stdout=stream, stderr=stream, check=False, timeout=60)
-    shown = os.read(shown_by, 1_000_000).decode()
-    os.close(shown_by)
+    command = [sys.executable, "-c", script]
+    with terminal() as shown:
+        ended = subprocess.run(command, stdout=shown.stream, stderr=shown.stream, check=False, timeout=60)
     assert ended.returncode == 1
-    assert "RuntimeError: unexpected" in shown
-    assert "in fail" in shown
-    assert "hunter2" not in shown
+    assert "RuntimeError: unexpected" in shown.text
+    assert "in fail" in shown.text
+    assert "hunter2" not in shown.text
 
 
-@pytest.mark.parametrize("where", ["terminal", "output"])
-def test_secrets_deep_inside_of_values_are_not_logged(where: str, request: pytest.FixtureRequest) -> None:
-    logged = request.getfixturevalue(where)
-    structlog.get_logger("test").info(
-        "asked",
-        body={"server": [{"adminPassword": "hunter2", "url": "amqp://guest:hunter2@host//"}]},
-        cell=LookupError("postgresql://fleet:hunter2@host"),
-        given=SecretStr("hunter2"),
-    )
-    text = logged() if callable(logged) else logged.getvalue()
-    assert "guest:***@host" in text
-    assert "hunter2" not in text
+def test_secrets_deep_inside_of_values_are_not_logged(output: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log() -> None:
+        structlog.get_logger("test").info(
+            "asked",
+            body={"server": [{"adminPassword": "hunter2", "url": "amqp://guest:hunter2@host//"}]},
+            cell=LookupError("postgresql://fleet:hunter2@host"),
+            given=SecretStr("hunter2"),
+        )
+
+    log()
+    for text in (output.getvalue(), shown_on_a_terminal(monkeypatch, log)):
+        assert "guest:***@host" in text
+        assert "hunter2" not in text
 
 
 def test_events_are_json_when_nobody_watches(output: io.StringIO) -> None:
