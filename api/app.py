@@ -26,7 +26,7 @@ from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
 from api.explain import EXPLAIN, Explainer
-from api.health import HEALTH_OPERATIONS, HealthEndpoints
+from api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
 from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
@@ -59,8 +59,8 @@ class ApiParts:
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
-    other_metrics: of parts that run in the same process, shown by /metrics too.
-    indexer: the one that runs in the same process; /healthz and /readyz speak for it too.
+    other_metrics: of parts that run in the same process, measured by `state.health` too.
+    indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
     """
 
     cells: CellReader
@@ -80,7 +80,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`.
 
     Its `state.index` holds the safe-connect flag, its `state.lister` lists, its `state.feed` holds the watches, its
-    `state.mappings` connections.
+    `state.mappings` connections, its `state.health` says what is for its monitoring only.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     index = ListIndex(parts.searcher, parts.search, clock=parts.clock)
@@ -126,10 +126,10 @@ def create_app(parts: ApiParts) -> FastAPI:
         images = ImageHandlers(parts.identity, prefix)
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
-    health = HealthEndpoints(index, parts.cells, metrics, parts.indexer)
+    app.state.health = Health(index, parts.cells, metrics, parts.indexer)
+    health = HealthEndpoints(app.state.health)
     app.add_route("/healthz", health.healthz, methods=["GET"])
     app.add_route("/readyz", health.readyz, methods=["GET"])
-    app.add_route("/metrics", health.metrics, methods=["GET"])
     return app
 
 

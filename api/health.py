@@ -1,54 +1,37 @@
-"""`/healthz`, `/readyz` and `/metrics`: for orchestrators and monitoring, without identity.
+"""How this process is: `/healthz` and `/readyz` for anybody, and everything else for who may look at the monitoring.
 
-What failed is named, why is in the log: these addresses answer anybody.
+Anybody gets one word. Which cells and parts are down is for `monitoring.port`, and why is in the log.
 """
 
 import asyncio
-from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.shapes import OBJECT, TEXT, MapOf, Shape, optional
+from api.compute.protocol.shapes import TEXT, Shape
 from api.documented import Operation
-from api.metrics import CONTENT_TYPE, ApiMetrics
+from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
-from indexer.stream.liveness import ALIVE, Probes
+from indexer.stream.liveness import ALIVE, Probe, Probes
 from listing.index_gateway import ListIndex
 from listing.sources import CellReader
 
 _log = structlog.get_logger(__name__)
 _PROBE_TIMEOUT_S = 1.0
-_STATES = MapOf(TEXT)
+_STATUS = Shape({"status": TEXT})
 HEALTH_OPERATIONS = (
-    Operation(
-        "GET", "/healthz", OBJECT, is_open=True, unwell=503, summary="Whether the process lives, and what runs in it"
-    ),
-    Operation(
-        "GET",
-        "/readyz",
-        Shape({"status": TEXT, "index": TEXT, "fleet": TEXT, "cells": _STATES, "indexer": optional(OBJECT)}),
-        is_open=True,
-        unwell=503,
-        summary="Whether lists can be answered, and which parts are missing",
-    ),
-    Operation(
-        "GET",
-        "/metrics",
-        TEXT,
-        is_open=True,
-        media_type=CONTENT_TYPE.partition(";")[0],
-        summary="Everything that is measured, for Prometheus",
-    ),
+    Operation("GET", "/healthz", _STATUS, is_open=True, unwell=503, summary="Whether the process lives"),
+    Operation("GET", "/readyz", _STATUS, is_open=True, unwell=503, summary="Whether lists can be answered"),
 )
 
 
-class HealthEndpoints:
-    """Endpoints about the state of this process and of what it depends on."""
+class Health:
+    """The state of this process and of what it depends on. To be asked in the event loop of the application."""
 
     def __init__(
         self, index: ListIndex, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
@@ -57,21 +40,20 @@ class HealthEndpoints:
         self._indexer = indexer
         self._index = index
         self._reader = reader
-        self._metrics = metrics
+        self.metrics = metrics
 
-    async def healthz(self, _request: Request) -> Response:
+    async def healthz(self) -> Probe:
         """Whether the process lives, with everything that runs in it."""
-        probe = ALIVE if self._indexer is None else self._indexer.healthz()
-        return _json(200 if probe.is_well else 503, probe.body)
+        return ALIVE if self._indexer is None else self._indexer.healthz()
 
-    async def readyz(self, _request: Request) -> Response:
-        """Whether lists can be answered, and which parts are missing; 503 only when nothing can answer."""
+    async def readyz(self) -> Probe:
+        """Whether lists can be answered, and which parts are missing; not well only when nothing can answer."""
         index = await self._index_state()
         try:
             cells = await self._reader.cells()
         except FleetUnreachableError as error:
             _log.warning("not_ready", reason=error.reason)
-            return _json(503, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
+            return Probe(False, {"status": "unavailable", "index": index, "fleet": "down", "cells": {}})
         answers = await asyncio.gather(*(self._is_up(cell) for cell in cells))
         indexer = None if self._indexer is None else self._indexer.readyz().body
         hanging = self._reader.hanging()
@@ -83,12 +65,11 @@ class HealthEndpoints:
             # Lists go on without an indexer, from the cells.
             is_followed = indexer is None or indexer["status"] == "ready"
             status = "ready" if all(answers) and index != "down" and is_followed else "degraded"
-        code = 503 if status == "unavailable" else 200
-        body = {"status": status, "index": index, "fleet": "ok", "cells": states}
-        return _json(code, body if indexer is None else body | {"indexer": indexer})
+        body: dict[str, Any] = {"status": status, "index": index, "fleet": "ok", "cells": states}
+        return Probe(status != "unavailable", body if indexer is None else body | {"indexer": indexer})
 
-    async def metrics(self, _request: Request) -> Response:
-        """Everything that is measured, for Prometheus."""
+    async def measure(self) -> None:
+        """Bring the metrics up to date that are not counted as things happen."""
         try:
             names = {cell.uuid: cell.name for cell in await self._reader.cells()}
         except FleetUnreachableError:
@@ -99,14 +80,13 @@ class HealthEndpoints:
             self._index.failed(error)
             progress = {}
         known = {uuid: cell for uuid, cell in progress.items() if uuid in names}
-        self._metrics.show_cells(names, self._reader.hanging())
+        self.metrics.show_cells(names, self._reader.hanging())
         fresh = self._index.freshness()
-        self._metrics.show_progress(
+        self.metrics.show_progress(
             {uuid: cell.watermark for uuid, cell in known.items()},
             {uuid: fresh.age_s(cell) for uuid, cell in known.items()},
         )
-        self._metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
-        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+        self.metrics.show_safe_connect(is_tripped=self._index.safe_connect.is_tripped)
 
     async def _index_state(self) -> str:
         """`off`, `ok` or `down`. An index that failed is not asked: that is what the flag is for."""
@@ -127,5 +107,19 @@ class HealthEndpoints:
         return True
 
 
-def _json(status: int, document: Mapping[str, object]) -> Response:
-    return Response(msgspec.json.encode(document), status, media_type="application/json")
+class HealthEndpoints:
+    """What anybody may know of it: one word."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    async def healthz(self, _request: Request) -> Response:
+        return _in_one_word(await self._health.healthz())
+
+    async def readyz(self, _request: Request) -> Response:
+        return _in_one_word(await self._health.readyz())
+
+
+def _in_one_word(probe: Probe) -> Response:
+    content = msgspec.json.encode({"status": probe.body["status"]})
+    return Response(content, 200 if probe.is_well else 503, media_type="application/json")

@@ -2,14 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from listing.answer import Page
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class ApiMetrics:
@@ -83,5 +80,7 @@ class ApiMetrics:
             for uuid, value in values.items():
                 gauge.labels(uuid).set(value)
 
-    def render(self) -> bytes:
-        return b"".join(map(generate_latest, (self._registry, *self._others)))
+    @property
+    def registries(self) -> Sequence[CollectorRegistry]:
+        """Everything that is measured, each with names of its own."""
+        return self._registry, *self._others

@@ -47,7 +47,7 @@ def explain(
     """Say which sources answer a list, why, what they are asked, and how long they take.
 
     The list is made by this process, as an administrator, with the accounts of the configuration: what a running API
-    knows of cells that hang, or of an index that failed, its /readyz tells.
+    knows of cells that hang, or of an index that failed, the /readyz of its monitoring tells.
     """
     settings = load_settings(config, data_dir)
     headers = {"Fleetlight-Consistency": consistency, "OpenStack-API-Version": f"compute {microversion}"}

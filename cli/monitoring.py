@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` of processes that serve nothing else."""
+"""`/metrics`, `/healthz` and `/readyz` of a process, at an address of their own: they tell the names of cells."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator

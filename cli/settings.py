@@ -55,9 +55,9 @@ Sections = dict[str, Any]
 
 
 class MonitoringSettings(BaseModel):
-    """Section `monitoring`: where `fleetlight indexer`, `relay` and `worker` serve `/metrics` and probes.
+    """Section `monitoring`: where each process serves `/metrics`, `/healthz` and `/readyz` with all that they know.
 
-    host: the address to listen on.
+    host: the address to listen on. Whoever reaches it is told the names of cells, and which of them are down.
     port: unset for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
         environment of each.
     """

@@ -84,20 +84,22 @@ async def _serve(
     from api.app import create_app  # noqa: PLC0415
     from api.http.request_deadlines import RequestDeadlines  # noqa: PLC0415
     from api.http.server import serve  # noqa: PLC0415
+    from cli.processes.api_monitoring import monitored_api  # noqa: PLC0415
 
     def stop_from_any_thread() -> None:
         loop.call_soon_threadsafe(stop.set)
 
     async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
         app = create_app(parts)
-        await serve(
-            app,
-            listener,
-            stop,
-            deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
-            on_ready=lambda: on_ready(stop_from_any_thread),
-            on_stop=app.state.feed.close,
-        )
+        with monitored_api(settings.monitoring, app.state.health):
+            await serve(
+                app,
+                listener,
+                stop,
+                deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
+                on_ready=lambda: on_ready(stop_from_any_thread),
+                on_stop=app.state.feed.close,
+            )
 
 
 @asynccontextmanager

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import httpx
 from fastapi import FastAPI
+from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import Engine, delete
 
 from api.app import ApiParts, create_app
+from api.health import Health
 from api.identity import Identity, NoIdentity
 from api.settings import ApiSettings
 from bus.bus import Message
@@ -142,6 +144,17 @@ class Api:
             yield response
             links = response.json().get("servers_links", [])
             next_url = links[0]["href"] if links else None
+
+    def readiness(self) -> Mapping[str, Any]:
+        """What the monitoring is told."""
+        health: Health = self.app.state.health
+        return self._runner.run(health.readyz()).body
+
+    def metrics(self) -> str:
+        """What the monitoring measures."""
+        health: Health = self.app.state.health
+        self._runner.run(health.measure())
+        return b"".join(map(generate_latest, health.metrics.registries)).decode()
 
     def run(self, scenario: Coroutine[Any, Any, T]) -> T:
         """Run `scenario` in the event loop of the application."""

@@ -65,8 +65,8 @@ def test_index_that_failed_is_not_asked_again_until_the_flag_is_reset(fleet: Com
     asked = fleet.searcher.asked
     marker = api.ids("/v2.1/servers?limit=1")[0]
     assert len(api.ids(f"/v2.1/servers?marker={marker}")) == 2
-    assert api.get("/readyz").json()["index"] == "down"
-    assert "fleetlight_safe_connect_tripped 1.0" in api.get("/metrics").text
+    assert api.readiness()["index"] == "down"
+    assert "fleetlight_safe_connect_tripped 1.0" in api.metrics()
     assert fleet.searcher.asked == asked
     assert api.request("POST", RESET).status_code == 204
     assert len(api.ids("/v2.1/servers")) == 3
@@ -81,8 +81,8 @@ def test_index_that_is_not_there_yet_has_not_failed(fleet: ComputeFleet) -> None
     assert len(response.json()["servers"]) == 3
     assert response.headers["Fleetlight-Complete"] == "true"
     assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=live"
-    assert api.get("/readyz").json()["index"] == "down"
-    assert "fleetlight_safe_connect_tripped 0.0" in api.get("/metrics").text
+    assert api.readiness()["index"] == "down"
+    assert "fleetlight_safe_connect_tripped 0.0" in api.metrics()
 
 
 def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fleet: ComputeFleet) -> None:
@@ -97,7 +97,7 @@ def test_index_that_is_back_is_used_again_after_the_reset_of_an_administrator(fl
     assert api.request("POST", RESET).status_code == 204
     assert api.request("POST", RESET).status_code == 204, "nothing to reset is no error"
     assert api.get("/v2.1/servers", MEMBER).headers["Fleetlight-Route"] == "index"
-    assert api.get("/readyz").json()["index"] == "ok"
+    assert api.readiness()["index"] == "ok"
 
 
 def test_search_that_is_not_enabled_never_asks_the_index(fleet: ComputeFleet) -> None:
@@ -106,7 +106,7 @@ def test_search_that_is_not_enabled_never_asks_the_index(fleet: ComputeFleet) ->
     response = api.get("/v2.1/servers")
     assert [server["id"] for server in response.json()["servers"]] == uuids
     assert response.headers["Fleetlight-Route"] == "east=live, north=live, south=live"
-    assert api.get("/readyz").json()["index"] == "off"
+    assert api.readiness()["index"] == "off"
     assert fleet.searcher.asked == 0
 
 
@@ -256,7 +256,7 @@ def test_cell_that_fails_in_the_middle_without_an_index_makes_the_answer_incompl
     response = api.get("/v2.1/servers?limit=40", MEMBER)
     assert 0 < len(response.json()["servers"]) < 40
     assert response.headers["Fleetlight-Complete"] == "false"
-    assert "fleetlight_incomplete_lists_total 1.0" in api.get("/metrics").text
+    assert "fleetlight_incomplete_lists_total 1.0" in api.metrics()
 
 
 @pytest.mark.parametrize("enabled", [True, False], ids=["index fails too", "no index"])
@@ -293,15 +293,15 @@ def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answ
             assert "south=index-while-down;watermark=2" in response.headers["Fleetlight-Route"]
             assert response.headers["Fleetlight-Complete"] == "false"
         assert pool.pages["south"] == pages
-        ready = api.get("/readyz").json()
+        ready = api.readiness()
         assert (ready["status"], ready["cells"]["south"]) == ("degraded", "hangs")
         south = fleet.cells["south"].uuid
-        assert f'fleetlight_cell_hangs{{cell="{south}"}} 1.0' in api.get("/metrics").text
+        assert f'fleetlight_cell_hangs{{cell="{south}"}} 1.0' in api.metrics()
 
         pool.gate.set()
 
         wait_until(lambda: api.get("/v2.1/servers").headers["Fleetlight-Complete"] == "true")
-        assert f'fleetlight_cell_hangs{{cell="{south}"}} 0.0' in api.get("/metrics").text
+        assert f'fleetlight_cell_hangs{{cell="{south}"}} 0.0' in api.metrics()
 
 
 def test_hanging_cell_found_by_other_requests_costs_a_list_nothing(fleet: ComputeFleet) -> None:
@@ -309,7 +309,7 @@ def test_hanging_cell_found_by_other_requests_costs_a_list_nothing(fleet: Comput
     fleet.index(age_s=60)
     with hanging_pool(fleet, "south") as pool:
         api = fleet.api(staleness_limit_s=30, pool=pool.cells)
-        api.get("/readyz")  # reads which cells there are
+        api.readiness()  # reads which cells there are
         pool.cells.treat_as_hanging(fleet.cells["south"].uuid, "the services of the cell do not answer")
         assert api.ids("/v2.1/servers") == uuids
         assert pool.pages["south"] == 0
@@ -459,19 +459,32 @@ def test_flavor_and_image_of_a_server_whose_cell_is_down_come_from_the_index(fle
 def test_readiness_names_the_parts_that_are_down(fleet: ComputeFleet) -> None:
     fleet.fill(3)
     assert fleet.api().get("/healthz").json() == {"status": "ok"}
-    ready = fleet.api().get("/readyz")
-    assert ready.json() == {
+    api = fleet.api()
+    assert api.get("/readyz").json() == {"status": "ready"}
+    assert api.readiness() == {
         "status": "ready",
         "index": "ok",
         "fleet": "ok",
         "cells": {"east": "ok", "north": "ok", "south": "ok"},
     }
-    degraded = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0})).get("/readyz")
-    assert (degraded.status_code, degraded.json()["status"]) == (200, "degraded")
-    assert degraded.json()["cells"]["east"] == "down"
+    api = fleet.api(pool=BrokenCells(fleet, failing_after={"east": 0}))
+    degraded = api.get("/readyz")
+    assert (degraded.status_code, degraded.json()) == (200, {"status": "degraded"})
+    assert api.readiness()["cells"]["east"] == "down"
     nothing = BrokenCells(fleet, failing_after=dict.fromkeys(CELLS, 0))
     assert fleet.api(pool=nothing).get("/readyz").status_code == 200
-    assert fleet.api(pool=nothing, enabled=False).get("/readyz").status_code == 503
+    unavailable = fleet.api(pool=nothing, enabled=False).get("/readyz")
+    assert (unavailable.status_code, unavailable.json()) == (503, {"status": "unavailable"})
+
+
+def test_public_addresses_name_no_cell_and_measure_nothing(fleet: ComputeFleet) -> None:
+    fleet.fill(3)
+    api = fleet.api()
+    assert api.get("/metrics").status_code == api.get("/nothing").status_code
+    assert "fleetlight_" not in api.get("/metrics").text
+    for path in ("/readyz", "/healthz", "/metrics", "/openapi.json", "/"):
+        text = api.get(path).text
+        assert not [name for name, cell in fleet.cells.items() if f'"{name}"' in text or cell.uuid in text]
 
 
 def test_health_and_readiness_speak_for_an_indexer_in_the_same_process(fleet: ComputeFleet) -> None:
@@ -488,10 +501,11 @@ def test_health_and_readiness_speak_for_an_indexer_in_the_same_process(fleet: Co
     indexer = Indexer()
     api = fleet.api(indexer=indexer)
     assert api.get("/healthz").json() == {"status": "ok"}
-    assert (api.get("/readyz").json()["status"], api.get("/readyz").json()["indexer"]) == ("ready", {"status": "ready"})
+    assert (api.get("/readyz").json(), api.readiness()["indexer"]) == ({"status": "ready"}, {"status": "ready"})
     indexer.is_stuck = True
     stuck = api.get("/healthz")
-    assert (stuck.status_code, stuck.json()) == (503, {"status": "stuck", "cells": ["east"]})
+    assert (stuck.status_code, stuck.json()) == (503, {"status": "stuck"})
+    assert api.run(api.app.state.health.healthz()) == Probe(False, {"status": "stuck", "cells": ["east"]})
     assert (api.get("/readyz").status_code, api.get("/readyz").json()["status"]) == (200, "degraded")
 
 
@@ -501,7 +515,7 @@ def test_metrics_tell_routes_and_how_far_the_index_is(fleet: ComputeFleet) -> No
     api.ids("/v2.1/servers")
     api.ids("/v2.1/servers", STRONG)
     api.ids("/v2.1/servers?limit=0")  # asks nobody
-    metrics = api.get("/metrics").text
+    metrics = api.metrics()
     assert 'fleetlight_list_duration_seconds_count{route="index"} 1.0' in metrics
     assert 'fleetlight_list_duration_seconds_count{route="cells"} 1.0' in metrics
     north = fleet.cells["north"].uuid

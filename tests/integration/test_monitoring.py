@@ -1,17 +1,23 @@
-"""The small server of processes that have no API."""
+"""The small server of each process for metrics and probes."""
 
+import asyncio
 import socket
+from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from api.health import Health
 from cli.errors import CommandError
 from cli.monitoring import monitored
+from cli.processes import api_monitoring
 from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.settings import MonitoringSettings
 from indexer.stream.liveness import Probe
 from tests.integration.test_up import free_port
+from tests.support.live_api import live_api
 
 
 def test_metrics_and_health_are_served_while_it_runs() -> None:
@@ -62,3 +68,38 @@ def test_nothing_is_served_unless_a_port_is_set() -> None:
     registry = CollectorRegistry()
     with monitored(MonitoringSettings(), registry, CellHeartbeats()):
         assert list(registry.collect()) == []
+
+
+def test_api_tells_its_monitoring_the_names_that_it_tells_nobody_else(tmp_path: Path) -> None:
+    port = free_port()
+    with (
+        live_api(tmp_path, "--cells", "2", FLEETLIGHT_MONITORING_PORT=str(port)) as api,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as monitoring,
+    ):
+        assert set(monitoring.get("/readyz").json()["cells"]) == {"cell1", "cell2"}
+        assert monitoring.get("/healthz").json() == {"status": "ok"}
+        text = monitoring.get("/metrics").text
+        assert 'name="cell2"} 1.0' in text
+        assert "\nfleetlight_safe_connect_tripped 0.0\n" in text
+        assert "\nprocess_open_fds " in text
+        with httpx.Client(base_url=api.url, timeout=60) as public:
+            assert public.get("/readyz").json().keys() == {"status"}
+            assert "fleetlight_" not in public.get("/metrics").text
+
+
+def test_application_that_does_not_get_round_to_answering_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_monitoring, "_PATIENCE_S", 0.1)
+
+    class Silent:
+        async def healthz(self) -> Probe:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def ask() -> tuple[int, object]:
+        port = free_port()
+        with api_monitoring.monitored_api(MonitoringSettings(port=port), cast("Health", Silent())):
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+                answer = await http.get("/healthz")
+        return answer.status_code, answer.json()
+
+    assert asyncio.run(ask()) == (503, {"status": "stuck"})

@@ -1,5 +1,6 @@
 """`fleetlight up` as users run it: a process of its own, killed and started again."""
 
+import os
 import random
 import re
 import shlex
@@ -35,13 +36,16 @@ class Up:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
+        self.monitoring_port = free_port()
+        self.monitoring = httpx.Client(base_url=f"http://127.0.0.1:{self.monitoring_port}", timeout=60)
 
     def start(self, *arguments: str, auth: str = "none") -> None:
         """Start it, and return when it answers lists. auth: who says who is calling; most tests do not care."""
         command = [sys.executable, "-m", "cli", "up", "--data-dir", str(self.data_dir), "--port", str(self.port)]
         command += ["--auth", auth]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
+            environment = os.environ | {"FLEETLIGHT_MONITORING_PORT": str(self.monitoring_port)}
+            self._process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log, env=environment)
         wait_until(self._is_ready, _START_TIMEOUT_S)
 
     def kill(self) -> None:
@@ -57,6 +61,7 @@ class Up:
 
     def clean_up(self) -> None:
         self.http.close()
+        self.monitoring.close()
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait(timeout=10)
@@ -159,7 +164,7 @@ def test_signals_end_it_cleanly(up: Up, number: signal.Signals) -> None:
 def test_cells_stay_and_more_can_be_asked_for(up: Up) -> None:
     for asked, there in ((2, 2), (1, 2), (4, 4)):
         up.start("--cells", str(asked))
-        assert len(up.http.get("/readyz").json()["cells"]) == there
+        assert len(up.monitoring.get("/readyz").json()["cells"]) == there
         assert up.stop() == 0
     assert "has 2 cells; none is removed because of --cells 1" in up.log
 
@@ -211,7 +216,7 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     rows, routes = up.listed({})
     assert rows == expected
     assert "index" not in routes
-    ready = up.http.get("/readyz").json()
+    ready = up.monitoring.get("/readyz").json()
     assert (ready["status"], ready["indexer"]["status"]) == ("degraded", "unavailable")
     assert up.http.get("/healthz").status_code == 200, "starting it again would not bring the index back"
     assert up.stop() == 0
@@ -222,7 +227,7 @@ def test_lists_go_on_while_the_index_is_away_and_use_it_when_it_is_back(up: Up) 
     wait_until(lambda: index_equals_cells(up), timeout_s=60)
     rows, _ = up.listed({})
     assert rows == expected
-    wait_until(lambda: up.http.get("/readyz").json()["indexer"]["status"] == "ready", timeout_s=60)
+    wait_until(lambda: up.monitoring.get("/readyz").json()["indexer"]["status"] == "ready", timeout_s=60)
     assert up.stop() == 0
 
 
@@ -239,9 +244,10 @@ def test_index_that_breaks_under_way_costs_no_answer(up: Up) -> None:
 
 def test_metrics_show_the_indexer_too(up: Up) -> None:
     up.start("--cells", "1")
-    wait_until(lambda: "\nfleetlight_indexer_complete{" in up.http.get("/metrics").text, timeout_s=30)
-    names = [line.split()[2] for line in up.http.get("/metrics").text.splitlines() if line.startswith("# TYPE")]
+    wait_until(lambda: "\nfleetlight_indexer_complete{" in up.monitoring.get("/metrics").text, timeout_s=30)
+    names = [line.split()[2] for line in up.monitoring.get("/metrics").text.splitlines() if line.startswith("# TYPE")]
     assert "fleetlight_list_duration_seconds" in names
+    assert "process_open_fds" in names
     assert len(names) == len(set(names))
 
 

@@ -80,7 +80,7 @@ class Composition:
         self.ports[name] = free_port()
         variables = {"FLEETLIGHT_MONITORING_PORT": str(self.ports[name])}
         if name == "api":
-            variables = {"FLEETLIGHT_API_PORT": str(self.ports[name])}
+            variables = {"FLEETLIGHT_API_PORT": str(self.ports[name]), "FLEETLIGHT_MONITORING_PORT": str(free_port())}
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "cli", *command],

@@ -1,5 +1,6 @@
 """An API with the strategy `tokens` that listens on a loopback port, as real clients need it: `fleetlight up`."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,12 +32,15 @@ class LiveApi:
 
 
 @contextmanager
-def live_api(folder: Path, *arguments: str) -> Iterator[LiveApi]:
-    """A running `fleetlight up` with `arguments` on the folder `data` in `folder`, which is ended with the block."""
+def live_api(folder: Path, *arguments: str, **variables: str) -> Iterator[LiveApi]:
+    """A running `fleetlight up` with `arguments` on the folder `data` in `folder`, which is ended with the block.
+
+    variables: of its environment, besides ours.
+    """
     data_dir, log = folder / "data", folder / "up.log"
     command = [sys.executable, "-m", "cli", "up", "--data-dir", str(data_dir), "--port", "0", *arguments]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | variables)
     try:
         wait_until(lambda: _address(process, log) is not None, timeout_s=_START_TIMEOUT_S)
         url = _address(process, log)
