@@ -27,6 +27,7 @@ class ApiSettings(BaseModel):
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
+    access_log: whether each request is logged, with its address, status and duration (event `request`).
     auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
     """
@@ -44,6 +45,7 @@ class ApiSettings(BaseModel):
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
+    access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 
 

@@ -10,10 +10,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.access_log import AccessLog
 from api.compute.protocol.faults import fault
 from api.http.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
 async def serve(
@@ -24,16 +26,19 @@ async def serve(
     deadlines: RequestDeadlines,
     on_ready: Callable[[], None] | None = None,
     on_stop: Callable[[], None] = lambda: None,
+    logs_requests: bool = False,
 ) -> None:
     """Accept connections at `listener` until `stop` is set, then close it.
 
     deadlines: when a request has to have arrived.
     on_ready: called once connections are accepted. on_stop: called first when it stops, to end streams.
+    logs_requests: whether each request is logged.
     Signals are left to the caller, who may run this in any thread and loop; uvloop's is the fastest.
     Returns when the requests that were under way are answered, or some seconds later.
     """
+    checked = _OneLength(_OriginForm(app))
     config = uvicorn.Config(
-        _OriginForm(app),
+        AccessLog(checked) if logs_requests else checked,
         http=protocol_with(deadlines),
         # Nothing here speaks it, and it would go on without deadlines.
         ws="none",
@@ -47,6 +52,26 @@ async def serve(
         stopping = tasks.create_task(_stop_when_told(server, stop, on_stop))
         await server.serve(sockets=[listener])
         stopping.cancel()
+
+
+class _OneLength:
+    """Refuses a request that says twice, and maybe differently, where it ends (RFC 9112, 6.1).
+
+    A proxy that goes by the other of the two would take what is left over for the next request, of somebody else. So
+    the connection is closed as well.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _LENGTHS:
+            refusal = fault(
+                400, "A request has Content-Length or Transfer-Encoding, not both.", {"Connection": "close"}
+            )
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class _OriginForm:

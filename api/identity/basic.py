@@ -21,6 +21,7 @@ from api.http.errors import DirectoryUnavailableError, UnauthorizedError
 from api.identity.caller import ROLES, Caller
 from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks, is_known_hash
+from api.identity.refusals import telling_of_refusal
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
@@ -65,7 +66,7 @@ class BasicIdentity:
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         if user is not None and self._right.get(digest) == user.hashed:
             return user.caller
-        async with self._limit.attempt(name):
+        async with telling_of_refusal(name), self._limit.attempt(name):
             is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
             if user is None or not is_right:
                 _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)

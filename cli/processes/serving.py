@@ -99,6 +99,7 @@ async def _serve(
                 deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
                 on_ready=lambda: on_ready(stop_from_any_thread),
                 on_stop=app.state.feed.close,
+                logs_requests=settings.api.access_log,
             )
 
 

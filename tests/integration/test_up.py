@@ -251,6 +251,14 @@ def test_metrics_show_the_indexer_too(up: Up) -> None:
     assert len(names) == len(set(names))
 
 
+def test_requests_are_logged_when_the_configuration_says_so(up: Up, tmp_path: Path) -> None:
+    config = tmp_path / "fleetlight.toml"
+    config.write_text("[api]\naccess_log = true\n", encoding="utf-8")
+    up.start("--cells", "1", "--config", str(config))
+    assert up.http.get("/v2.1/servers?limit=1").status_code == 200
+    wait_until(lambda: '"path": "/v2.1/servers", "query": "limit=1", "status": 200' in up.log)
+
+
 def test_the_command_that_the_banner_names_can_be_pasted(up: Up, tmp_path: Path) -> None:
     config = tmp_path / "my settings.toml"
     config.write_text("[search]\nstaleness_limit_s = 30\n", encoding="utf-8")

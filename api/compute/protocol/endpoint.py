@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from api.client import address_of_client
 from api.compute.protocol.faults import fault_of, no_such_route
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
@@ -108,7 +109,7 @@ class Middleware:
         request_id = f"req-{uuid4()}"
         http.state.request_id = request_id
         version_headers: list[tuple[str, str]] = []
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
             try:
                 if is_legacy(http):
                     version = Microversion(*OLDEST)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
 from api.http.request_body import read_bytes
+from api.identity.refusals import telling_of_refusal
 from api.identity.tokens.catalog import catalog, version_document
 from api.identity.tokens.directory import Directory
 from api.identity.tokens.directory_file import DirectoryFile
@@ -45,7 +46,8 @@ class AuthHandlers:
         """`POST /v3/auth/tokens`"""
         asked = authentication_of(await read_bytes(http))
         before = self._file.read()
-        token = await self._logins.log_in(before, asked)
+        async with telling_of_refusal(asked.identity.name):
+            token = await self._logins.log_in(before, asked)
         # Checking a password takes a while: what counts is the directory at its end.
         directory = self._file.read()
         # The token is new, so that a new password since does not make it void by itself.

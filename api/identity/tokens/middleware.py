@@ -8,6 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.client import address_of_client
 from api.compute.protocol.links import Links
 from api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from api.identity.caller import Caller
@@ -82,7 +83,7 @@ class IdentityMiddleware:
         async def answer(http: Request) -> Response:
             root = Links.of(http, self._link_prefix).root
             request_id = f"req-{uuid4()}"
-            with structlog.contextvars.bound_contextvars(request_id=request_id):
+            with structlog.contextvars.bound_contextvars(request_id=request_id, address=address_of_client(http.scope)):
                 try:
                     response = await handler(http, root)
                 except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault

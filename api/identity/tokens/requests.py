@@ -55,6 +55,15 @@ class Login(msgspec.Struct, frozen=True):
     token: TokenMethod | None = None
     application_credential: CredentialMethod | None = None
 
+    @property
+    def name(self) -> str | None:
+        """What is logged in with: the name or id of a user or a credential; of a token there is none."""
+        if self.password is not None:
+            return self.password.user.name or self.password.user.id
+        if self.application_credential is not None:
+            return self.application_credential.name or self.application_credential.id
+        return None
+
 
 class Scope(msgspec.Struct, frozen=True):
     """Only a project can be had; the others are known so that asking for them is refused and not misread."""

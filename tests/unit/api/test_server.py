@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from structlog.testing import capture_logs
 
 from api.http.errors import InsecureListeningError
 from api.http.listening import address_of, listen
@@ -27,7 +28,9 @@ PATIENT = RequestDeadlines(headers_s=60, body_s=60)
 
 
 @contextmanager
-def running(app: FastAPI, listener: socket.socket, deadlines: RequestDeadlines = PATIENT) -> Iterator[None]:
+def running(
+    app: FastAPI, listener: socket.socket, deadlines: RequestDeadlines = PATIENT, *, logs_requests: bool = False
+) -> Iterator[None]:
     """A server in a thread, which is told to stop at the end."""
     ready = threading.Event()
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -35,7 +38,7 @@ def running(app: FastAPI, listener: socket.socket, deadlines: RequestDeadlines =
     async def run() -> None:
         stop = asyncio.Event()
         started.append((asyncio.get_running_loop(), stop))
-        await serve(app, listener, stop, deadlines=deadlines, on_ready=ready.set)
+        await serve(app, listener, stop, deadlines=deadlines, on_ready=ready.set, logs_requests=logs_requests)
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
@@ -76,9 +79,68 @@ def test_request_for_a_whole_url_is_one_for_its_path() -> None:
 
 def answer_to(listener: socket.socket, target: bytes) -> bytes:
     """All that a server says to a GET of `target`, whatever that is."""
-    with socket.create_connection(listener.getsockname()) as connection:
-        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
+    return said_to(listener, b"GET " + target + b" HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n")
+
+
+def said_to(listener: socket.socket, sent: bytes) -> bytes:
+    """All that a server says to these bytes until it closes the connection."""
+    with socket.create_connection(listener.getsockname(), timeout=60) as connection:
+        connection.sendall(sent)
         return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+        b"Content-Length: 5\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_request_that_says_twice_where_it_ends_is_refused_and_nothing_after_it_is_read(headers: bytes) -> None:
+    """What one reads as a body, another one reads as the next request (RFC 9112, 6.1)."""
+    app = FastAPI()
+    app.add_route("/", hello, methods=["GET", "POST"])
+    smuggled = b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"
+    with running(app, listener := listen("127.0.0.1", 0)):
+        answer = said_to(listener, b"POST / HTTP/1.1\r\nHost: a\r\n" + headers + b"\r\n0\r\n\r\n" + smuggled)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"connection: close" in answer.lower()
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"hello" not in answer
+        one_length = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        assert said_to(listener, one_length).endswith(b"hello")
+
+
+def test_each_request_is_logged_where_that_is_switched_on() -> None:
+    app = FastAPI()
+
+    async def answer(_request: Request) -> Response:
+        return PlainTextResponse("hello", 418, {"X-Openstack-Request-Id": "req-1"})
+
+    app.add_route("/a/{name}", answer)
+    with capture_logs() as events, running(app, listener := listen("127.0.0.1", 0), logs_requests=True):
+        answer_to(listener, b"/a/b%1b%5b2J?name=c")
+        answer_to(listener, b"/" + b"x" * 300)
+    first, second = (event for event in events if event["event"] == "request")
+    assert first.pop("duration_ms") >= 0
+    assert first == {
+        "event": "request",
+        "log_level": "info",
+        "address": "127.0.0.1",
+        "method": "GET",
+        "path": "/a/b\N{REPLACEMENT CHARACTER}[2J",
+        "query": "name=c",
+        "status": 418,
+        "request_id": "req-1",
+    }
+    assert (second["status"], second["request_id"], len(second["path"])) == (404, None, 256)
+
+
+def test_no_request_is_logged_unless_that_is_switched_on() -> None:
+    with capture_logs() as events, running(FastAPI(), listener := listen("127.0.0.1", 0)):
+        assert answer_to(listener, b"/").startswith(b"HTTP/1.1 404 ")
+    assert events == []
 
 
 def test_address_that_is_taken_raises() -> None:

@@ -1,0 +1,22 @@
+"""What the log says of logins that are refused: the name that was given, and by the request the address."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from api.client import shown
+from api.http.errors import TooManyLoginsError
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def telling_of_refusal(name: str | None) -> AsyncIterator[None]:
+    """A login with `name`: what is logged in the block has that, and one that comes too often is logged."""
+    with structlog.contextvars.bound_contextvars(login=None if name is None else shown(name)):
+        try:
+            yield
+        except TooManyLoginsError as error:
+            _log.warning("login_refused", reason=str(error))
+            raise
