@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -260,9 +261,6 @@ def _banner(
             f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects",
         ]
         header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
-    users = [f"  user {name}, password {password}" for name, password in passwords.items()]
-    if users:
-        users = ["", f"Logins, shown this once and kept in {folder.clouds_file}:", "", *users]
     lines = (
         "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",
@@ -271,9 +269,19 @@ def _banner(
         f"  curl -si{header} '{address}/v2.1/servers/detail?status=ACTIVE&limit=1' -H 'Fleetlight-Consistency: strong'",
         f"  {commands.of('index', 'status')}",
         *clouds,
-        *users,
+        *_logins(folder, passwords),
         "",
         "Stop it with Ctrl-C.",
         "",
     )
     return "\n".join(lines)
+
+
+def _logins(folder: DataFolder, passwords: Mapping[str, str]) -> Sequence[str]:
+    """The passwords that were just made, for people on a terminal; files and journals of services would keep them."""
+    if not passwords:
+        return ()
+    if not sys.stdout.isatty():
+        return "", f"The passwords of {' and '.join(passwords)} are in {folder.clouds_file}."
+    users = (f"  user {name}, password {password}" for name, password in passwords.items())
+    return "", f"Logins, shown this once and kept in {folder.clouds_file}:", "", *users
