@@ -1,5 +1,5 @@
 # One image for every process of Fleetlight; which one is said by the command (docker-compose.yml).
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b AS build
 WORKDIR /build
 COPY requirements.lock requirements-build.lock ./
 RUN python -m venv /opt/fleetlight \
@@ -18,7 +18,7 @@ COPY api api
 COPY cli cli
 RUN /opt/fleetlight/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 RUN useradd --system --uid 10001 --create-home fleetlight
 COPY --from=build /opt/fleetlight /opt/fleetlight
 ENV PATH=/opt/fleetlight/bin:$PATH PYTHONUNBUFFERED=1

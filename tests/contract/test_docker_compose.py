@@ -84,3 +84,11 @@ def test_image_runs_as_nobody_in_particular_and_copies_what_is_there() -> None:
     assert [path for path in copied if not (CHECKOUT / path).exists()] == []
     allowed = (CHECKOUT / ".dockerignore").read_text()
     assert [path for path in copied if f"!{path}\n" not in allowed] == []
+
+
+def test_every_image_that_others_make_is_said_by_its_digest() -> None:
+    lines = (CHECKOUT / "Dockerfile").read_text().splitlines()
+    images = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert len(set(images)) == 1, "what is copied from one stage to the next has to run there"
+    images += [_SERVICES[name]["image"] for name in SERVERS]
+    assert [image for image in images if not re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image)] == []
