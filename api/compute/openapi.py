@@ -34,6 +34,9 @@ _EVENTS = (
     "are lost and followed again; `reset` when changes were missed, so that the list has to be read again; `overrun`, "
     "and the end, for a reader that is too slow; `ended`, and the end, for one that may not read on, with the reason"
 )
+_WITHOUT_MICROVERSION = (
+    "Without it a request is one of microversion {}.{}, and its answer is described in the document of that one"
+).format(*OLDEST)
 _TOO_LARGE = 413
 
 OPENAPI = Operation(
@@ -175,8 +178,13 @@ def _query_parameter(name: str) -> dict[str, Any]:
 
 
 def _microversion_parameter(minor: int) -> dict[str, Any]:
-    schema = {"type": "string", "enum": [f"compute 2.{minor}"]}
-    return {"name": STANDARD_HEADER, "in": "header", "required": True, "schema": schema}
+    return {
+        "name": STANDARD_HEADER,
+        "in": "header",
+        "required": False,
+        "description": _WITHOUT_MICROVERSION,
+        "schema": {"type": "string", "enum": [f"compute 2.{minor}"]},
+    }
 
 
 def _responses(route: ApiRoute, minor: int) -> dict[str, Any]:

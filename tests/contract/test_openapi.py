@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from api.compute.protocol.microversion import NEWEST
+from api.identity.caller import Caller
 from cells.kinds.native.nodes import Capacity, NewHost
 from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
@@ -70,6 +71,7 @@ def known(api: Api, fleet: ComputeFleet) -> Mapping[str, list[str]]:
     }
 
 
+READER = {"X-Roles": "reader"}
 Operation = APIOperation[Any, Any, Any, Any]
 Call = Case[Any]
 
@@ -128,6 +130,8 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
                 case.path_parameters[name] = names.choice(known[name])
         # Without it, or with another one, the request is one of another document.
         case.headers.update(microversion(version))
+        if names.random() < 0.2:
+            case.headers.update(READER)
         response = call(api, case)
         answers[response.status_code] += 1
         documented = operation.definition.raw["responses"]
@@ -140,6 +144,46 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
 
     hold()
     return answers
+
+
+class NoRoles:
+    """Knows the caller, who may do nothing."""
+
+    async def authenticate(self, _headers: Mapping[str, str]) -> Caller:
+        return Caller("ada", "demo", frozenset())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_refusal_of_a_caller_without_roles_is_documented(
+    fleet: ComputeFleet, known: Mapping[str, list[str]], version: str
+) -> None:
+    api = fleet.api(identity=NoRoles())
+    document = api.get(f"/openapi.json?microversion={version}").json()
+    names = defaultdict(lambda: "1", {name: values[0] for name, values in known.items()})
+    refusing, silent = 0, []
+    for path, methods in document["paths"].items():
+        if "get" in methods and path.startswith("/v2.1/"):
+            answer = api.get(path.format_map(names), microversion(version))
+            refusing += answer.status_code == 403
+            if str(answer.status_code) not in methods["get"]["responses"]:
+                silent.append((path, answer.status_code))
+    assert silent == []
+    assert refusing > 20
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_microversion_header_may_be_left_out(api: Api, version: str) -> None:
+    document = api.get(f"/openapi.json?microversion={version}").json()
+    headers = [
+        parameter
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for parameter in operation["parameters"]
+        if parameter["name"] == "OpenStack-API-Version"
+    ]
+    assert len(headers) > 100
+    assert {(header["required"], header["schema"]["enum"][0]) for header in headers} == {(False, f"compute {version}")}
+    assert all("2.1" in header["description"] for header in headers)
 
 
 def test_answer_with_a_key_too_few_or_too_many_is_not_as_documented(api: Api) -> None:
