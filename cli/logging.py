@@ -92,7 +92,11 @@ def quieten_libraries() -> None:
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Leave out the values of secrets, and the passwords inside URLs, however deep in a value they are."""
-    return _masked(event)
+    return _masked_values(event)
+
+
+def _masked_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: "***" if is_secret_name(str(name)) else _masked(value) for name, value in values.items()}
 
 
 def _masked(value: Any) -> Any:
@@ -101,7 +105,7 @@ def _masked(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {name: "***" if is_secret_name(str(name)) else _masked(item) for name, item in value.items()}
+            return _masked_values(value)
         case list() | tuple() | set() | frozenset():
             return [_masked(item) for item in value]
         case _:
