@@ -4,6 +4,7 @@ import re
 from functools import partial
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
@@ -215,6 +216,47 @@ def test_a_revoked_token_gets_401_and_others_do_not(site: Site) -> None:
     assert site.get(SERVERS, token).status_code == 401
     assert site.about("DELETE", token).status_code == 401
     assert site.get(SERVERS, other).status_code == 200
+
+
+def made_from(site: Site, token: str) -> httpx.Response:
+    return site.post_login(login("token", {"id": token}, project_scope()))
+
+
+def test_tokens_made_from_a_revoked_token_die_with_it_and_no_others(site: Site) -> None:
+    first = site.log_in("bob")
+    second = made_from(site, first).headers["X-Subject-Token"]
+    third = made_from(site, second).headers["X-Subject-Token"]
+    fourth = made_from(site, third).headers["X-Subject-Token"]
+    assert site.about("DELETE", second).status_code == 204
+    assert [site.get(SERVERS, token).status_code for token in (first, second, third, fourth)] == [200, 401, 401, 401]
+    assert made_from(site, fourth).status_code == 401
+    sibling = made_from(site, first)
+    assert len(sibling.json()["token"]["audit_ids"]) == 2
+    assert site.about("DELETE", first).status_code == 204
+    assert site.get(SERVERS, sibling.headers["X-Subject-Token"]).status_code == 401
+
+
+def test_token_made_from_a_token_lives_no_longer_than_it(site: Site, time: Time) -> None:
+    token = first = site.log_in("bob")
+    expires_at = site.about("GET", first).json()["token"]["expires_at"]
+    for _ in range(3):
+        time.now += LIFETIME_S // 4 * 1_000_000
+        answer = made_from(site, token)
+        assert answer.json()["token"]["expires_at"] == expires_at
+        token = answer.headers["X-Subject-Token"]
+    assert site.get(SERVERS, token).status_code == 200
+    time.now += (LIFETIME_S // 4 + 1) * 1_000_000
+    assert [site.get(SERVERS, each).status_code for each in (first, token)] == [401, 401]
+
+
+def test_chain_of_tokens_made_from_each_other_has_an_end(site: Site) -> None:
+    """They name all those before them, and a caller must not make them grow without end."""
+    token, made = site.log_in("bob"), 1
+    while (answer := made_from(site, token)).status_code == 201:
+        token, made = answer.headers["X-Subject-Token"], made + 1
+        assert len(answer.json()["token"]["audit_ids"]) == 2
+    assert (answer.status_code, made, len(token) < 2048) == (401, 32, True)
+    assert site.get(SERVERS, token).status_code == 200
 
 
 def test_revoked_tokens_are_forgotten_once_they_have_expired(site: Site, time: Time) -> None:

@@ -27,6 +27,8 @@ from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
 _SECOND = 1_000_000
+# A token names all those that it was made from, and has to fit into a header.
+_MOST_IN_CHAIN = 32
 Found = TypeVar("Found")
 
 
@@ -70,7 +72,8 @@ class Logins:
 
     def is_good(self, directory: Directory, token: Token) -> bool:
         """Whether a token that we signed counts now."""
-        if token.expires_at <= self._clock() or token.audit_ids[0] in directory.revoked:
+        # A token dies with each one that it was made from.
+        if token.expires_at <= self._clock() or not directory.revoked.keys().isdisjoint(token.audit_ids):
             return False
         user = directory.users.get(token.user_id)
         if user is None or not user.enabled or token.issued_at < user.valid_from:
@@ -97,6 +100,8 @@ class Logins:
         user = directory.users[token.user_id]
         if token.credential_id is not None:
             raise _refused("a token of an application credential is for its project alone", user)
+        if len(token.audit_ids) >= _MOST_IN_CHAIN:
+            raise _refused("the token comes at the end of a long chain of tokens made from each other", user)
         methods = token.methods if "token" in token.methods else (*token.methods, "token")
         return self._new_token(user, methods, self._project(directory, user, scope), made_from=token)
 
@@ -149,7 +154,7 @@ class Logins:
             project_id=None if project is None else project.id,
             issued_at=now,
             expires_at=whole_second + self._lifetime_s * _SECOND if made_from is None else made_from.expires_at,
-            audit_ids=(new_audit_id(),) if made_from is None else (new_audit_id(), made_from.audit_ids[-1]),
+            audit_ids=(new_audit_id(),) if made_from is None else (new_audit_id(), *made_from.audit_ids),
             credential_id=None if credential is None else credential.id,
         )
 

@@ -23,7 +23,7 @@ class Token:
     methods: how; a token that was made from another one has the method `token` too.
     project_id: None: unscoped, which is good for little but to get a token for a project.
     issued_at, expires_at: microseconds since the epoch.
-    audit_ids: names of this token and of the first one of its chain, if that is another; good for logs.
+    audit_ids: names of this token and of those that it was made from, one from the other, the first login last.
     credential_id: of the application credential that was used.
     """
 
