@@ -205,10 +205,15 @@ class Fleet:
             ).one_or_none()
         return None if row is None else _mapping(row)
 
-    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
-        """The cells of those instances that are known, by their uuids."""
+    def cells_of(self, instance_uuids: Collection[str], *, project_id: str | None = None) -> Mapping[str, str]:
+        """The cells of those instances that are known, by their uuids.
+
+        project_id: only those of this project; None: those of any.
+        """
         columns = instance_mappings.c
         statement = select(columns.instance_uuid, columns.cell_uuid).where(columns.instance_uuid.in_(instance_uuids))
+        if project_id is not None:
+            statement = statement.where(columns.project_id == project_id)
         with self.database.reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 

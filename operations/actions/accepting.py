@@ -59,7 +59,7 @@ class Order:
     """What a caller wants to be done. action: its name in operations.actions.server_actions.
 
     values: fields of the record that are set at once. parameters: JSON for the steps. request: who wants it.
-    is_admin: whether locks do not count.
+    is_admin: whether locks do not count, and hints may name instances of any project.
     """
 
     action: str
@@ -178,7 +178,8 @@ class Acceptance:
             action_id = None
             if action.record is not None:
                 [action_id] = begin_actions(connection, [uuid], action.record, order.request, now)
-            job = NewJob(uuid, {**parameters, "origin": _origin(record)}, action_id, migration_id)
+            parameters |= {"origin": _origin(record), "is_by_administrator": order.is_admin}
+            job = NewJob(uuid, parameters, action_id, migration_id)
             add_jobs(connection, action.name, [job], order.request, now)
             return self._row(instance)
 

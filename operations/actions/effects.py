@@ -27,6 +27,7 @@ def choose_host(task: Task) -> None:
         without=() if record["host"] is None else (record["host"],),
         beside=_uuids(hints.get("same_host")),
         apart=_uuids(hints.get("different_host")),
+        project_id=None if parameters.get("is_by_administrator") else record["project_id"],
         group=_group_of(task),
     )
     demand = demand_of(parameters.get("flavor") or record["flavor"])

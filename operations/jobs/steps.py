@@ -31,7 +31,8 @@ class Job:
     """An accepted action that is not finished.
 
     position: the step that comes next. parameters: JSON; what was asked for, and what steps tell later ones: `origin`
-        (where the instance was when the action was accepted), `destination` (the host that was chosen for it).
+        (where the instance was when the action was accepted), `destination` (the host that was chosen for it),
+        `is_by_administrator` (whether hints may name instances of other projects).
     """
 
     id: int

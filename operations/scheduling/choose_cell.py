@@ -113,13 +113,17 @@ def is_enough(
     return bool(spec.host or spec.node) or any(now.capacity >= count for now in surveyed)
 
 
-def requested_cells(fleet: Fleet, group: ServerGroup | None, beside: Collection[str]) -> CellRequestSpec:
-    """What the cells of other instances mean for new ones. beside: uuids of those that they share a host with.
+def requested_cells(
+    fleet: Fleet, group: ServerGroup | None, beside: Collection[str], *, project_id: str | None
+) -> CellRequestSpec:
+    """What the cells of other instances mean for new ones.
 
+    beside: uuids of those that they share a host with. project_id: `beside` means nothing else than instances of this
+        project; None: those of any.
     Raises FleetUnreachableError.
     """
-    together = {*beside, *(group.members if group is not None and group.policy == "affinity" else ())}
-    only = set(fleet.cells_of(together).values())
+    together = group.members if group is not None and group.policy == "affinity" else ()
+    only = {*fleet.cells_of(together).values(), *fleet.cells_of(beside, project_id=project_id).values()}
     rather: Mapping[str, int] = {}
     if group is not None and group.policy in _SOFT:
         members = Counter(fleet.cells_of(group.members).values())

@@ -33,6 +33,7 @@ class RequestSpec:
 
     zone: only there. host, node: only this one, even if it is disabled. without: not on these hosts.
     beside, apart: uuids of instances of the cell that it has to share its host with, or must not.
+    project_id: these mean instances of this project, as if there were no others; None: those of any.
     group: the server group that it is a member of.
     """
 
@@ -42,6 +43,7 @@ class RequestSpec:
     without: Collection[str] = ()
     beside: Collection[str] = ()
     apart: Collection[str] = ()
+    project_id: str | None = None
     group: ServerGroup | None = None
 
 
@@ -75,9 +77,10 @@ def claim_host(connection: Connection, instance_uuid: str, demand: Capacity, spe
     members: Collection[str] = () if spec.group is None else spec.group.members
     if spec.group is not None:
         wait_for_lock(connection, f"server group {spec.group.uuid}")
-    hosts_of = _hosts_of(connection, {*spec.beside, *spec.apart, *members} - {instance_uuid})
+    named = _hosts_of(connection, {*spec.beside, *spec.apart} - {instance_uuid}, spec.project_id)
+    hosts_of = _hosts_of(connection, set(members) - {instance_uuid})
     neighbours = Counter(host for member in members for host in hosts_of.get(member, ()))
-    conditions = (condition_of(spec), *_suits(spec, hosts_of), *_is_allowed(spec.group, hosts_of, neighbours))
+    conditions = (condition_of(spec), *_suits(spec, named), *_is_allowed(spec.group, hosts_of, neighbours))
     distance, full = _distance(spec.group, neighbours), list[int]()
     while nodes := read_emptiest_nodes(
         connection, demand, *conditions, compute_nodes.c.id.not_in(full), first=distance, limit=_READ_AT_ONCE
@@ -152,8 +155,14 @@ def _distance(group: ServerGroup | None, neighbours: Mapping[str, int]) -> Colum
     return case({host: sign * count for host, count in neighbours.items()}, value=services.c.host, else_=0)
 
 
-def _hosts_of(connection: Connection, uuids: Collection[str]) -> _HostsOf:
-    """Where instances of the cell are, and where something is claimed for them: both of a move, and a new one's."""
+def _hosts_of(connection: Connection, uuids: Collection[str], project_id: str | None = None) -> _HostsOf:
+    """Where instances of the cell are, and where something is claimed for them: both of a move, and a new one's.
+
+    project_id: only those of this project; None: those of any.
+    """
+    if project_id is not None:
+        of_project = instances.c.uuid.in_(uuids), instances.c.project_id == project_id
+        uuids = set(connection.scalars(select(instances.c.uuid).where(*of_project))) if uuids else ()
     if not uuids:
         return {}
     hosts: dict[str, set[str]] = {}

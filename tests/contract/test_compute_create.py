@@ -363,6 +363,65 @@ def test_server_beside_one_that_there_is_not_finds_no_host(api: Api, fleet: Comp
     assert show(api, accepted.json()["server"]["id"])["status"] == "ERROR"
 
 
+@pytest.fixture
+def theirs(fleet: ComputeFleet) -> str:
+    """A server of another project, on one of the two hosts of its cell."""
+    return fleet.create("north", project_id="blue", host="north-host1", node="north-host1")
+
+
+def placed(api: Api, fleet: ComputeFleet, caller: dict[str, str], **hints: Any) -> tuple[int, str, str | None]:
+    """Status of the answer, then that of the server, and its host."""
+    response = post(api, {"availability_zone": "north"}, caller=caller, hints=hints)
+    fleet.work()
+    server = show(api, response.json()["server"]["id"])
+    return response.status_code, server["status"], server["OS-EXT-SRV-ATTR:host"]
+
+
+def test_hint_with_a_server_of_another_project_means_as_much_as_one_that_there_is_not(
+    api: Api, fleet: ComputeFleet, theirs: str
+) -> None:
+    for uuid in (theirs, UNKNOWN):
+        for hint in (uuid, [uuid]):
+            assert placed(api, fleet, MEMBER, same_host=hint) == (202, "ERROR", None)
+        own = fleet.create("north", project_id="red", host="north-host0", node="north-host0")
+        assert placed(api, fleet, MEMBER, different_host=[uuid, own]) == (202, "ACTIVE", "north-host1")
+
+
+def test_administrator_may_name_servers_of_any_project_in_hints(api: Api, fleet: ComputeFleet, theirs: str) -> None:
+    assert placed(api, fleet, ADMIN, same_host=theirs) == (202, "ACTIVE", "north-host1")
+    assert placed(api, fleet, ADMIN, different_host=theirs) == (202, "ACTIVE", "north-host0")
+
+
+def test_hint_of_an_administrator_counts_when_an_administrator_moves_the_server(
+    api: Api, fleet: ComputeFleet, theirs: str
+) -> None:
+    body = {"server": MINIMAL | {"availability_zone": "north"}, "os:scheduler_hints": {"different_host": theirs}}
+    moved = api.request("POST", "/v2.1/servers", ADMIN, json=body).json()["server"]["id"]
+    fleet.work()
+    assert api.request("POST", f"/v2.1/servers/{moved}/action", ADMIN, json={"migrate": None}).status_code == 202
+    fleet.work()
+    assert show(api, moved)["OS-EXT-SRV-ATTR:host"] == "north-host0"
+
+
+def test_hint_tells_nothing_of_the_cell_of_another_projects_server(api: Api, fleet: ComputeFleet) -> None:
+    """Of an own one the answer would be 409."""
+    there = fleet.create("south", project_id="blue")
+    fleet.fleet.set_disabled(fleet.cells["south"].uuid, disabled=True)
+    try:
+        answers = [post(api, {}, hints={"same_host": uuid}).status_code for uuid in (there, UNKNOWN)]
+    finally:
+        fleet.fleet.set_disabled(fleet.cells["south"].uuid, disabled=False)
+    assert answers == [202, 202]
+    fleet.work()
+
+
+def test_group_of_another_project_is_refused_like_one_that_there_is_not(api: Api, fleet: ComputeFleet) -> None:
+    theirs = fleet.fleet.server_groups.create("theirs", "affinity", project_id="blue", user_id="bob").uuid
+    answers = [post(api, {}, hints={"group": uuid}) for uuid in (theirs, UNKNOWN)]
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert message(answers[0]).replace(theirs, UNKNOWN) == message(answers[1])
+
+
 def test_quota_holds_for_requests_that_come_at_once(api: Api, fleet: ComputeFleet) -> None:
     fleet.fleet.quotas.set_limits("green", {"instances": 2, "server_groups": 1})
     caller = {"X-Roles": "member", "X-Project-Id": "green", "X-User-Id": "gus"}

@@ -67,7 +67,8 @@ class _Place:
 class _Prepared:
     """What is wanted, as far as it can be known without the cells.
 
-    beside: uuids of servers to share a host with. cells: where these and the members of the group are now.
+    beside: uuids of servers to share a host with. named_project_id: servers that hints name have to be of this project;
+        None: of any. cells: where those and the members of the group are now.
     values: fields of the records of the new servers.
     """
 
@@ -76,6 +77,7 @@ class _Prepared:
     limits: Mapping[str, int]
     group_uuid: str | None
     beside: Collection[str]
+    named_project_id: str | None
     spec: RequestSpec
     cells: CellRequestSpec
     values: Sequence[Mapping[str, Any]]
@@ -149,15 +151,15 @@ class ServerCreation:
         _check_files(server, limits)
         keypairs = named_keypairs(self._access, request, server.key_name)
         group_uuid = _group_of(wanted.scheduler_hints)
-        beside = wanted.same_hosts
+        beside, named_project_id = wanted.same_hosts, None if request.caller.is_admin else project_id
         common = _common_values(request, wanted, flavor, place) | {
             "keypairs": keypairs,
             "server_groups": [] if group_uuid is None else [group_uuid],
         }
         spec = RequestSpec(zone=common["pinned_availability_zone"], host=place.host, node=place.node)
-        cells = requested_cells(fleet, self._group(request, group_uuid), beside)
+        cells = requested_cells(fleet, self._group(request, group_uuid), beside, project_id=named_project_id)
         values = [_own_values(server, common, number, count) for number in range(count)]
-        return _Prepared(project_id, flavor, limits, group_uuid, beside, spec, cells, values)
+        return _Prepared(project_id, flavor, limits, group_uuid, beside, named_project_id, spec, cells, values)
 
     async def _survey(self, place: _Place, prepared: _Prepared, count: int) -> OfCells[CellCapacity]:
         """What the cells have that may take new servers. Raises NotSupportedError, CellDownError, BadRequestError."""
@@ -185,14 +187,21 @@ class ServerCreation:
         """answered: the cells that may take new servers. Raises _CellsChangedError when others have to be asked."""
         fleet, native, values = self._access.fleet, self._access.native, prepared.values
         project_id, group_uuid, count = prepared.project_id, prepared.group_uuid, len(values)
-        parameters = {"host": place.host, "node": place.node, "count": count}
+        # It is a worker that looks the servers of the hints up, and those of other projects are an administrator's.
+        is_by_administrator = prepared.named_project_id is None
+        parameters = {
+            "host": place.host,
+            "node": place.node,
+            "count": count,
+            "is_by_administrator": is_by_administrator,
+        }
         down = {*self._access.hanging(), *(cell.uuid for cell in answered.down)}
         # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
         locks = [project_lock(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.lock(*locks):
             group = self._group(request, group_uuid)
             check_new_instances(fleet, native, project_id, prepared.flavor, count, down=down)
-            cells = requested_cells(fleet, group, prepared.beside)
+            cells = requested_cells(fleet, group, prepared.beside, project_id=prepared.named_project_id)
             cell = choose_cell([capacity for _, capacity in answered.answers], cells)
             if cell is None:
                 if cells.only != prepared.cells.only:
