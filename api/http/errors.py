@@ -4,10 +4,11 @@ ApiError
 ├── BadRequestError               the request cannot be understood
 │   ├── ParameterError            one parameter has a value that it cannot have
 │   ├── BodyFieldError            one field of the body has a value that it cannot have
+│   ├── CallerLeftError           the caller has gone before there was an answer
 │   └── MicroversionSyntaxError   the microversion header cannot be read
 ├── UnauthorizedError             nobody, or nobody known, is calling
 ├── TryAgainLaterError            the same request may succeed some seconds later
-│   ├── TooManyLoginsError        one name was logged in with too often with a wrong password
+│   ├── TooManyLoginsError        too many wrong logins of one caller, or too many logins at once
 │   ├── TooManyWatchesError       there are as many streams as there may be
 │   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
 ├── ForbiddenError                the caller may not do this
@@ -81,6 +82,13 @@ class MicroversionSyntaxError(BadRequestError):
         self.value = value
 
 
+class CallerLeftError(BadRequestError):
+    """The caller has closed the connection, so that nothing is done for it any more."""
+
+    def __init__(self) -> None:
+        super().__init__("The caller has gone.")
+
+
 class UnauthorizedError(ApiError):
     """Nobody, or nobody known, is calling. The text is for the log.
 
@@ -105,10 +113,10 @@ class TryAgainLaterError(ApiError):
 
 
 class TooManyLoginsError(TryAgainLaterError):
-    """One name was logged in with too often with a wrong password; in `retry_after_s` seconds it may be tried again."""
+    """Too many wrong logins, or too many at once; in `retry_after_s` seconds it may be tried again."""
 
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"Too many failed logins. Try again in {retry_after_s} seconds.", retry_after_s)
+    def __init__(self, retry_after_s: int, reason: str = "Too many failed logins.") -> None:
+        super().__init__(f"{reason} Try again in {retry_after_s} seconds.", retry_after_s)
 
 
 class TooManyWatchesError(TryAgainLaterError):

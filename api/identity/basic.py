@@ -19,9 +19,11 @@ import structlog
 
 from api.http.errors import DirectoryUnavailableError, UnauthorizedError
 from api.identity.caller import ROLES, Caller
+from api.identity.connection import UNKNOWN, Connection
 from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks, is_known_hash
 from api.identity.refusals import telling_of_refusal
+from api.identity.watched_file import WatchedFile
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = 'Basic realm="Fleetlight", charset="UTF-8"'
@@ -29,7 +31,6 @@ _MAX_REMEMBERED = 1000
 _EXPECTED = (
     f"name:hash:project:roles, with a hash of bcrypt (htpasswd -B) or argon2, and roles out of {', '.join(ROLES)}"
 )
-_State = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,8 @@ class _User:
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """The file as it was in `state`."""
+    """What the file says of its users."""
 
-    state: _State
     by_name: Mapping[str, _User]
 
 
@@ -51,23 +51,27 @@ class BasicIdentity:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = WatchedFile(path, self._parse)
         self._key = secrets.token_bytes(32)
         self._passwords = PasswordChecks()
         self._limit = LoginLimit()
-        self._known: _Users | None = None
         # What was shown to be right, for a request must not take as long as a login: the hash that it was checked
         # against, by the digest of name and password under a key that no other process has; no password can be found
         # from that.
         self._right: dict[bytes, str] = {}
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         name, password = _credentials(headers.get("Authorization", ""))
-        user = self._users().by_name.get(name)
+        users = await self._file.current()
+        user = users.by_name.get(name)
         digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
         if user is not None and self._right.get(digest) == user.hashed:
             return user.caller
-        async with telling_of_refusal(name), self._limit.attempt(name):
-            is_right = await self._passwords.is_password_of(None if user is None else user.hashed, password)
+        async with telling_of_refusal(name), self._limit.attempt(name, connection):
+            # Of many requests at once, the first may have shown it meanwhile.
+            is_right = (user is not None and self._right.get(digest) == user.hashed) or (
+                await self._passwords.is_password_of(None if user is None else user.hashed, password)
+            )
             if user is None or not is_right:
                 _log.warning("login_refused", reason="wrong user or password", user_id=None if user is None else name)
                 raise UnauthorizedError("wrong user or password", _CHALLENGE)
@@ -78,24 +82,17 @@ class BasicIdentity:
 
     def check(self) -> None:
         """Raise DirectoryUnavailableError when the file cannot be read."""
-        self._users()
+        self._file.read()
 
-    def _users(self) -> _Users:
+    def _parse(self, content: bytes) -> _Users:
         """Raises DirectoryUnavailableError."""
         try:
-            status = self._path.stat()
-            state = (status.st_ino, status.st_mtime_ns, status.st_size)
-            known = self._known
-            if known is None or known.state != state:
-                text = self._path.read_text(encoding="utf-8")
-                known = self._known = _Users(state, dict(_parsed(self._path, text)))
-                if not known.by_name:
-                    _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
-        except OSError as error:
-            raise DirectoryUnavailableError(self._path, error.strerror or str(error)) from error
+            users = _Users(dict(_parsed(self._path, content.decode())))
         except UnicodeDecodeError as error:
             raise DirectoryUnavailableError(self._path, f"it is no UTF-8: {error}") from error
-        return known
+        if not users.by_name:
+            _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
+        return users
 
 
 def _parsed(path: Path, text: str) -> list[tuple[str, _User]]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from api.identity.connection import UNKNOWN, Connection
+
 # Each role implies those behind it (contracts/nova-rest, section 7).
 ROLES = ("admin", "manager", "member", "reader")
 
@@ -44,9 +46,9 @@ class Caller:
 class Identity(Protocol):
     """A strategy of finding out who is calling."""
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
-        """The caller of a request with these `headers` (names ignore case).
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+        """The caller of a request with these `headers` (names ignore case). connection: where it comes from.
 
-        Raises UnauthorizedError, BadRequestError.
+        Raises UnauthorizedError, TooManyLoginsError, BadRequestError.
         """
         ...

@@ -16,6 +16,7 @@ from keystonemiddleware.auth_token import AuthProtocol
 
 from api.http.errors import IdentityServiceError, UnauthorizedError
 from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from api.settings import KeystoneSettings
 
 _THREADS = 16
@@ -32,7 +33,7 @@ class KeystoneIdentity:
         self._middleware = AuthProtocol(_answer_with_caller, _options(settings))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="keystone")
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         token = headers.get("X-Auth-Token", "")
         if not token:
             raise UnauthorizedError("no token", self._challenge)

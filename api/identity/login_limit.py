@@ -1,75 +1,130 @@
-"""A limit on wrong logins, so that nobody can try one password after the other.
+"""A limit on logins, so that nobody can try one password after the other, nor keep others from logging in.
 
-It goes by the name that is logged in with, whether there is such a user or not, since an address says little behind a
-proxy. Each process counts for itself. Tokens, and passwords that a process knows to be right, are not held up.
+Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
+the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
+a time (`fair_turns`): addresses take turns, and those who logged in before have turns of their own. Each process counts
+for itself. Tokens, and passwords that a process knows to be right, are not held up.
 """
 
-import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from hashlib import blake2b
 
 from api.http.errors import TooManyLoginsError, UnauthorizedError
+from api.identity.connection import Connection
+from api.identity.fair_turns import FairTurns
+from api.identity.passwords import CHECKS_AT_ONCE
 from resources.clock import Clock, system_clock
 
 MOST_FAILURES = 10
+MOST_FAILURES_OF_ADDRESS = 100
+MOST_WAITING = 256
+MOST_WAITING_OF_ADDRESS = 64
 WINDOW_S = 60
 _SECOND = 1_000_000
-_MOST_NAMES = 10_000
+_MOST_KEYS = 10_000
+_DIGEST_BYTES = 16
 
-
-@dataclass(slots=True)
-class _Failures:
-    """When the last wrong logins of one name were, in microseconds. turn: logins of one name wait for each other."""
-
-    times: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_FAILURES))
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
+# Names are as long as a caller likes; a digest is not.
+_Key = bytes
 
 
 class LoginLimit:
     """For one event loop."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
-        self._clock = clock
-        self._by_name: OrderedDict[str, _Failures] = OrderedDict()
+        self._locks = FairTurns(CHECKS_AT_ONCE, most_waiting=MOST_WAITING, most_in_lane=MOST_WAITING_OF_ADDRESS)
+        self._failures = _Failures(MOST_FAILURES, clock)
+        self._failures_of_address = _Failures(MOST_FAILURES_OF_ADDRESS, clock)
+        self._under_way: Counter[_Key] = Counter()
+        # Who has logged in from where, the latest last.
+        self._right: OrderedDict[_Key, None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """How many logins wait for their turn."""
+        return self._locks.waiting
+
+    def lock(self, lane: str) -> AbstractAsyncContextManager[None]:
+        """A turn for other work that takes as much as a login. lane: whose. Raises TooManyLoginsError."""
+        return self._locks.lock(lane)
 
     @asynccontextmanager
-    async def attempt(self, name: str) -> AsyncIterator[None]:
+    async def attempt(self, name: str, caller: Connection) -> AsyncIterator[None]:
         """One login with `name`; an UnauthorizedError that leaves the block is counted.
 
-        Raises TooManyLoginsError after MOST_FAILURES within WINDOW_S.
+        Raises TooManyLoginsError after MOST_FAILURES within WINDOW_S, or when too many logins wait already, and
+        CallerLeftError.
         """
-        failures = self._by_name.setdefault(name, _Failures())
-        self._by_name.move_to_end(name)
-        failures.waiting += 1
-        try:
-            # One after the other: of many guesses at once none may be looked at before those before it are counted.
-            async with failures.lock:
-                self._refuse_too_many(failures)
-                try:
-                    yield
-                except UnauthorizedError:
-                    failures.times.append(self._clock())
-                    raise
-                failures.times.clear()
-        finally:
-            failures.waiting -= 1
-            self._forget(name, failures)
+        pair, address = _key(name, caller.network), _key(caller.network)
+        self._refuse_too_many(pair, address)
+        is_known = pair in self._right
+        async with self._locks.lock(pair if is_known else address, caller, is_preferred=is_known):
+            # Those before it are counted by now, and may yet fail as long as they are under way.
+            self._refuse_too_many(pair, address)
+            if self._failures.count(pair) + self._under_way[pair] >= MOST_FAILURES:
+                raise TooManyLoginsError(1)
+            self._under_way[pair] += 1
+            try:
+                yield
+            except UnauthorizedError:
+                self._failures.add(pair)
+                self._failures_of_address.add(address)
+                raise
+            else:
+                self._failures.forget(pair)
+                self._remember(pair)
+            finally:
+                self._under_way[pair] -= 1
+                if not self._under_way[pair]:
+                    del self._under_way[pair]
 
-    def _refuse_too_many(self, failures: _Failures) -> None:
-        now = self._clock()
-        if len(failures.times) < MOST_FAILURES:
-            return
-        wait_us = failures.times[0] + WINDOW_S * _SECOND - now
+    def _refuse_too_many(self, pair: _Key, address: _Key) -> None:
+        """The address does not count for those who have logged in from there: it may be that of a proxy."""
+        wait_us = self._failures.wait_us(pair)
+        if pair not in self._right:
+            wait_us = max(wait_us, self._failures_of_address.wait_us(address))
         if wait_us > 0:
             raise TooManyLoginsError(-(-wait_us // _SECOND))
 
-    def _forget(self, name: str, failures: _Failures) -> None:
-        """Names without failures, and of too many names the one that was used least recently."""
-        if not failures.times and not failures.waiting and self._by_name.get(name) is failures:
-            del self._by_name[name]
-        oldest = next(iter(self._by_name), None)
-        if len(self._by_name) > _MOST_NAMES and oldest is not None and not self._by_name[oldest].waiting:
-            del self._by_name[oldest]
+    def _remember(self, pair: _Key) -> None:
+        self._right[pair] = None
+        self._right.move_to_end(pair)
+        if len(self._right) > _MOST_KEYS:
+            self._right.popitem(last=False)
+
+
+class _Failures:
+    """How often each key failed within WINDOW_S of its first failure; of _MOST_KEYS keys, those that failed last."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        self._most = most
+        self._clock = clock
+        # When the first was, in microseconds, and how many there were since.
+        self._of: OrderedDict[_Key, tuple[int, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def count(self, key: _Key) -> int:
+        since, count = self._of.get(key, (0, 0))
+        return count if self._clock() < since + WINDOW_S * _SECOND else 0
+
+    def wait_us(self, key: _Key) -> int:
+        """How long `key` has to wait; 0: it need not."""
+        return self._of[key][0] + WINDOW_S * _SECOND - self._clock() if self.count(key) >= self._most else 0
+
+    def add(self, key: _Key) -> None:
+        count = self.count(key)
+        self._of[key] = (self._of[key][0] if count else self._clock(), count + 1)
+        self._of.move_to_end(key)
+        if len(self._of) > _MOST_KEYS:
+            self._of.popitem(last=False)
+
+    def forget(self, key: _Key) -> None:
+        self._of.pop(key, None)
+
+
+def _key(*parts: str) -> _Key:
+    return blake2b(repr(parts).encode(), digest_size=_DIGEST_BYTES).digest()

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 from api.http.errors import BadRequestError, InsecureListeningError
 from api.identity.caller import ROLES, Caller
+from api.identity.connection import UNKNOWN, Connection
 
 DEFAULT_PROJECT = "demo"
 DEFAULT_USER = "admin"
@@ -15,7 +16,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9._-]{1,255}")
 class NoIdentity:
     """Believes the headers X-Project-Id, X-User-Id and X-Roles."""
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         return Caller(
             user_id=_identifier(headers, "X-User-Id", DEFAULT_USER),
             project_id=_identifier(headers, "X-Project-Id", DEFAULT_PROJECT),

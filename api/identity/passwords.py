@@ -14,7 +14,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 _ARGON2_PREFIX = "$argon2"
 _BCRYPT_PREFIXES = ("$2a$", "$2b$", "$2y$")
-_THREADS = 2
+CHECKS_AT_ONCE = 2
 # One of OWASP's equal choices (Password Storage Cheat Sheet), the one with the least memory: a guesser gets no more.
 _hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
@@ -53,13 +53,19 @@ def is_password_of(hashed: str | None, password: str) -> bool:
 
 
 class PasswordChecks:
-    """`is_password_of` for an event loop."""
+    """`is_password_of` and `hash_password` for an event loop. No more than CHECKS_AT_ONCE are done at the same time:
+    whoever asks has a turn (api.identity.login_limit) for it.
+    """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="passwords")
+        self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="passwords")
         # Or the first one who is not there would wait for it, and for the check.
         self._threads.submit(_nobodys_hash)
 
     async def is_password_of(self, hashed: str | None, password: str) -> bool:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, is_password_of, hashed, password)
+
+    async def hash_password(self, password: str) -> str:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, hash_password, password)

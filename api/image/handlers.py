@@ -14,6 +14,7 @@ from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
 from api.identity.caller import Caller, Identity
+from api.identity.connection import Connection
 from api.identity.faults import unauthorized
 from api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
 from operations.simulation.default_images import DEFAULT_IMAGES
@@ -87,7 +88,7 @@ class ImageHandlers:
             request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 try:
-                    _check_reader(await self._identity.authenticate(http.headers))
+                    _check_reader(await self._identity.authenticate(http.headers, Connection.of(http)))
                     response = await handler(http)
                 except Exception as error:  # noqa: BLE001  # the edge: every failure becomes an answer
                     response = self._failure(http, error)

@@ -9,6 +9,7 @@ import pytest
 
 from api.identity import NoIdentity
 from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-server-external-events"
@@ -83,8 +84,8 @@ def test_wrong_events_are_refused(api: Api, body: Any) -> None:
 class _Service(NoIdentity):
     """Whoever calls is a service."""
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
-        return replace(await super().authenticate(headers), roles=frozenset({"service"}))
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+        return replace(await super().authenticate(headers, connection), roles=frozenset({"service"}))
 
 
 def test_services_and_administrators_send_events_and_nobody_else(fleet: ComputeFleet, api: Api, placed: str) -> None:

@@ -33,6 +33,7 @@ from api.http.errors import (
 )
 from api.http.query_string import QueryString
 from api.identity.caller import Caller, Identity
+from api.identity.connection import Connection, LookingAhead
 from api.identity.faults import unauthorized
 from cells.model import InstanceRow, Request
 
@@ -134,7 +135,11 @@ class Middleware:
         return response
 
     async def _handle(self, http: HttpRequest, minor: int, handler: Handler) -> Response:
-        authenticate = partial(self._identity.authenticate, http.headers)
+        # A password may have to wait, and it is looked whether its caller does too.
+        receive = LookingAhead(http.receive)
+        http = HttpRequest(http.scope, receive)
+        connection = Connection.of(http, receive)
+        authenticate = partial(self._identity.authenticate, http.headers, connection)
         caller = await authenticate()
         project_id = http.path_params.get("project_id")
         if project_id is not None and project_id != caller.project_id:

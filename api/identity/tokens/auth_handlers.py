@@ -9,6 +9,7 @@ from starlette.responses import Response
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
 from api.http.request_body import read_bytes
+from api.identity.connection import Connection
 from api.identity.refusals import telling_of_refusal
 from api.identity.tokens.catalog import catalog, version_document
 from api.identity.tokens.directory import Directory
@@ -45,11 +46,11 @@ class AuthHandlers:
     async def log_in(self, http: Request, root: str) -> Response:
         """`POST /v3/auth/tokens`"""
         asked = authentication_of(await read_bytes(http))
-        before = self._file.read()
+        before = await self._file.current()
         async with telling_of_refusal(asked.identity.name):
-            token = await self._logins.log_in(before, asked)
+            token = await self._logins.log_in(before, asked, Connection.of(http))
         # Checking a password takes a while: what counts is the directory at its end.
-        directory = self._file.read()
+        directory = await self._file.current()
         # The token is new, so that a new password since does not make it void by itself.
         if not self._logins.is_good(directory, token) or _has_new_password(token.user_id, before, directory):
             raise UnauthorizedError("The user was changed meanwhile.")

@@ -1,7 +1,7 @@
 """The file of the directory: read by several processes while one of them changes it.
 
-A change holds a lock and puts a whole new file in the place of the old one, so that a reader sees either. Readers look
-at the file's inode and times, and read it only when those differ.
+A change holds a lock and puts a whole new file in the place of the old one, so that a reader sees either. How much
+of it clients can write is limited (`directory`), so that it stays small enough for that.
 """
 
 import fcntl
@@ -15,50 +15,38 @@ import msgspec
 
 from api.http.errors import DirectoryUnavailableError
 from api.identity.tokens.directory import Directory
-
-_State = tuple[int, int, int]
+from api.identity.watched_file import WatchedFile
 
 
 class DirectoryFile:
-    """The directory in the file at `path`; calls block shortly."""
+    """The directory in the file at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: tuple[_State, Directory] | None = None
+        self._watched = WatchedFile(path, self._parse)
+
+    async def current(self) -> Directory:
+        """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
+        return await self._watched.current()
 
     def read(self) -> Directory:
-        """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
-        known, state = self._known, self._state()
-        if known is not None and known[0] == state:
-            return known[1]
-        # The state is older than what is read now, never newer: at worst it is read once more.
-        directory = self._load()
-        self._known = (state, directory)
-        return directory
+        """As `current`; blocks."""
+        return self._watched.read()
 
     def change(self, change: Callable[[Directory], Directory], *, create: bool = False) -> Directory:
         """Replace the directory by what `change` makes of it; nobody else changes it meanwhile.
 
-        create: begin with an empty directory if there is no file.
+        create: begin with an empty directory if there is no file. Blocks.
         Raises what `change` raises, the file being as it was, and DirectoryUnavailableError.
         """
         with self._locked():
-            changed = change(Directory.empty() if create and not self.path.exists() else self._load())
+            changed = change(Directory.empty() if create and not self.path.exists() else self._watched.load())
             self._write(changed)
         return changed
 
-    def _state(self) -> _State:
+    def _parse(self, content: bytes) -> Directory:
         try:
-            status = self.path.stat()
-        except OSError as error:
-            raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
-        return status.st_ino, status.st_mtime_ns, status.st_size
-
-    def _load(self) -> Directory:
-        try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Directory)
-        except OSError as error:
-            raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
+            return msgspec.json.decode(content, type=Directory)
         except msgspec.MsgspecError as error:
             raise DirectoryUnavailableError(self.path, f"it is no directory of identities: {error}") from error
 
@@ -88,7 +76,9 @@ class DirectoryFile:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
+                    status = os.fstat(file.fileno())
                 os.replace(name, self.path)
+                self._watched.is_now(status, directory)
             except BaseException:
                 os.unlink(name)
                 raise

@@ -10,6 +10,7 @@ import structlog
 
 from api.http.errors import BadRequestError, UnauthorizedError
 from api.identity.caller import Caller, with_implied
+from api.identity.connection import Connection
 from api.identity.login_limit import LoginLimit
 from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Credential, Directory, Project, User
@@ -44,22 +45,27 @@ class Logins:
         self._passwords = PasswordChecks()
         self._limit = LoginLimit(clock)
 
-    async def log_in(self, directory: Directory, asked: Authentication) -> Token:
+    async def log_in(self, directory: Directory, asked: Authentication, caller: Connection) -> Token:
         """Raises UnauthorizedError, TooManyLoginsError, BadRequestError."""
         login = asked.identity
         match login.methods[0]:
             case "password" if login.password is not None:
-                async with self._limit.attempt(_name_of(login.password.user)):
+                async with self._limit.attempt(_name_of(login.password.user), caller):
                     return await self._with_password(directory, login.password, asked.scope)
             case "token" if login.token is not None:
                 return self._with_token(directory, login.token, asked.scope)
             case "application_credential" if login.application_credential is not None:
-                async with self._limit.attempt(_name_of(login.application_credential)):
+                async with self._limit.attempt(_name_of(login.application_credential), caller):
                     return await self._with_credential(directory, login.application_credential, asked.scope)
             case "password" | "token" | "application_credential" as method:
                 raise BadRequestError(f"Expecting to find auth.identity.{method}.")
             case _:
                 raise _refused("unknown method")
+
+    async def hashed(self, secret: str, user: User) -> str:
+        """The hash of a new `secret` of `user`, who waits with it as for a login. Raises TooManyLoginsError."""
+        async with self._limit.lock(f"user {user.id}"):
+            return await self._passwords.hash_password(secret)
 
     def token_for(self, user: User, project: Project | None) -> Token:
         """A new token without a login: for who may read the key that signs tokens anyway."""

@@ -60,16 +60,16 @@ class IdentityMiddleware:
     link_prefix: `api.compute_link_prefix`.
     """
 
-    def __init__(self, logins: Logins, read: Callable[[], Directory], link_prefix: str | None) -> None:
+    def __init__(self, logins: Logins, directory: Callable[[], Awaitable[Directory]], link_prefix: str | None) -> None:
         self._logins = logins
-        self._read = read
+        self._directory = directory
         self._link_prefix = link_prefix
 
     def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint that answers callers with a token; `handler` gets to know whose it is."""
 
         async def with_token(http: Request, root: str) -> Response:
-            directory = self._read()
+            directory = await self._directory()
             token = self._logins.token_of(directory, http.headers.get("X-Auth-Token", ""))
             if token is None:
                 raise UnauthorizedError("The token is missing, or is not good any more.")

@@ -11,6 +11,7 @@ from api.compute.protocol.shapes import JsonType, Shape
 from api.documented import Operation
 from api.http.errors import IdentityNotFoundError, UnauthorizedError
 from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from api.identity.tokens import shapes
 from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from api.identity.tokens.credential_handlers import CredentialHandlers, NewCredentialRequest
@@ -38,8 +39,8 @@ class TokenIdentity:
         self._region = region
         self._clock = clock
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
-        directory = self._file.read()
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
+        directory = await self._file.current()
         token = self._logins.token_of(directory, headers.get("X-Auth-Token", ""))
         if token is None:
             raise UnauthorizedError("The token is missing, or is not good any more.")
@@ -55,7 +56,7 @@ class TokenIdentity:
 
     def routes(self, link_prefix: str | None) -> list[tuple[str, str, Endpoint]]:
         """Method, path and endpoint of everything that is served below `/identity`; the first that fits counts."""
-        middleware = IdentityMiddleware(self._logins, self._file.read, link_prefix)
+        middleware = IdentityMiddleware(self._logins, self._file.current, link_prefix)
         auth = AuthHandlers(self._file, self._logins, self._region, self._clock)
         return [
             ("GET", "/identity", middleware.open_endpoint(versions)),

@@ -1,10 +1,22 @@
-"""The limit on wrong logins: exact for guesses that come at once, and over after a while."""
+"""The limit on wrong logins: exact for guesses that come at once, over after a while, and nobody else's trouble."""
 
 import asyncio
 from collections.abc import Sequence
 
-from api.http.errors import TooManyLoginsError, UnauthorizedError
-from api.identity.login_limit import MOST_FAILURES, WINDOW_S, LoginLimit
+from api.http.errors import CallerLeftError, TooManyLoginsError, UnauthorizedError
+from api.identity.connection import Connection
+from api.identity.login_limit import (
+    MOST_FAILURES,
+    MOST_FAILURES_OF_ADDRESS,
+    MOST_WAITING,
+    MOST_WAITING_OF_ADDRESS,
+    WINDOW_S,
+    LoginLimit,
+)
+from api.identity.passwords import CHECKS_AT_ONCE
+from tests.support.waiting import eventually
+
+HOME, AWAY = Connection("192.0.2.1"), Connection("198.51.100.7")
 
 
 class Time:
@@ -17,21 +29,38 @@ class Time:
         return self.now
 
 
-async def check(*, is_right: bool) -> None:
-    await asyncio.sleep(0)  # a password is checked elsewhere
+def refuse_unless(is_right: bool) -> None:
     if not is_right:
         raise UnauthorizedError("wrong")
 
 
-async def log_in(limit: LoginLimit, name: str, *, is_right: bool) -> str:
-    try:
-        async with limit.attempt(name):
-            await check(is_right=is_right)
-    except UnauthorizedError:
-        return "wrong"
-    except TooManyLoginsError:
-        return "too many"
-    return "right"
+class Logins:
+    """checked: the names, in the order in which they were checked. released: until this is set no check ends."""
+
+    def __init__(self, limit: LoginLimit | None = None) -> None:
+        self.limit = limit or LoginLimit(Time())
+        self.checked: list[str] = []
+        self.released = asyncio.Event()
+        self.released.set()
+
+    async def log_in(self, name: str, *, is_right: bool, caller: Connection = HOME) -> str:
+        try:
+            async with self.limit.attempt(name, caller):
+                self.checked.append(name)
+                await asyncio.sleep(0)  # a password is checked elsewhere
+                await self.released.wait()
+                refuse_unless(is_right)
+        except UnauthorizedError:
+            return "wrong"
+        except TooManyLoginsError:
+            return "too many"
+        except CallerLeftError:
+            return "gone"
+        return "right"
+
+
+async def log_in(limit: LoginLimit, name: str, *, is_right: bool, caller: Connection = HOME) -> str:
+    return await Logins(limit).log_in(name, is_right=is_right, caller=caller)
 
 
 async def log_in_at_once(limit: LoginLimit, rights: Sequence[bool]) -> Sequence[str]:
@@ -62,10 +91,138 @@ def test_right_password_begins_the_count_anew_and_so_does_time() -> None:
 
 
 def test_names_are_remembered_up_to_a_number() -> None:
+    """Also those who logged in, and addresses."""
+
     async def story() -> None:
         limit = LoginLimit(Time())
         for number in range(10_050):
-            assert await log_in(limit, f"name {number}", is_right=False) == "wrong"
-        assert len(limit._by_name) == 10_000
+            caller = Connection(f"10.0.{number // 256}.{number % 256}")
+            assert await log_in(limit, f"name {number}", is_right=False, caller=caller) == "wrong"
+            assert await log_in(limit, f"other {number}", is_right=True, caller=caller) == "right"
+        known = (limit._failures, limit._failures_of_address, limit._right)
+        assert [len(each) for each in known] == [10_000] * 3
+        assert not limit._under_way
+
+    asyncio.run(story())
+
+
+def test_wrong_passwords_from_elsewhere_lock_nobody_out() -> None:
+    async def story() -> None:
+        limit = LoginLimit(Time())
+        answers = [await log_in(limit, "ada", is_right=False, caller=AWAY) for _ in range(MOST_FAILURES + 1)]
+        assert answers == ["wrong"] * MOST_FAILURES + ["too many"]
+        assert await log_in(limit, "ada", is_right=True, caller=AWAY) == "too many"
+        assert await log_in(limit, "ada", is_right=True) == "right"
+
+    asyncio.run(story())
+
+
+def test_address_with_wrong_logins_under_many_names_has_to_wait_but_not_who_logged_in_there_before() -> None:
+    async def story() -> None:
+        time = Time()
+        limit = LoginLimit(time)
+        assert await log_in(limit, "ada", is_right=True) == "right"
+        names = [f"invented {number}" for number in range(MOST_FAILURES_OF_ADDRESS + 1)]
+        answers = [await log_in(limit, name, is_right=False) for name in names]
+        assert answers == ["wrong"] * MOST_FAILURES_OF_ADDRESS + ["too many"]
+        assert await log_in(limit, "bob", is_right=True) == "too many"
+        assert await log_in(limit, "ada", is_right=True) == "right"
+        assert await log_in(limit, "bob", is_right=True, caller=AWAY) == "right"
+        time.now += WINDOW_S * 1_000_000
+        assert await log_in(limit, "bob", is_right=True) == "right"
+
+    asyncio.run(story())
+
+
+def test_addresses_of_one_network_of_ipv6_count_together_and_mapped_ones_as_ipv4() -> None:
+    assert Connection("2001:db8:1:2::1").network == Connection("2001:db8:1:2:ffff::2").network
+    assert Connection("2001:db8:1:3::1").network != Connection("2001:db8:1:2::1").network
+    assert Connection("::ffff:192.0.2.1").network == HOME.network
+    assert Connection("no address").network == "no address"
+
+
+def test_right_login_is_checked_next_however_many_wrong_ones_wait() -> None:
+    async def story() -> None:
+        logins = Logins()
+        logins.released.clear()
+        flood = [asyncio.create_task(logins.log_in(f"name {number}", is_right=False)) for number in range(200)]
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS)
+        checked = len(logins.checked)
+        right = asyncio.create_task(logins.log_in("ada", is_right=True, caller=AWAY))
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS + 1)
+        logins.released.set()
+        assert await right == "right"
+        # One of the lane of the others at the most comes first.
+        assert logins.checked.index("ada") - checked <= 1
+        answers = await asyncio.gather(*flood)
+        assert answers.count("wrong") == MOST_WAITING_OF_ADDRESS + CHECKS_AT_ONCE
+        assert answers.count("too many") == 200 - answers.count("wrong")
+
+    asyncio.run(story())
+
+
+def test_who_logged_in_before_is_checked_next_at_the_same_address_too() -> None:
+    async def story() -> None:
+        logins = Logins()
+        assert await logins.log_in("ada", is_right=True) == "right"
+        logins.released.clear()
+        flood = [asyncio.create_task(logins.log_in(f"name {number}", is_right=False)) for number in range(200)]
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS)
+        checked = len(logins.checked)
+        right = asyncio.create_task(logins.log_in("ada", is_right=True))
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING_OF_ADDRESS + 1)
+        logins.released.set()
+        assert await right == "right"
+        assert logins.checked.index("ada", 1) - checked <= 1
+        await asyncio.gather(*flood)
+
+    asyncio.run(story())
+
+
+def test_no_more_wait_than_there_are_places_and_half_of_those_are_for_who_logged_in_before() -> None:
+    async def story() -> None:
+        logins = Logins()
+        assert await logins.log_in("ada", is_right=True) == "right"
+        logins.released.clear()
+        flood = [
+            asyncio.create_task(logins.log_in("x", is_right=False, caller=Connection(f"10.0.{lane}.1")))
+            for lane in range(250)
+            for _ in range(2)
+        ]
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING // 2)
+        assert await logins.log_in("bob", is_right=True, caller=AWAY) == "too many"
+        right = asyncio.create_task(logins.log_in("ada", is_right=True))
+        await eventually(lambda: logins.limit.waiting == MOST_WAITING // 2 + 1)
+        logins.released.set()
+        assert await right == "right"
+        await asyncio.gather(*flood)
+        assert logins.limit.waiting == 0
+
+    asyncio.run(story())
+
+
+def test_nothing_is_checked_for_callers_who_left_and_their_places_are_free() -> None:
+    async def story() -> None:
+        logins, gone = Logins(), asyncio.Event()
+        logins.released.clear()
+
+        async def left() -> None:
+            await gone.wait()
+
+        impatient = Connection(AWAY.address, left)
+        flood = [asyncio.create_task(logins.log_in(f"name {number}", is_right=False)) for number in range(20)]
+        leaving = [asyncio.create_task(logins.log_in("mia", is_right=True, caller=impatient)) for _ in range(20)]
+        cancelled = asyncio.create_task(logins.log_in("bob", is_right=True, caller=AWAY))
+        await eventually(lambda: logins.limit.waiting == 20 - CHECKS_AT_ONCE + 21)
+        gone.set()
+        cancelled.cancel()
+        assert set(await asyncio.gather(*leaving)) == {"gone"}
+        await eventually(lambda: logins.limit.waiting == 20 - CHECKS_AT_ONCE)
+        logins.released.set()
+        assert set(await asyncio.gather(*flood)) == {"wrong"}
+        assert (logins.limit.waiting, {"mia", "bob"} & {*logins.checked}) == (0, set())
+        # No turn was lost with them.
+        assert await logins.log_in("ada", is_right=True) == "right"
+        assert logins.limit._locks._free == CHECKS_AT_ONCE
 
     asyncio.run(story())
