@@ -54,6 +54,8 @@ class IdentitySettings(BaseModel):
 
     htpasswd_file: strategy `basic`: users, their passwords, projects and roles (lines `name:hash:project:roles`).
     file: strategy `tokens`: users, projects and roles, as `fleetlight identity` writes them.
+    max_credentials: strategy `tokens`: how many application credentials a user can make over the API;
+        `fleetlight identity credential add` is not limited.
     token_lifetime_s: strategy `tokens`: how long after a login its token counts.
     region: strategy `tokens`: the name of this site in the catalog.
     """
@@ -62,6 +64,7 @@ class IdentitySettings(BaseModel):
 
     htpasswd_file: Path | None = None
     file: Path | None = None
+    max_credentials: int = Field(default=20, ge=0, le=1000)
     token_lifetime_s: int = Field(default=3600, ge=1, le=7 * 24 * 3600)
     region: str = Field(default="RegionOne", min_length=1, max_length=255)
 

@@ -12,6 +12,7 @@ ApiError
 │   ├── TooManyWatchesError       there are as many streams as there may be
 │   └── TooManyOwnWatchesError    the caller, or its project, has as many streams as it may have
 ├── ForbiddenError                the caller may not do this
+├── TooManyCredentialsError       the user has as many application credentials as a user may have
 ├── NotFoundError                 there is no such thing, or none that the caller may see
 │   ├── NotInMicroversionError    the method exists, in another microversion
 │   ├── IdentityNotFoundError     no such user, project, role or token
@@ -147,6 +148,17 @@ class ForbiddenError(ApiError):
         self.rule = rule
 
 
+class TooManyCredentialsError(ApiError):
+    """The user has `limit` application credentials already."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"Unable to create additional application credentials: there are {limit}, as many as a user may have. "
+            "Delete one that is not needed."
+        )
+        self.limit = limit
+
+
 class NotFoundError(ApiError):
     """There is no such thing, or none that the caller may see: the two must look the same."""
 
@@ -263,6 +275,7 @@ STATUS: dict[type[Exception], int] = {
     BadRequestError: 400,
     UnauthorizedError: 401,
     ForbiddenError: 403,
+    TooManyCredentialsError: 403,
     NotFoundError: 404,
     UnsupportedMicroversionError: 406,
     ConflictError: 409,

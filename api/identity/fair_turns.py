@@ -49,7 +49,7 @@ class FairTurns:
     def _refuse_when_full(self, lane: Hashable, *, is_preferred: bool) -> None:
         most = self._most_waiting if is_preferred else self._most_waiting // 2
         if self.waiting >= most or len(self._lanes.get(lane, ())) >= self._most_in_lane:
-            raise TooManyLoginsError(_RETRY_AFTER_S, "Too many logins at once.")
+            raise TooManyLoginsError(_RETRY_AFTER_S, "Too many requests at once.")
 
     async def _wait(self, lane: Hashable, caller: Connection) -> None:
         lock = asyncio.get_running_loop().create_future()

@@ -1,14 +1,22 @@
 """The embedded identity service: looking things up, and application credentials (contracts/nova-rest, 5.4)."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Credential, Directory
+from api.identity.tokens.directory_file import DirectoryFile
 from tests.contract.compute_fleet import ComputeFleet
-from tests.contract.identity_site import Site
-from tests.support.identity import DEMO, OTHER, login, project_scope
+from tests.contract.identity_site import TOKENS, Site
+from tests.support.callers import client_at
+from tests.support.identity import DEMO, OTHER, login, project_scope, weak_hash
+from tests.support.waiting import eventually
 
 V3 = "/identity/v3"
 FOR_ADMINISTRATORS = [
@@ -141,6 +149,102 @@ def test_the_secret_of_an_application_credential_is_shown_once(site: Site) -> No
     shown = site.get(f"{path}/{credential['id']}", token).json()["application_credential"]
     assert listed == shown == {name: value for name, value in credential.items() if name != "secret"}
     assert "a secret of my own" not in site.users.path.read_text()
+
+
+def post_credential(site: Site, token: str, **values: object) -> httpx.Response:
+    body = {"application_credential": {"name": "backup", **values}}
+    path = f"{V3}/users/id-rita/application_credentials"
+    return site.api.request("POST", path, {"X-Auth-Token": token}, json=body)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"secret": ""},
+        {"secret": "fifteen letters"},
+        {"secret": "s" * 256},
+        {"description": "d" * 256},
+        {"name": "n" * 256},
+    ],
+    ids=lambda values: f"{next(iter(values))} of {len(next(iter(values.values())))}",
+)
+def test_what_an_application_credential_says_is_neither_too_short_nor_too_long(
+    site: Site, values: dict[str, str]
+) -> None:
+    before = site.users.path.read_bytes()
+    assert post_credential(site, site.log_in("rita"), **values).status_code == 400
+    assert site.users.path.read_bytes() == before
+    longest = {"secret": "s" * 255, "description": "d" * 255, "name": "n" * 255}
+    assert post_credential(site, site.log_in("rita"), **longest).status_code == 201
+    assert post_credential(site, site.log_in("rita"), secret="sixteen letters.").status_code == 201
+
+
+def test_user_can_make_so_many_application_credentials_and_no_more_also_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = site.log_in("rita")
+    hashed: list[str] = []
+
+    async def hash_password(_self: PasswordChecks, secret: str) -> str:
+        hashed.append(secret)
+        return weak_hash(secret)
+
+    monkeypatch.setattr(PasswordChecks, "hash_password", hash_password)
+    for number in range(15):
+        assert post_credential(site, token, name=f"c{number}").status_code == 201
+    requests = [
+        ("POST", f"{V3}/users/id-rita/application_credentials", {"X-Auth-Token": token}, {"json": body})
+        for body in ({"application_credential": {"name": f"at once {number}"}} for number in range(10))
+    ]
+    assert sorted(answer.status_code for answer in site.api.together(requests)) == [201] * 5 + [403] * 5
+    size, hashes = site.users.path.stat().st_size, len(hashed)
+    refused = post_credential(site, token, name="one more")
+    assert (refused.status_code, refused.json()["error"]["title"]) == (403, "Forbidden")
+    assert "there are 20, as many as a user may have" in refused.text
+    # Nothing was done for it.
+    assert (site.users.path.stat().st_size, len(hashed)) == (size, hashes)
+    assert size < 20_000
+    assert site.new_credential("bob")["name"] == "backup"
+    (first, *_) = site.users.read().credentials_of("id-rita")
+    path = f"{V3}/users/id-rita/application_credentials/{first.id}"
+    assert site.api.request("DELETE", path, {"X-Auth-Token": token}).status_code == 204
+    assert post_credential(site, token, name="one more").status_code == 201
+
+
+def test_many_changes_of_one_user_at_once_are_refused_and_another_user_has_a_turn(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [site.log_in("rita", None) for _ in range(30)]
+    of_bob = site.log_in("bob")
+    change, go_on, order = DirectoryFile.change, threading.Event(), list[str]()
+
+    def held_change(self: DirectoryFile, made: Callable[[Directory], Directory]) -> Directory:
+        assert go_on.wait(60)
+        changed = change(self, made)
+        order.append("bob" if changed.users["id-bob"].revoked else "rita")
+        return changed
+
+    monkeypatch.setattr(DirectoryFile, "change", held_change)
+
+    async def story() -> None:
+        async with client_at(site.api.app, "192.0.2.1") as client:
+
+            async def revoke(token: str) -> int:
+                headers = {"X-Auth-Token": token, "X-Subject-Token": token}
+                return (await client.delete(TOKENS, headers=headers)).status_code
+
+            of_rita = [asyncio.create_task(revoke(token)) for token in own]
+            # One is under way, and sixteen may wait.
+            await eventually(lambda: sum(each.done() for each in of_rita) == 13)
+            bob = asyncio.create_task(revoke(of_bob))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            go_on.set()
+            assert await bob == 204
+            assert sorted(await asyncio.gather(*of_rita)) == [204] * 17 + [429] * 13
+
+    site.api.run(story())
+    assert order.index("bob") <= 2
 
 
 def test_a_wrong_secret_or_a_scope_of_ones_own_is_refused(site: Site) -> None:

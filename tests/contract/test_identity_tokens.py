@@ -1,6 +1,7 @@
 """The embedded identity service: logins, tokens and what they are good for (contracts/nova-rest, 5)."""
 
 import re
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from api.identity.caller import ROLES
 from api.identity.passwords import PasswordChecks
-from api.identity.tokens.directory import Directory
+from api.identity.tokens.directory import MOST_REVOKED, Directory
+from api.identity.tokens.directory_file import DirectoryFile
+from api.identity.watched_file import WatchedFile
 from resources.clock import system_clock
 from tests.contract.compute_fleet import ComputeFleet
 from tests.contract.identity_site import LIFETIME_S, TOKENS, Site
@@ -263,7 +266,61 @@ def test_revoked_tokens_are_forgotten_once_they_have_expired(site: Site, time: T
     assert site.about("DELETE", site.log_in("bob")).status_code == 204
     time.now += (LIFETIME_S + 10) * 1_000_000
     assert site.about("DELETE", site.log_in("bob")).status_code == 204
-    assert len(site.users.read().revoked) == 1
+    assert len(site.users.read().users["id-bob"].revoked) == 1
+
+
+def test_tokens_that_an_older_version_revoked_stay_revoked(site: Site, time: Time) -> None:
+    token = site.log_in("bob")
+    shown = site.about("GET", token).json()["token"]
+    ends = time.now + LIFETIME_S * 1_000_000
+    site.users.change(
+        lambda directory: msgspec.structs.replace(directory, revoked={shown["audit_ids"][0]: ends, "other": time.now})
+    )
+    assert site.get(SERVERS, token).status_code == 401
+    assert site.about("DELETE", site.log_in("bob")).status_code == 204
+    assert list(site.users.read().revoked) == shown["audit_ids"]
+
+
+def test_user_who_revokes_too_many_tokens_loses_all_instead_of_filling_the_file(site: Site, time: Time) -> None:
+    token, of_another = site.log_in("bob"), site.log_in("rita")
+    for number in range(MOST_REVOKED):
+        site.users.change(partial(Directory.with_revoked, user_id="id-bob", audit_id=f"a{number}", **ends(time)))
+    assert len(site.users.read().users["id-bob"].revoked) == MOST_REVOKED
+    assert site.get(SERVERS, token).status_code == 200
+    last = made_from(site, token).headers["X-Subject-Token"]
+    assert site.about("DELETE", last).status_code == 204
+    assert site.users.read().users["id-bob"].revoked == {}
+    assert [site.get(SERVERS, each).status_code for each in (token, last, of_another)] == [401, 401, 200]
+    time.now += 1
+    assert site.get(SERVERS, site.log_in("bob")).status_code == 200
+
+
+def ends(time: Time) -> dict[str, int]:
+    return {"expires_at": time.now + LIFETIME_S * 1_000_000, "now": time.now}
+
+
+def test_changed_file_is_read_once_for_all_requests_and_never_in_the_event_loop(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = site.log_in("bob")
+    load, readers = WatchedFile.load, list[threading.Thread]()
+
+    def noted_load(self: WatchedFile[object]) -> object:
+        readers.append(threading.current_thread())
+        return load(self)
+
+    monkeypatch.setattr(WatchedFile, "load", noted_load)
+    DirectoryFile(site.users.path).change(lambda directory: directory)
+    readers.clear()
+    answers = site.api.at_once(20, "GET", SERVERS, {"X-Auth-Token": token})
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(readers) == 1
+    assert threading.main_thread() not in readers
+    # What the process itself has written it knows: the change is made from what the file says then, and that is all.
+    assert site.about("DELETE", token).status_code == 204
+    assert site.get(SERVERS, token).status_code == 401
+    assert len(readers) == 2
+    assert threading.main_thread() not in readers
 
 
 def test_what_a_token_is_can_be_asked_for_by_its_user_and_administrators(site: Site) -> None:

@@ -1,6 +1,5 @@
 """Logging in, and what a token says (contracts/nova-rest, 5.2 and 5.3)."""
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -68,9 +67,9 @@ class AuthHandlers:
         _, token = self._subject(request)
 
         def revoked(directory: Directory) -> Directory:
-            return directory.with_revoked(token.audit_ids[0], token.expires_at, self._clock())
+            return directory.with_revoked(token.user_id, token.audit_ids[0], token.expires_at, self._clock())
 
-        await asyncio.to_thread(self._file.change, revoked)
+        await self._file.change_for(request.caller.user_id, revoked)
         return empty_answer(204)
 
     async def catalog(self, request: IdentityRequest) -> Response:

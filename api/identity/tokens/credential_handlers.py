@@ -1,6 +1,5 @@
 """Application credentials of the caller: logins for programs, for one project, with no more roles than needed."""
 
-import asyncio
 import secrets
 import unicodedata
 from datetime import UTC, datetime
@@ -14,9 +13,9 @@ from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
 from api.http.request_body import read_bytes
 from api.identity.caller import ROLES
-from api.identity.passwords import hash_password
 from api.identity.tokens.directory import Credential, Directory, new_id
 from api.identity.tokens.directory_file import DirectoryFile
+from api.identity.tokens.login import Logins
 from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.views import role_id
 from api.secret_fields import to_secret
@@ -25,6 +24,10 @@ from resources.fields import to_microseconds
 
 _SECRET_BYTES = 64
 _MAX_NAME = 255
+_MAX_DESCRIPTION = 255
+# What is shorter can be guessed, what is longer protects no better.
+_MIN_SECRET = 16
+_MAX_SECRET = 255
 
 
 class RoleReference(msgspec.Struct, frozen=True):
@@ -49,8 +52,12 @@ class NewCredentialRequest(msgspec.Struct, frozen=True):
 
 
 class CredentialHandlers:
-    def __init__(self, file: DirectoryFile, clock: Clock = system_clock) -> None:
+    """max_credentials: how many a user can make."""
+
+    def __init__(self, file: DirectoryFile, logins: Logins, max_credentials: int, clock: Clock = system_clock) -> None:
         self._file = file
+        self._logins = logins
+        self._max_credentials = max_credentials
         self._clock = clock
 
     async def index(self, request: IdentityRequest) -> Response:
@@ -77,18 +84,25 @@ class CredentialHandlers:
         if user_id != request.caller.user_id or project_id is None or request.token.credential_id is not None:
             raise ForbiddenError(rule)
         asked = _asked(await read_bytes(request.http))
+        # Before the work of a hash.
+        request.directory.require_room_for_credential(user_id, self._max_credentials)
         secret = asked.secret.get_secret_value() if asked.secret else secrets.token_urlsafe(_SECRET_BYTES)
         credential = Credential(
             id=new_id(),
             name=asked.name,
-            secret_hash=await asyncio.to_thread(hash_password, secret),
+            secret_hash=await self._logins.hashed(secret, user_id),
             user_id=user_id,
             project_id=project_id,
             roles=_roles(asked, request.caller.roles),
             description=asked.description or "",
             expires_at=None if asked.expires_at is None else self._time(asked.expires_at),
         )
-        await asyncio.to_thread(self._file.change, lambda directory: directory.with_credential(credential))
+
+        def with_it(directory: Directory) -> Directory:
+            directory.require_room_for_credential(user_id, self._max_credentials)
+            return directory.with_credential(credential)
+
+        await self._file.change_for(user_id, with_it)
         view = request.views.credential(credential) | {"secret": secret}
         return json_answer({"application_credential": view}, 201)
 
@@ -101,7 +115,7 @@ class CredentialHandlers:
         def without(directory: Directory) -> Directory:
             return directory.without_credential(_found(directory, user_id, credential_id))
 
-        await asyncio.to_thread(self._file.change, without)
+        await self._file.change_for(request.caller.user_id, without)
         return empty_answer(204)
 
     def _time(self, text: str) -> int:
@@ -135,8 +149,15 @@ def _asked(body: bytes) -> NewCredential:
         asked = msgspec.json.decode(body, type=NewCredentialRequest, dec_hook=to_secret).application_credential
     except msgspec.MsgspecError as error:
         raise BadRequestError(f"Invalid application credential: {error}.") from None
-    if asked.secret is not None and not asked.secret:
-        raise BadRequestError("Invalid application credential: the secret must not be empty.")
+    if asked.secret is not None and not _MIN_SECRET <= len(asked.secret) <= _MAX_SECRET:
+        raise BadRequestError(
+            f"Invalid application credential: a secret needs {_MIN_SECRET} to {_MAX_SECRET} characters. "
+            "Without one, a good one is made."
+        )
+    if len(asked.description or "") > _MAX_DESCRIPTION:
+        raise BadRequestError(
+            f"Invalid application credential: the description has more than {_MAX_DESCRIPTION} characters."
+        )
     if not asked.name.strip() or len(asked.name) > _MAX_NAME:
         raise BadRequestError(f"Invalid application credential: it needs a name of 1 to {_MAX_NAME} characters.")
     if any(unicodedata.category(character) == "Cc" for character in asked.name):

@@ -4,18 +4,19 @@ Values only; a change makes a new directory. There is one domain, `default`.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from api.http.errors import DirectoryError, UnknownInDirectoryError
+from api.http.errors import DirectoryError, TooManyCredentialsError, UnknownInDirectoryError
 from api.identity.caller import ROLES, with_implied
 
 DOMAIN_ID = "default"
 DOMAIN_NAME = "Default"
 _KEY_BYTES = 32
+MOST_REVOKED = 200
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -27,7 +28,8 @@ class Project(msgspec.Struct, frozen=True):
 
 class User(msgspec.Struct, frozen=True):
     """password_hash: argon2. roles: by the id of the project. valid_from: tokens issued before are void; microseconds
-    since the epoch.
+    since the epoch. revoked: when each revoked token of the user would have expired, by its audit id; MOST_REVOKED at
+    the most.
     """
 
     id: str
@@ -37,6 +39,7 @@ class User(msgspec.Struct, frozen=True):
     default_project_id: str | None = None
     roles: Mapping[str, tuple[str, ...]] = {}
     valid_from: int = 0
+    revoked: Mapping[str, int] = {}
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -58,8 +61,7 @@ class Credential(msgspec.Struct, frozen=True):
 class Directory(msgspec.Struct, frozen=True):
     """All of it. The mappings go by id.
 
-    signing_key: of the tokens; hexadecimal. revoked: when each revoked token would have expired, by its audit id;
-        microseconds since the epoch.
+    signing_key: of the tokens; hexadecimal. revoked: as of a user; an older version left them here, of all users.
     """
 
     signing_key: str
@@ -152,6 +154,11 @@ class Directory(msgspec.Struct, frozen=True):
         roles = {**user.roles, project.id: left} if left else _without(user.roles, project.id)
         return self.with_user(msgspec.structs.replace(user, roles=roles))
 
+    def require_room_for_credential(self, user_id: str, limit: int) -> None:
+        """Raise TooManyCredentialsError when the user has `limit` credentials already."""
+        if len(self.credentials_of(user_id)) >= limit:
+            raise TooManyCredentialsError(limit)
+
     def with_credential(self, credential: Credential) -> "Directory":
         """Add a credential; raises DirectoryError when the user has one of this name, and UnknownInDirectoryError when
         the user or the project is gone.
@@ -165,10 +172,26 @@ class Directory(msgspec.Struct, frozen=True):
     def without_credential(self, credential: Credential) -> "Directory":
         return msgspec.structs.replace(self, credentials=_without(self.credentials, credential.id))
 
-    def with_revoked(self, audit_id: str, expires_at: int, now: int) -> "Directory":
-        """Revoke a token. Tokens that have expired meanwhile need not be remembered any more."""
-        revoked = {known: expires for known, expires in self.revoked.items() if expires > now}
-        return msgspec.structs.replace(self, revoked={**revoked, audit_id: expires_at})
+    def has_revoked(self, user_id: str, audit_ids: Collection[str]) -> bool:
+        """Whether one of these tokens of a user is revoked."""
+        user = self.users.get(user_id)
+        return any(each in self.revoked or (user is not None and each in user.revoked) for each in audit_ids)
+
+    def with_revoked(self, user_id: str, audit_id: str, expires_at: int, now: int) -> "Directory":
+        """Revoke a token of a user. Tokens that have expired meanwhile need not be remembered any more.
+
+        A user with more than MOST_REVOKED that have not expired loses all tokens instead: nobody can fill the file.
+        """
+        users = {
+            user.id: msgspec.structs.replace(user, revoked=_later(user.revoked, now)) if user.revoked else user
+            for user in self.users.values()
+        }
+        user = users.get(user_id)
+        if user is not None and len(user.revoked) < MOST_REVOKED:
+            users[user_id] = msgspec.structs.replace(user, revoked={**user.revoked, audit_id: expires_at})
+        elif user is not None:
+            users[user_id] = msgspec.structs.replace(user, revoked={}, valid_from=max(user.valid_from, now + 1))
+        return msgspec.structs.replace(self, users=users, revoked=_later(self.revoked, now))
 
     def _with(self, mapping: str, key: str, value: object) -> "Directory":
         return msgspec.structs.replace(self, **{mapping: {**getattr(self, mapping), key: value}})
@@ -184,6 +207,10 @@ def require_roles(*roles: str) -> None:
 def new_id() -> str:
     """An id as Keystone makes them."""
     return uuid4().hex
+
+
+def _later(times: Mapping[str, int], now: int) -> dict[str, int]:
+    return {name: time for name, time in times.items() if time > now}
 
 
 def _without(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A change holds a lock and puts a whole new file in the place of the old one, so 
 of it clients can write is limited (`directory`), so that it stays small enough for that.
 """
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ from tempfile import mkstemp
 import msgspec
 
 from api.http.errors import DirectoryUnavailableError
+from api.identity.fair_turns import FairTurns
 from api.identity.tokens.directory import Directory
 from api.identity.watched_file import WatchedFile
+
+_MOST_WAITING = 256
+_MOST_WAITING_OF_USER = 16
 
 
 class DirectoryFile:
@@ -24,6 +29,7 @@ class DirectoryFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._watched = WatchedFile(path, self._parse)
+        self._locks = FairTurns(1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER)
 
     async def current(self) -> Directory:
         """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
@@ -32,6 +38,14 @@ class DirectoryFile:
     def read(self) -> Directory:
         """As `current`; blocks."""
         return self._watched.read()
+
+    async def change_for(self, user_id: str, change: Callable[[Directory], Directory]) -> Directory:
+        """As `change`, for a request of a user, while the event loop goes on: one at a time, and users take turns.
+
+        Raises TooManyLoginsError too, when too many wait already.
+        """
+        async with self._locks.lock(user_id):
+            return await asyncio.to_thread(self.change, change)
 
     def change(self, change: Callable[[Directory], Directory], *, create: bool = False) -> Directory:
         """Replace the directory by what `change` makes of it; nobody else changes it meanwhile.

@@ -62,9 +62,9 @@ class Logins:
             case _:
                 raise _refused("unknown method")
 
-    async def hashed(self, secret: str, user: User) -> str:
-        """The hash of a new `secret` of `user`, who waits with it as for a login. Raises TooManyLoginsError."""
-        async with self._limit.lock(f"user {user.id}"):
+    async def hashed(self, secret: str, user_id: str) -> str:
+        """The hash of a new `secret` of a user, who waits for it as for a login. Raises TooManyLoginsError."""
+        async with self._limit.lock(user_id):
             return await self._passwords.hash_password(secret)
 
     def token_for(self, user: User, project: Project | None) -> Token:
@@ -79,7 +79,7 @@ class Logins:
     def is_good(self, directory: Directory, token: Token) -> bool:
         """Whether a token that we signed counts now."""
         # A token dies with each one that it was made from.
-        if token.expires_at <= self._clock() or not directory.revoked.keys().isdisjoint(token.audit_ids):
+        if token.expires_at <= self._clock() or directory.has_revoked(token.user_id, token.audit_ids):
             return False
         user = directory.users.get(token.user_id)
         if user is None or not user.enabled or token.issued_at < user.valid_from:

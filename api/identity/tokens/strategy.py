@@ -31,12 +31,18 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class TokenIdentity:
-    """path: the file of users. region: the name that the catalog gives to this site."""
+    """path: the file of users. region: the name that the catalog gives to this site.
 
-    def __init__(self, path: Path, *, region: str, lifetime_s: int, clock: Clock = system_clock) -> None:
+    max_credentials: how many application credentials a user can make.
+    """
+
+    def __init__(
+        self, path: Path, *, region: str, lifetime_s: int, max_credentials: int = 20, clock: Clock = system_clock
+    ) -> None:
         self._file = DirectoryFile(path)
         self._logins = Logins(lifetime_s=lifetime_s, clock=clock)
         self._region = region
+        self._max_credentials = max_credentials
         self._clock = clock
 
     async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
@@ -90,7 +96,7 @@ class TokenIdentity:
     def _with_token(self, auth: AuthHandlers) -> Sequence[tuple[Operation, Handler]]:
         """What needs a token."""
         lookups = Lookups(self._region)
-        credentials = CredentialHandlers(self._file, self._clock)
+        credentials = CredentialHandlers(self._file, self._logins, self._max_credentials, self._clock)
         own = "/users/{user_id}/application_credentials"
         many, one, new = shapes.collection, _one, "application_credential"
         subject = one("token", shapes.TOKEN)
