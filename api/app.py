@@ -14,7 +14,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Middleware
 from api.compute.protocol.faults import fault, no_such_route
-from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.fleet_access import FleetAccess, any_project
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
@@ -88,7 +88,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     finder = InstanceFinder(parts.cells, mappings.mapping_of, index, parts.search)
     # Where the catalog names another image service, or none, any image may be one of it.
     has_image = is_default_image if isinstance(parts.identity, TokenIdentity) else _any_image
-    has_project = parts.identity.has_project if isinstance(parts.identity, TokenIdentity) else _any_project
+    has_project = parts.identity.has_project if isinstance(parts.identity, TokenIdentity) else any_project
     access = FleetAccess(
         parts.fleet,
         mappings,
@@ -196,8 +196,4 @@ def _other_operations(identity: Identity) -> Sequence[Operation]:
 
 
 def _any_image(_image_id: str) -> bool:
-    return True
-
-
-def _any_project(_project_id: str) -> bool:
     return True

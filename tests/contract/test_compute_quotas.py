@@ -161,6 +161,9 @@ def test_quotas_are_those_of_a_project_that_there_is(fleet: ComputeFleet, tmp_pa
     for path in ("", "/detail", "/defaults"):
         refused = site.get(f"{url}/no-such{path}", token)
         assert (refused.status_code, "not a valid project" in refused.json()["badRequest"]["message"]) == (400, True)
+    # Whoever may not read the quotas of other projects does not learn here which of them there are.
+    of_bob = [site.get(f"{url}/{project}/defaults", site.log_in("bob")) for project in (OTHER, "no-such")]
+    assert [answer.status_code for answer in of_bob] == [200, 200]
     for project, status in (("no-such", 400), (OTHER, 200)):
         changed = site.api.request("PUT", f"{url}/{project}", admin, json={"quota_set": {"cores": 30}})
         assert changed.status_code == status

@@ -153,18 +153,18 @@ class QuotaHandlers:
         ]
 
     async def show(self, request: ComputeRequest) -> Response:
-        project_id = self._readable_project(request, "show")
+        project_id = await self._readable_project(request, "show")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def defaults(self, request: ComputeRequest) -> Response:
         project_id = request.http.path_params["quota_project"]
-        self._access.check_project(project_id)
+        await self._access.check_project(request.caller, project_id)
         limits = await self._access.ask(self._quotas.defaults)
         return json_answer({"quota_set": _SHOWN.of(request.minor, {"id": project_id, **shown_limits(limits)})})
 
     async def detail(self, request: ComputeRequest) -> Response:
-        project_id = self._readable_project(request, "detail")
+        project_id = await self._readable_project(request, "detail")
         limits = await self._access.ask(partial(self._quotas.limits, project_id))
         used = await self._access.in_use(project_id)
         quota_set: dict[str, Any] = {"id": project_id}
@@ -179,7 +179,7 @@ class QuotaHandlers:
         request.authorize("os_compute_api:os-quota-sets:update")
         _refuse_users(request)
         project_id = request.http.path_params["quota_project"]
-        self._access.check_project(project_id)
+        await self._access.check_project(request.caller, project_id)
         given = wanted.given()
         if not wanted.force:
             _refuse_below_use(given, (await self._access.in_use(project_id)).amounts)
@@ -209,7 +209,7 @@ class QuotaHandlers:
         limits = await self._access.ask(partial(self._quotas.of_class, name))
         return json_answer({"quota_class_set": _CLASS.of(request.minor, shown_limits(limits))})
 
-    def _readable_project(self, request: ComputeRequest, action: str) -> str:
+    async def _readable_project(self, request: ComputeRequest, action: str) -> str:
         """The project in the address.
 
         Raises ForbiddenError unless it is the caller's, or the caller may read others; BadRequestError for one that
@@ -220,7 +220,7 @@ class QuotaHandlers:
         request.authorize(rule)
         if project_id != request.caller.project_id:
             request.authorize("os_compute_api:os-quota-sets:update")
-        self._access.check_project(project_id)
+        await self._access.check_project(request.caller, project_id)
         return project_id
 
 

@@ -56,9 +56,9 @@ class TokenIdentity:
         """Raise DirectoryUnavailableError when the file cannot be read."""
         self._file.read()
 
-    def has_project(self, project_id: str) -> bool:
+    async def has_project(self, project_id: str) -> bool:
         """Whether there is a project with this id; raises DirectoryUnavailableError."""
-        return project_id in self._file.read().projects
+        return project_id in (await self._file.current()).projects
 
     def routes(self, link_prefix: str | None) -> list[tuple[str, str, Endpoint]]:
         """Method, path and endpoint of everything that is served below `/identity`; the first that fits counts."""
