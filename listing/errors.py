@@ -2,7 +2,8 @@
 
 ListingError
 ├── MarkerNotFoundError  no instance has the uuid of the marker
-└── CellDownError        the one cell that could answer does not
+├── CellDownError        the one cell that could answer does not
+└── RightsLostError      whoever reads a stream may not do so any more
 """
 
 
@@ -24,3 +25,11 @@ class CellDownError(ListingError):
     def __init__(self, cell: str) -> None:
         super().__init__("The cell that holds what was asked for cannot be reached. Try again later.")
         self.cell = cell
+
+
+class RightsLostError(ListingError):
+    """The stream has to end; `reason` is for who reads it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -18,7 +18,7 @@ from api.compute.protocol.shapes import OBJECT, JsonType
 from api.documented import JSON, Operation
 from api.http.answers import json_answer
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
-from api.secret_fields import schema_of_secret
+from api.http.secret_fields import schema_of_secret
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

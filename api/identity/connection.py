@@ -10,6 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from api.http.client import address_of_client
+
 _IPV6_PREFIX = 64
 # What a caller sends while it waits is held; one that sends more than any request has is not looked after further.
 _MOST_HELD_BYTES = 128 * 1024
@@ -30,7 +32,7 @@ class Connection:
     @classmethod
     def of(cls, http: Request, receive: "LookingAhead | None" = None) -> "Connection":
         """receive: that of `http`; None where the whole body was read already."""
-        return cls(http.client.host if http.client else "", (receive or LookingAhead(http.receive)).left)
+        return cls(address_of_client(http.scope) or "", (receive or LookingAhead(http.receive)).left)
 
     @property
     def network(self) -> str:

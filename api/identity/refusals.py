@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from api.client import shown
+from api.http.client import shown
 from api.http.errors import TooManyLoginsError
 
 _log = structlog.get_logger(__name__)

@@ -17,17 +17,19 @@ from sse_starlette import ServerSentEvent
 from cells.epochs import Position
 from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.model import InstanceRow
+from listing.errors import RightsLostError
 from listing.watches.changelogs import ChangedInstance
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec, Positions
-from listing.watches.rights import INTERVAL_S, RightsLostError
 from query.evaluate import Matcher
+
+RIGHTS_INTERVAL_S = 5.0
+"""The rights of a stream's reader are looked at this often, and before each batch of events."""
 
 _BUFFERED_EVENTS = 1000
 # Removals of this many servers are told once and not again while they stay away; of older ones they may be told again.
 _REMEMBERED_REMOVALS = 10_000
-# Rights are looked at as often, and before.
-_HEARTBEAT_S = INTERVAL_S
+_HEARTBEAT_S = RIGHTS_INTERVAL_S
 _BEGINNING = Position(None, 0)
 
 
@@ -41,7 +43,7 @@ class WatchRequest:
 
 
 class ConfirmsRights(Protocol):
-    """What is needed of listing.watches.rights.Rights."""
+    """What is needed of api.identity.rights.Rights."""
 
     @property
     def are_old(self) -> bool: ...

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from api.http.request_body import MAX_BODY_BYTES
+from api.identity import rights
 from api.settings import ApiSettings
-from listing.watches import rights
+from listing.watches.watch import RIGHTS_INTERVAL_S
 
 _EXAMPLE = (Path(__file__).parents[2] / "docs" / "operations" / "nginx.conf").read_text()
 
@@ -25,5 +26,5 @@ def test_requests_have_no_more_time_than_at_the_api() -> None:
 
 
 def test_stream_that_is_silent_while_rights_are_looked_up_is_not_cut_off() -> None:
-    assert value_of("proxy_read_timeout", "s") > rights.INTERVAL_S + rights._PATIENCE_S
+    assert value_of("proxy_read_timeout", "s") > RIGHTS_INTERVAL_S + rights._PATIENCE_S
     assert f"server 127.0.0.1:{ApiSettings().port};" in _EXAMPLE

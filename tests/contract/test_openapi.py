@@ -25,6 +25,7 @@ from schemathesis.schemas import APIOperation
 
 from api.compute.protocol.microversion import NEWEST
 from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from cells.kinds.native.nodes import Capacity, NewHost
 from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
@@ -149,7 +150,7 @@ def _check(api: Api, operation: Operation, known: Mapping[str, list[str]], versi
 class NoRoles:
     """Knows the caller, who may do nothing."""
 
-    async def authenticate(self, _headers: Mapping[str, str]) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         return Caller("ada", "demo", frozenset())
 
 

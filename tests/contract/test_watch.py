@@ -17,10 +17,10 @@ from cells.epochs import Position
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind, InstanceRow
+from listing.errors import RightsLostError
 from listing.watches.changelogs import ChangedInstance, Changelogs, read_on
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec
-from listing.watches.rights import RightsLostError
 from listing.watches.watch import Watch, WatchRequest
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, hanging_pool
 from tests.contract.streams import PATIENCE_S, STREAM, stream

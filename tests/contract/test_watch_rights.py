@@ -11,6 +11,7 @@ import pytest
 from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError
 from api.identity.basic import BasicIdentity
 from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from api.identity.passwords import PasswordChecks
 from api.identity.tokens.directory import Directory, User
 from resources.clock import system_clock
@@ -260,7 +261,7 @@ class Faulty:
         self.error: Exception | None = None
         self.asked = 0
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         self.asked += 1
         if self.error is not None:
             raise self.error
@@ -274,7 +275,7 @@ class Faulty:
 def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwards(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("listing.watches.rights._RETRY_S", 0.01)
+    monkeypatch.setattr("api.identity.rights._RETRY_S", 0.01)
     identity = Faulty()
     api = fleet.api(identity=identity)
 
@@ -295,7 +296,7 @@ def test_nothing_is_told_while_rights_cannot_be_looked_up_and_all_of_it_afterwar
 def test_stream_ends_when_rights_cannot_be_looked_up_for_long(
     fleet: ComputeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listing.watches.rights._PATIENCE_S", 0.05)
+    monkeypatch.setattr("api.identity.rights._PATIENCE_S", 0.05)
     identity = Faulty()
     api = fleet.api(identity=identity)
 

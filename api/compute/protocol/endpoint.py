@@ -15,13 +15,13 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from api.client import address_of_client
 from api.compute.protocol.faults import fault_of, no_such_route
 from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
 from api.compute.protocol.token import TOKEN_HEADER, ChangeToken
+from api.http.client import address_of_client
 from api.http.errors import (
     BadRequestError,
     DirectoryUnavailableError,

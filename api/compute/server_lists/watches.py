@@ -13,12 +13,12 @@ from api.compute.protocol.parameters import accept
 from api.compute.server_lists.filters import build_filter, build_scope
 from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.watch_places import WatchLimits, WatchPlaces
+from api.identity.rights import Rights
 from cells.errors import UnreadableRowError
 from cells.model import InstanceRow
 from listing.sources import rendered
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec
-from listing.watches.rights import Rights
 from listing.watches.watch import Watch, WatchRequest
 from query.check import check
 from query.evaluate import matcher

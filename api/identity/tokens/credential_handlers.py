@@ -12,13 +12,13 @@ from starlette.responses import Response
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
 from api.http.request_body import read_bytes
+from api.http.secret_fields import to_secret
 from api.identity.caller import ROLES
 from api.identity.tokens.directory import Credential, Directory, new_id
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins
 from api.identity.tokens.middleware import IdentityRequest
 from api.identity.tokens.views import role_id
-from api.secret_fields import to_secret
 from resources.clock import Clock, system_clock
 from resources.fields import to_microseconds
 

@@ -8,8 +8,8 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.client import address_of_client
 from api.compute.protocol.links import Links
+from api.http.client import address_of_client
 from api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
 from api.identity.caller import Caller
 from api.identity.faults import identity_fault_of

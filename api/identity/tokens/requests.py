@@ -4,8 +4,8 @@ import msgspec
 from pydantic import SecretStr
 
 from api.http.errors import BadRequestError
+from api.http.secret_fields import to_secret
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
-from api.secret_fields import to_secret
 
 
 class DomainReference(msgspec.Struct, frozen=True):

@@ -12,20 +12,13 @@ import structlog
 
 from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError, UnauthorizedError
 from api.identity.caller import ROLES, Caller, with_implied
+from listing.errors import RightsLostError
+from listing.watches.watch import RIGHTS_INTERVAL_S
 
-INTERVAL_S = 5.0
 _log = structlog.get_logger(__name__)
 # Until then nothing is told; whoever runs the identity service can restart it meanwhile.
 _PATIENCE_S = 30.0
 _RETRY_S = 1.0
-
-
-class RightsLostError(Exception):
-    """The stream has to end; `reason` is for who reads it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Rights:
@@ -38,8 +31,8 @@ class Rights:
 
     @property
     def are_old(self) -> bool:
-        """Whether nobody has looked for INTERVAL_S."""
-        return time.monotonic() - self._confirmed_at >= INTERVAL_S
+        """Whether nobody has looked for RIGHTS_INTERVAL_S."""
+        return time.monotonic() - self._confirmed_at >= RIGHTS_INTERVAL_S
 
     async def confirm(self) -> None:
         """Return once it is certain that the caller still has every right.
