@@ -173,6 +173,15 @@ class ProbedAdapter(Protocol):
 
 
 @runtime_checkable
+class ConfirmsInstances(Protocol):
+    """A cell of a deployment that maps its instances to cells itself."""
+
+    def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
+        """Those of `uuids` that live in this cell, as its deployment says. Raises CellUnreachableError."""
+        ...
+
+
+@runtime_checkable
 class HostReportingAdapter(Protocol):
     """A cell of somebody else that knows what its hosts are like."""
 

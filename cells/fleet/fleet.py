@@ -1,15 +1,19 @@
 """The fleet registry: which cells there are, and which cell an instance lives in."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from uuid import uuid4
 
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
     Engine,
     Row,
+    String,
     and_,
+    any_,
     delete,
     false,
     func,
@@ -217,6 +221,20 @@ class Fleet:
         with self.database.reading() as connection:
             return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
 
+    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        """The cells of those instances that live in another cell than this one, by their uuids.
+
+        For hundreds at once, of which most often none does: they are one value of the statement, since to put in so
+        many takes four times as long as all the rest.
+        """
+        columns = instance_mappings.c
+        statement = select(columns.instance_uuid, columns.cell_uuid).where(
+            _is_among(columns.instance_uuid, instance_uuids, self._engine.dialect.name),
+            columns.cell_uuid != cell_uuid,
+        )
+        with self.database.reading() as connection:
+            return {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
+
     def cells_of_project(self, project_id: str) -> Set[str]:
         """The uuids of the cells that have, or had, instances of a project."""
         # One look into the index for each cell, and no walk through all instances of the project.
@@ -274,6 +292,13 @@ class Fleet:
                     for mapping in mappings
                 ],
             )
+
+
+def _is_among(column: ColumnElement[str], texts: Collection[str], dialect: str) -> ColumnElement[bool]:
+    """texts: without commas."""
+    if dialect == "postgresql":
+        return column == any_(func.string_to_array(",".join(texts), ",", type_=ARRAY(String)))
+    return column.in_(select(func.json_each(json.dumps(list(texts))).table_valued("value").c.value))
 
 
 def _is_live_in(cell_uuid: str, project_id: str | None) -> ColumnElement[bool]:

@@ -171,7 +171,9 @@ def _retried(settings: Settings, fleet: Fleet, ids: Iterator[str]) -> Iterator[l
                 failures = list(of_cell)
                 try:
                     with closing(open_adapter(cells[cell_uuid], clock=fleet.clock)) as adapter:
-                        yield retry(failures, adapter, writer, fleet.failures, fleet.journals, clock=fleet.clock)
+                        yield retry(
+                            failures, adapter, writer, fleet.failures, fleet.journals, owners=fleet, clock=fleet.clock
+                        )
                 except CellUnreachableError as error:
                     print_error(str(error))
                     yield [Retried(failure.id, False, "its cell cannot be reached") for failure in failures]

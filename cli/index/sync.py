@@ -44,6 +44,7 @@ from indexer.reconcile.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
+from indexer.writing.ownership import OwnIndex, OwnWriter, confirms_of
 from indexer.writing.rereading import rows_of
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 from indexer.writing.throttle import Pace
@@ -221,6 +222,7 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
                 checkpoints=checkpoints,
                 on_progress=on_progress,
                 pause=work.stop.wait,
+                owners=work.fleet,
             )
 
 
@@ -240,7 +242,12 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
     with closing(open_adapter(cell, clock=work.fleet.clock)) as adapter:
         compared = compare_cell(
             adapter,
-            journal.over(work.writer, is_complete=known is not None and known.is_complete),
+            OwnIndex(
+                journal.over(work.writer, is_complete=known is not None and known.is_complete),
+                cell.uuid,
+                work.fleet,
+                confirms_of(adapter),
+            ),
             batch_size=work.settings.indexer.sync_batch_size,
             horizon=load_horizons(work.writer).get(cell.uuid, 0),
             on_progress=between_pages,
@@ -278,7 +285,8 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
         journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
         # Also when it is cut off, and again for what was written after a follower has begun another one.
         journal.break_off()
-        result = sync_source(source, work.writer, checkpoints=checkpoints, on_progress=on_progress)
+        own_writer = OwnWriter(work.writer, cell.uuid, work.fleet)
+        result = sync_source(source, own_writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()
         journal.break_off()
         return result

@@ -116,6 +116,7 @@ def _verification(
                 catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
                 on_progress=on_progress,
                 pause=time.sleep,
+                owners=fleet,
             )
     fleet.clock.look()
     with closing(open_adapter(cell, clock=fleet.clock)) as external:
@@ -123,6 +124,7 @@ def _verification(
             external,
             writer,
             CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
+            fleet,
             repair=repair,
             catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             batch_size=_ROWS_AT_ONCE,
@@ -196,7 +198,8 @@ def _print_differences(cell: Cell, verification: Verification) -> None:
 def _sentence(difference: Difference) -> str:
     cell = "not there" if difference.revision is None else f"revision {difference.revision}"
     index = "not there" if difference.version is None else f"version {difference.version}"
+    owner = "" if difference.owner is None else f" of cell {difference.owner}"
     ending = "; repaired" if difference.is_repaired else ""
     if difference.problem is not None:
         ending = f"; not repaired: {difference.problem}"
-    return f"{difference.kind} (cell: {cell}, index: {index}){ending}"
+    return f"{difference.kind} (cell: {cell}, index: {index}{owner}){ending}"

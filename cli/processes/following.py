@@ -158,6 +158,7 @@ def run_indexer(
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
+            owners=fleet,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings.indexer,

@@ -24,7 +24,9 @@ from indexer.transform.messages import Meaning, interpret, read_headers
 from indexer.writing.dead_letters import FailureStore
 from indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
 from indexer.writing.kept_extras import ExtraFieldKeeper
+from indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
 from indexer.writing.rereading import RendersRows, render_rows, rows_of
+from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
 
 
@@ -63,11 +65,13 @@ def retry(
     store: ChangesFailures,
     journals: JournalStore,
     *,
+    owners: KnowsOwners,
     clock: Clock = system_clock,
 ) -> list[Retried]:
     """Try failures of one cell again, at most some hundred at once; what came of each, in the order given.
 
-    journals: where it is told what changes in cells that number nothing. clock: of the fleet.
+    journals: where it is told what changes in cells that number nothing. owners: where it is known which cell an
+    instance lives in. clock: of the fleet.
 
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
@@ -81,17 +85,16 @@ def retry(
     attempt.rows = read_rows(uuids)
     # Of a cell without revisions the batch itself reads the rows, and adds what only the messages say.
     by_row: Collection[str] = attempt.rows.keys() if is_native else attempt.rows.keys() - set(batch.to_read)
-    render: RendersRows = render_rows if is_native else ExternalRows(adapter, writer).documents
+    own: WritesAndReads = writer
+    if not is_native:
+        own = JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock))
+    own = OwnWriter(own, cell.uuid, owners, confirms_of(adapter))
+    render: RendersRows = render_rows if is_native else ExternalRows(adapter, own).documents
     documents, rejected = render([attempt.rows[uuid] for uuid in by_row])
-    documents += [document for document in batch.documents(writer.read) if document.id not in by_row]
+    documents += [document for document in batch.documents(own.read) if document.id not in by_row]
     if batch.unread:
         raise CellUnreachableError(cell.name, "it went away while its rows were read")
-    if is_native:
-        rejected += ExtraFieldKeeper(writer, writer).write(documents).rejected
-    else:
-        rejected += (
-            JournalingWriter(writer, CellJournal(cell.uuid, journals, writer, clock=clock)).write(documents).rejected
-        )
+    rejected += (ExtraFieldKeeper(own, own) if is_native else own).write(documents).rejected
     writer.make_searchable()
     refused = {
         **batch.failed,

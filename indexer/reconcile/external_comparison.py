@@ -156,7 +156,12 @@ class _Ranges:
     def _confirm(self, uuids: Sequence[str]) -> None:
         """Remove what is live in the index and has no row; what was made since its range was read has one."""
         documents = self._writer.read(uuids)
-        live = [uuid for uuid, document in documents.items() if not document.record["deleted"]]
+        live = [
+            uuid
+            for uuid, document in documents.items()
+            # What has moved to another cell meanwhile is that one's.
+            if not document.record["deleted"] and document.cell_uuid == self._adapter.cell.uuid
+        ]
         rows = rows_of(self._adapter, live)
         gone = {uuid: documents[uuid].version for uuid in live if uuid not in rows}
         if gone:

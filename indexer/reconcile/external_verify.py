@@ -16,6 +16,7 @@ from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.reconcile.retention import load_horizons
 from indexer.reconcile.verify import Difference, DifferenceKind, Verification, ignore_progress
 from indexer.writing.journaling import CellJournal, ComparedIndex, JournalingIndex
+from indexer.writing.ownership import KnowsOwners, OwnIndex, confirms_of
 from indexer.writing.rereading import rows_of
 from resources.clock import Clock, system_clock
 
@@ -27,6 +28,7 @@ def verify_external_cell(
     adapter: CellAdapter,
     writer: IndexWriter,
     journal: CellJournal,
+    owners: KnowsOwners,
     *,
     repair: bool,
     catch_up_timeout_s: float,
@@ -36,12 +38,13 @@ def verify_external_cell(
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` repair what differs.
 
-    journal: of the cell, which is told of what is repaired.
+    journal: of the cell, which is told of what is repaired. owners: where it is known which cell an instance lives in.
     catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once. on_progress: called
     often, with the numbers of rows compared and of differences found so far. clock: of the fleet, as the adapter's is.
     Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm.
     """
-    index = _WatchedIndex(JournalingIndex(writer, journal), repair=repair)
+    own = OwnIndex(JournalingIndex(writer, journal), adapter.cell.uuid, owners, confirms_of(adapter))
+    index = _WatchedIndex(own, repair=repair)
     horizon = load_horizons(writer).get(adapter.cell.uuid, 0)
     compared = compare_cell(
         adapter,
@@ -114,8 +117,11 @@ class _WatchedIndex:
 
 def difference_of(wanted: Document, existing: Document | None) -> Difference:
     """existing: what the index has in the place of the document that the row makes."""
-    if existing is None or existing.cell_uuid != wanted.cell_uuid:
+    if existing is None:
         return Difference(wanted.id, DifferenceKind.MISSING, wanted.version, None)
+    if existing.cell_uuid != wanted.cell_uuid:
+        kind = DifferenceKind.OTHER_CELL
+        return Difference(wanted.id, kind, wanted.version, existing.version, owner=existing.cell_uuid)
     return Difference(wanted.id, DifferenceKind.CHANGED, wanted.version, existing.version)
 
 

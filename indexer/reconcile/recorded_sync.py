@@ -12,6 +12,8 @@ from indexer.reconcile.verify import verify_cell
 from indexer.writing.checkpoints import Checkpoints, forget_checkpoints
 from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import keeping_extras
+from indexer.writing.ownership import KnowsOwners, OwnWriter
+from indexer.writing.retrying_writer import WritesAndReads
 
 _ATTEMPTS = 3
 
@@ -24,25 +26,28 @@ def sync_and_record(
     checkpoints: Checkpoints | None = None,
     on_progress: Callable[[int], None] = ignore_progress,
     pause: Callable[[float], object] = time.sleep,
+    owners: KnowsOwners | None = None,
 ) -> SyncResult:
     """`sync`, then make it searchable and save the progress.
 
     The cell is complete afterwards unless a row was rejected. If it was restored from a backup, before or meanwhile,
     what the index has of the lost future leaves it first, as when an indexer follows the cell back (decision 0018).
-    pause: waits that many seconds, so that lists know before.
+    pause: waits that many seconds, so that lists know before. owners: where it is known which cell an instance lives
+        in; None where all that the cell has is its own.
     Raises what `sync` raises, and CellRestoredError when the cell is restored again and again.
     """
 
     def saved() -> CellProgress:
         return writer.load_progress().get(cell_uuid, CellProgress(cell_uuid, 0, 0, is_complete=False))
 
+    own: WritesAndReads = writer if owners is None else OwnWriter(writer, cell_uuid, owners)
     for _ in range(_ATTEMPTS):
         history = History(source.adapter, writer, lambda: saved().watermark)
         if history.was_restored():
             _forget_lost_future(source, writer, history, lambda: on_progress(0), pause)
         result = sync(
             source,
-            keeping_extras(writer, writer, writer),
+            keeping_extras(own, own, writer),
             watermark=saved().watermark,
             checkpoints=checkpoints,
             on_progress=on_progress,

@@ -6,9 +6,10 @@ with everything that the cell had announced by then, and only what still differs
 Repairing follows one rule: the cell is right. Rows are read again and written. A document of a row that the cell does
 not have is removed, since an index that is not asked would not show it either; marking it deleted would invent a
 deletion that nobody did. A document newer than its row comes from a database that went back to an older copy, or from
-an external notification about an instance that the cell knows better: it makes place for the row. No index can do that
-in one step, so nobody calls the cell complete meanwhile. Documents that only external notifications speak of are no
-rows of the cell; they are counted apart and never touched.
+an external notification about an instance that the cell knows better: it makes place for the row. So does a document
+that says it is another cell's, unless the mapping of the instance says so too. No index can do that in one step, so
+nobody calls the cell complete meanwhile. Documents that only external notifications speak of are no rows of the cell;
+they are counted apart and never touched.
 """
 
 import time
@@ -23,6 +24,7 @@ from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, Document, IndexW
 from indexer.reconcile.comparison import Comparison, differing
 from indexer.reconcile.retention import LISTS_GRACE_S, load_horizons
 from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
+from indexer.writing.ownership import KnowsOwners
 from indexer.writing.rereading import render_rows
 from query.evaluate import matcher
 from query.filters import In
@@ -45,13 +47,18 @@ class DifferenceKind(StrEnum):
     OLDER = "older in the index"
     NEWER = "newer in the index"
     CHANGED = "different in the index"
+    OTHER_CELL = "another cell's in the index"
+
+
+_IN_THE_WAY = (DifferenceKind.NEWER, DifferenceKind.ONLY_IN_INDEX, DifferenceKind.OTHER_CELL)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """revision: in the cell; version: in the index; None where the instance is not.
 
-    is_repaired: the two agree now. problem: why they do not, if repairing was tried.
+    is_repaired: the two agree now. problem: why they do not, if repairing was tried. owner: the cell that the document
+    is of, if it is another one.
     """
 
     uuid: str
@@ -60,6 +67,7 @@ class Difference:
     version: int | None
     is_repaired: bool = False
     problem: str | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +111,21 @@ def verify_cell(
     on_progress: Callable[[int, int], None] = ignore_progress,
     extras: ReadsDocuments | None = None,
     pause: Callable[[float], object] | None = None,
+    owners: KnowsOwners | None = None,
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` repair what differs.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
     on_progress: called often, with the number of ranges compared and of differences found so far.
     extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
+    owners: where it is known which cell an instance lives in; None where all that the cell has is its own.
     pause: for lists that rely on a row which is to make place for an older one; None where no list relies on the cell.
-    Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm. If
-    rows were taken away by then, lists do without the index of the cell until it is repaired another time.
+    Raises CellUnreachableError, and what owners and writer raise; what was repaired until then stays and does no harm.
+    If rows were taken away by then, lists do without the index of the cell until it is repaired another time.
     """
-    return _Verifier(adapter, writer, extras or writer, catch_up_timeout_s, on_progress, pause=pause).run(repair)
+    known = extras or writer
+    verifier = _Verifier(adapter, writer, known, catch_up_timeout_s, on_progress, pause=pause, owners=owners)
+    return verifier.run(repair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +167,7 @@ class _Verifier:
         on_progress: Callable[[int, int], None],
         *,
         pause: Callable[[float], object] | None,
+        owners: KnowsOwners | None,
     ) -> None:
         self._adapter = adapter
         self._writer = writer
@@ -163,6 +176,7 @@ class _Verifier:
         self._catch_up_timeout_s = catch_up_timeout_s
         self._on_progress = on_progress
         self._pause = pause
+        self._owners = owners
         self._has_told_lists = False
         self._seen = Comparison()
         self._differences: list[Difference] = []
@@ -253,30 +267,38 @@ class _Verifier:
             is_stray = is_own and version is not None and version < OLDEST_TIME_VERSION
             kind = DifferenceKind.ONLY_IN_INDEX if is_stray else None
         elif version is None or not is_own:
-            kind = None if row is not None and self._is_forgotten(row.record) else DifferenceKind.MISSING
+            missing = DifferenceKind.MISSING if version is None else DifferenceKind.OTHER_CELL
+            kind = None if row is not None and self._is_forgotten(row.record) else missing
         elif version < revision:
             kind = DifferenceKind.OLDER
         else:
             kind = DifferenceKind.NEWER if version > revision else None
-        return None if kind is None else Difference(uuid, kind, revision, version)
+        owner = document.cell_uuid if document is not None and not is_own else None
+        return None if kind is None else Difference(uuid, kind, revision, version, owner=owner)
 
     def _reconciled(self, found: Sequence[Difference]) -> list[Difference]:
         """The same differences, and what became of them."""
+        uuids = {difference.uuid for difference in found}
+        elsewhere = self._owners.living_elsewhere(self._cell_uuid, uuids) if self._owners is not None else {}
+        own = uuids - elsewhere.keys()
         in_the_way = {
             difference.uuid: difference.version
             for difference in found
-            if difference.kind in (DifferenceKind.NEWER, DifferenceKind.ONLY_IN_INDEX) and difference.version
+            if difference.kind in _IN_THE_WAY
+            and difference.version
+            # A document of ours without a row is nobody's.
+            and (difference.uuid in own or difference.kind is DifferenceKind.ONLY_IN_INDEX)
         }
-        if any(difference.kind is DifferenceKind.NEWER for difference in found):
+        if any(each.uuid in in_the_way and each.kind is not DifferenceKind.ONLY_IN_INDEX for each in found):
             self._let_lists_know()
         if in_the_way:
             self._writer.remove(in_the_way)
-        uuids = {difference.uuid for difference in found}
         rows = self._rows(uuids)
-        documents, rejected = render_rows(rows.values())
+        documents, rejected = render_rows([row for uuid, row in rows.items() if uuid in own])
         rejected += ExtraFieldKeeper(self._writer, self._extras).write(documents).rejected
         self._writer.make_searchable()
         problems = {rejection.document.id: rejection.reason for rejection in rejected}
+        problems |= {uuid: f"the mapping of the instance names cell {cell}" for uuid, cell in elsewhere.items()}
         remaining = {difference.uuid: difference for difference in self._differing_now(uuids, rows)}
         return [
             replace(difference, problem=problems.get(difference.uuid) or _reason(remaining[difference.uuid]))

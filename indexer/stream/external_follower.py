@@ -21,6 +21,7 @@ from indexer.stream.follower import Activity, Follower, Shared, StopRequestedErr
 from indexer.transform.batches import RowReading
 from indexer.transform.external_rows import kept_fields
 from indexer.writing.journaling import CellJournal, JournalingWriter
+from indexer.writing.ownership import Confirms, OwnIndex, OwnWriter, confirms_of
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.errors import BusError
 
@@ -44,12 +45,15 @@ class ExternalFollower(Follower):
     ) -> None:
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
+        self._confirms: Confirms | None = None
         self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=shared.clock)
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            writer = JournalingWriter(self._open_writer(stop), self._journal)
+            self._confirms = confirms_of(adapter)
+            journaling = JournalingWriter(self._open_writer(stop), self._journal)
+            writer = OwnWriter(journaling, self.cell.uuid, self._owners, self._confirms)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, kept_fields(self.cell.kind))
             render = ExternalRows(adapter, writer).documents
@@ -120,7 +124,12 @@ class ExternalFollower(Follower):
                 consumer.drain()
                 compared = compare_cell(
                     adapter,
-                    self._journal.over(self._writer, is_complete=not self._tracker.needs_sync),
+                    OwnIndex(
+                        self._journal.over(self._writer, is_complete=not self._tracker.needs_sync),
+                        self.cell.uuid,
+                        self._owners,
+                        self._confirms,
+                    ),
                     batch_size=self._settings.sync_batch_size,
                     horizon=self.horizon,
                     on_progress=between_pages,

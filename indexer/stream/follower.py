@@ -27,6 +27,7 @@ from indexer.transform.batches import ReadsRows, RowReading
 from indexer.writing.dead_letters import DeadLetters, FailureStore
 from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
+from indexer.writing.ownership import KnowsOwners, OwnWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import RendersRows, Rereader, render_rows
 from indexer.writing.retrying_writer import RetryingWriter, WritesAndReads, WritesDocuments
@@ -67,7 +68,8 @@ class StopRequestedError(Exception):
 class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
-    failures: where dead letters are kept. journals: where it is told what changes in cells that number nothing.
+    owners: where it is known which cell an instance lives in. failures: where dead letters are kept. journals: where it
+        is told what changes in cells that number nothing.
     clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_grace_s:
         how long a list may still rely on what the index has just taken back.
     """
@@ -75,6 +77,7 @@ class Shared:
     open_receiver: Callable[[Cell], MessageSource]
     writer: IndexWriter
     leases: CellLeases
+    owners: KnowsOwners
     failures: FailureStore
     journals: JournalStore
     settings: IndexerSettings
@@ -96,6 +99,7 @@ class Follower(ABC):
         self._open_receiver = shared.open_receiver
         self._writer = shared.writer
         self._leases = shared.leases
+        self._owners = shared.owners
         self._dead_letter_store = shared.failures
         self._settings = shared.settings
         self._metrics = shared.metrics
@@ -155,6 +159,9 @@ class Follower(ABC):
     @abstractmethod
     def _follow(self, stop: Event) -> None:
         """Follow the cell until `stop` is set; raises what `run` waits out."""
+
+    def _own_writer(self, stop: Event) -> WritesAndReads:
+        return OwnWriter(self._open_writer(stop), self.cell.uuid, self._owners)
 
     def _open_writer(self, stop: Event) -> RetryingWriter:
         return RetryingWriter(

@@ -21,7 +21,7 @@ from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoi
 from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
 from indexer.writing.rereading import Rereader, rows_of
-from indexer.writing.retrying_writer import RetryingWriter
+from indexer.writing.retrying_writer import WritesAndReads
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class CellFollower(Follower):
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            writer = self._open_writer(stop)
+            writer = self._own_writer(stop)
             history = History(adapter, self._writer, lambda: self._tracker.watermark, self._followed_as, self._seen)
             self._history = history
             read_rows = partial(rows_of, adapter)
@@ -70,7 +70,7 @@ class CellFollower(Follower):
         self,
         consumer: Consumer,
         adapter: ChangelogAdapter,
-        writer: RetryingWriter,
+        writer: WritesAndReads,
         rereader: Rereader,
         *,
         history: History,
@@ -113,7 +113,7 @@ class CellFollower(Follower):
         self,
         consumer: Consumer,
         adapter: ChangelogAdapter,
-        writer: RetryingWriter,
+        writer: WritesAndReads,
         rereader: Rereader,
         *,
         history: History,
@@ -169,7 +169,7 @@ class CellFollower(Follower):
     def _sync(
         self,
         adapter: ChangelogAdapter,
-        writer: RetryingWriter,
+        writer: WritesAndReads,
         rereader: Rereader,
         *,
         history: History,
@@ -230,7 +230,12 @@ class CellFollower(Follower):
             self._writer.make_searchable()
             self._let_lists_know(lambda: between_ranges(0, 0), stop)
             reconciled = verify_cell(
-                adapter, self._writer, repair=True, catch_up_timeout_s=0, on_progress=between_ranges
+                adapter,
+                self._writer,
+                repair=True,
+                catch_up_timeout_s=0,
+                on_progress=between_ranges,
+                owners=self._owners,
             )
             rewritten = replace_rewritten(
                 adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)

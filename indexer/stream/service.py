@@ -37,6 +37,7 @@ from indexer.stream.saved_progress import SavedProgress
 from indexer.writing.dead_letters import FailureStore
 from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
+from indexer.writing.ownership import KnowsOwners
 from notifications.errors import BusError
 from resources.clock import Clock, system_clock
 
@@ -77,9 +78,9 @@ class IndexerService:
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
-    opened them. failures: where dead letters are kept; journals: where it is told what changes in cells that number
-    nothing. release_bus: called for a cell of somebody else that was left and that nobody is to follow. lists_grace_s:
-    see Shared.
+    opened them. owners: where it is known which cell an instance lives in. failures: where dead letters are kept;
+    journals: where it is told what changes in cells that number nothing. release_bus: called for a cell of somebody
+    else that was left and that nobody is to follow. lists_grace_s: see Shared.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
     to the fleet database the followers go on, since a removal needs that database too; as soon as it is back they all
     start anew, from the progress that is saved then.
@@ -95,6 +96,7 @@ class IndexerService:
         open_receiver: Callable[[Cell], MessageSource],
         writer: IndexWriter,
         leases: CellLeases,
+        owners: KnowsOwners,
         failures: CountsFailures,
         journals: JournalStore,
         settings: IndexerSettings,
@@ -114,6 +116,7 @@ class IndexerService:
             open_receiver,
             writer,
             leases,
+            owners,
             failures,
             journals,
             settings,

@@ -119,6 +119,7 @@ def indexing(
             open_receiver=open_receiver,
             writer=writer,
             leases=leases,
+            owners=fleet,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings,

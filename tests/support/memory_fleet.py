@@ -77,6 +77,24 @@ class MemoryFailures:
 
 
 @dataclass
+class MemoryOwners:
+    """Where instances live, of which nobody has said anything unless `cells` does: by uuid. As MemoryFailures."""
+
+    cells: dict[str, str] = field(default_factory=dict)
+    questions: int = 0
+    is_away: bool = False
+
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        self.questions += 1
+        if self.is_away:
+            raise FleetUnreachableError("it is away")
+        return {uuid: self.cells[uuid] for uuid in instance_uuids if uuid in self.cells}
+
+    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        return {uuid: cell for uuid, cell in self.cells_of(instance_uuids).items() if cell != cell_uuid}
+
+
+@dataclass
 class MemoryJournals:
     """The journals of a fleet (cells.fleet.journals), which keep everything. is_away: as of MemoryFailures."""
 

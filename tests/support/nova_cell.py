@@ -1,6 +1,6 @@
 """A cell of Nova in memory: rows without revisions, and what Nova's notifier would send of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from threading import Lock
 from typing import Any
 from uuid import uuid4
@@ -47,12 +47,16 @@ _TIMES = ("created_at", "launched_at", "terminated_at", "deleted_at", "updated_a
 
 
 class MemoryNovaCell:
-    """The database of a cell of Nova; its own adapter (cells.model.CellAdapter). now: its clock, microseconds."""
+    """The database of a cell of Nova; its own adapter (cells.model.CellAdapter).
+
+    now: its clock, microseconds. mapped: uuids that its deployment says live here.
+    """
 
     def __init__(self, cell: Cell = NOVA_CELL) -> None:
         self.cell = cell
         self.rows: dict[str, dict[str, Any]] = {}
         self.now = CREATED_AT
+        self.mapped: set[str] = set()
         self.is_away = False
         self.readings: list[int] = []
         self._ticking = Lock()
@@ -62,6 +66,9 @@ class MemoryNovaCell:
         record["ip_addresses"] = []
         self.rows[record["uuid"]] = record
         return str(record["uuid"])
+
+    def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
+        return self.mapped.intersection(uuids)
 
     def save(self, uuid: str, **values: Any) -> None:
         """A change of columns."""

@@ -4,11 +4,11 @@ The revision of such a row is the time before the reading of it began, in micros
 is newer (DESIGN, "The write path", 7).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row
 
@@ -32,6 +32,8 @@ from query.sort import SortOrder, keeps_places
 from resources.clock import Clock, system_clock
 from resources.instance import INSTANCE_FIELDS
 from resources.server_status import WITH_FAULT, status_of
+
+T = TypeVar("T")
 
 # Rows of one statement when some of the filter is left for Python.
 _RESIDUAL_BATCH_SIZE = 500
@@ -90,6 +92,12 @@ class NovaDbAdapter:
         if self._api is not None:
             with external_cell_failures(self._cell.name):
                 self._wait_for(self._api.probe())
+
+    def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
+        if self._api is None:
+            return ()
+        with external_cell_failures(self._cell.name):
+            return self._wait_for(self._api.begin_confirming(self._cell.nova_uuid or self._cell.uuid, uuids))
 
     def host_statuses(self) -> Mapping[str, str]:
         with external_cell_failures(self._cell.name):
@@ -175,9 +183,9 @@ class NovaDbAdapter:
                 self._wait_for(of_api)
         return [InstanceRow(self._cell.uuid, started, to_record(row, details[uuid])) for uuid, row in rows.items()]
 
-    def _wait_for(self, of_api: Future[None]) -> None:
+    def _wait_for(self, of_api: Future[T]) -> T:
         try:
-            of_api.result(self._deadline_s)
+            return of_api.result(self._deadline_s)
         except TimeoutError:
             of_api.cancel()
             raise CellUnreachableError(self._cell.name, "the API database of its deployment does not answer") from None

@@ -1,13 +1,14 @@
 """The API database of a deployment, as the cells of it that are open in this process share it."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from sqlalchemy import Connection, select
 
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
+from cells.kinds.nova_db.deployment import read_mapped
 from cells.kinds.nova_db.details import ApiDetails, Details
 
 # Connections of one process to the API database of a deployment, however many cells that has.
@@ -32,6 +33,10 @@ class ApiDatabase:
     def probe(self) -> Future[None]:
         """As `begin`, for next to nothing."""
         return self._threads.submit(read, self._engine, _ask_nothing)
+
+    def begin_confirming(self, cell_uuid: str, uuids: Collection[str]) -> Future[Collection[str]]:
+        """As `begin`, for those of `uuids` that are mapped to this cell of Nova."""
+        return self._threads.submit(read, self._engine, partial(read_mapped, cell_uuid=cell_uuid, uuids=uuids))
 
     def close(self) -> None:
         self._threads.shutdown()

@@ -4,7 +4,7 @@ They are few, and what they are like is in JSON, so all of them are read and fil
 whose server has got its cell is left out: from then on the cell shows it (docs/decisions/0042).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, and_, exists, select
 from cells.database.engines import external_cell_failures
 from cells.kinds.nova_db.damage import MISSHAPEN, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database
+from cells.kinds.nova_db.deployment import read_mapped
 from cells.kinds.nova_db.details import ApiDetails, Details
 from cells.kinds.nova_db.records import build_request_record, readable_build_request
 from cells.kinds.nova_db.tables import build_requests, instance_mappings
@@ -51,6 +52,10 @@ class NovaBuildRequests:
         started = self._clock()
         found = [record for record in self._records() if record["uuid"] == uuid]
         return InstanceRow(self._cell.uuid, started, found[0]) if found else None
+
+    def confirm_here(self, uuids: Collection[str]) -> Collection[str]:
+        with self._reading() as connection:
+            return read_mapped(connection, None, uuids)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -5,7 +5,7 @@ The address of a cell may be a template, filled in from the address that Nova's 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -103,6 +103,14 @@ class Deployment:
     def _reading(self) -> Iterator[Connection]:
         with translated_failures(FleetUnreachableError), self._engine.connect() as connection:
             yield connection
+
+
+def read_mapped(connection: Connection, cell_uuid: str | None, uuids: Collection[str]) -> Collection[str]:
+    """Those of `uuids` that the deployment behind `connection` has in this cell of Nova; None: in no cell yet."""
+    columns = instance_mappings.c
+    statement = _mappings().where(columns.instance_uuid.in_(uuids))
+    mapped = {row.instance_uuid: row.cell_uuid for row in connection.execute(statement)}
+    return [uuid for uuid in uuids if uuid in mapped and mapped[uuid] == cell_uuid]
 
 
 def filled_in(template: str, main_url: str | None) -> str:

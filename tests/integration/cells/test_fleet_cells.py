@@ -6,10 +6,11 @@ import pytest
 
 from cells.errors import CellInUseError, UnknownCellError
 from cells.fleet.adoption import map_instances
-from cells.fleet.fleet import Fleet
+from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
 from operations.actions.immediate import InstanceOperations
+from tests.support.documents import make_uuid
 
 
 def test_disabled_cell_stays_registered_and_keeps_its_state(fleet: Fleet, cell: Cell) -> None:
@@ -57,3 +58,13 @@ def test_instances_of_a_cell_that_joins_again_are_found(
     mapping = fleet.mapping_of(uuids[0])
     assert mapping is not None
     assert mapping.queued_for_delete
+
+
+def test_instances_that_live_in_another_cell_are_named_with_it(fleet: Fleet, cell: Cell) -> None:
+    uuids = [make_uuid(number) for number in range(4)]
+    other = fleet.add_cell("two", CellKind.NATIVE, "sqlite:///two.db", "memory://")
+    fleet.add_mappings([InstanceMapping(uuid, cell.uuid, "p", "u", 1) for uuid in uuids[:2]])
+    fleet.add_mappings([InstanceMapping(uuids[2], other.uuid, "p", "u", 1)])
+    assert fleet.living_elsewhere(cell.uuid, uuids) == {uuids[2]: other.uuid}
+    assert fleet.living_elsewhere(other.uuid, uuids) == dict.fromkeys(uuids[:2], cell.uuid)
+    assert fleet.living_elsewhere(cell.uuid, []) == {}

@@ -74,7 +74,7 @@ def test_index_that_was_filled_from_each_cell_agrees_with_it_and_is_made_to_agre
             journal = CellJournal(cell.uuid, fleet.fleet.journals, writer)
             with closing(open_adapter(cell)) as adapter:
                 found = verify_external_cell(
-                    adapter, writer, journal, repair=repair, catch_up_timeout_s=0, batch_size=20
+                    adapter, writer, journal, fleet.fleet, repair=repair, catch_up_timeout_s=0, batch_size=20
                 ).differences
             return [difference.uuid for difference in found]
 

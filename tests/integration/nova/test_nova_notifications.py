@@ -39,7 +39,7 @@ from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.nova import NovaServer, create_database, drop_databases
 from tests.support.waiting import wait_until
 
@@ -161,6 +161,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
             lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
             index,
             CellLeases(MemoryLeases()),
+            MemoryOwners(),
             failures,
             MemoryJournals(),
             settings,

@@ -64,6 +64,7 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
             lambda cell: Receiver(cell.transport_url, cell.uuid, settings.prefetch, binding=binding),
             index,
             CellLeases(MemoryLeases()),
+            fleet.fleet,
             MemoryFailures(),
             fleet.fleet.journals,
             settings,

@@ -12,7 +12,7 @@ from indexer.errors import DeadLetterReason
 from indexer.reconcile.dead_letter_retries import Retried, retry
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.nova_cell import MemoryNovaCell
 
@@ -37,7 +37,15 @@ class Stage:
 
     def retry(self) -> dict[str, Retried]:
         failures = list(self.failures.kept.values())
-        results = retry(failures, self.cell, self.index, self.failures, MemoryJournals(), clock=lambda: NOW + 1)
+        results = retry(
+            failures,
+            self.cell,
+            self.index,
+            self.failures,
+            MemoryJournals(),
+            owners=MemoryOwners(),
+            clock=lambda: NOW + 1,
+        )
         assert [result.failure_id for result in results] == [failure.id for failure in failures]
         return {result.failure_id: result for result in results}
 
@@ -167,7 +175,9 @@ class NovaStage:
 
     def retry(self) -> list[bool]:
         failures = list(self.failures.kept.values())
-        results = retry(failures, self.cell, self.index, self.failures, self.journals, clock=lambda: NOW)
+        results = retry(
+            failures, self.cell, self.index, self.failures, self.journals, owners=MemoryOwners(), clock=lambda: NOW
+        )
         return [each.is_solved for each in results]
 
 

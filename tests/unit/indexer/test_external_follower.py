@@ -21,7 +21,7 @@ from indexer.writing.leases import CellLeases
 from tests.support.documents import make_record, make_uuid
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import ROUTING_KEY
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import NOVA_CELL, SECOND, MemoryNovaCell
 from tests.support.waiting import wait_until
@@ -38,6 +38,7 @@ class Stage:
         self.index = MemoryIndex()
         self.failures = MemoryFailures()
         self.journals = MemoryJournals()
+        self.owners = MemoryOwners()
         self.leases = MemoryLeases()
         self.registry = CollectorRegistry()
         self.follower: ExternalFollower | None = None
@@ -50,6 +51,7 @@ class Stage:
             self._open_receiver,
             self.index,
             CellLeases(self.leases),
+            self.owners,
             self.failures,
             self.journals,
             settings,
@@ -207,6 +209,9 @@ def test_hidden_copy_of_a_move_between_cells_does_not_take_the_place_of_the_othe
         assert stage.index.documents[uuid] == theirs
         stage.cell.save(uuid, hidden=False)
         stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.resize_finish.end"))
+        assert stage.index.documents[uuid] == theirs, "nobody has confirmed the move"
+        stage.cell.mapped.add(uuid)
+        stage.send(stage.cell.notify(stage.cell.snapshot(uuid), "instance.resize_confirm.end"))
         assert stage.index.documents[uuid].cell_uuid == NOVA_CELL.uuid
 
 

@@ -9,7 +9,7 @@ from indexer.reconcile.external_verify import verify_external_cell
 from indexer.reconcile.verify import DifferenceKind, Verification
 from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
-from tests.support.memory_fleet import MemoryJournals
+from tests.support.memory_fleet import MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex
 from tests.support.nova_cell import MemoryNovaCell
 
@@ -39,6 +39,7 @@ class Stage:
             self.cell,
             self.index,
             CellJournal(self.cell.cell.uuid, self.journals, self.index),
+            MemoryOwners(),
             repair=repair,
             catch_up_timeout_s=timeout_s,
             batch_size=2,

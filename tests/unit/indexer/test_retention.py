@@ -22,7 +22,7 @@ from indexer.writing.leases import CellLeases
 from tests.support.documents import make_document
 from tests.support.indexer_worlds import in_thread
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryJournals, MemoryLeases
+from tests.support.memory_fleet import MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.memory_index import MemoryIndex
 from tests.support.waiting import wait_until
 from tests.unit.indexer.test_dead_letter_retries import Droppable
@@ -166,7 +166,9 @@ def test_late_message_about_a_purged_instance_of_somebody_else_does_not_bring_it
     failures = Droppable()
     letter = DeadLetter(Message(change.body, ROUTING_KEY, {}), DeadLetterReason.REJECTED, "once too long")
     failures.add([to_failure(CELL_UUID, letter, NOW)])
-    [result] = retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals())
+    [result] = retry(
+        list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals(), owners=MemoryOwners()
+    )
     assert result.is_solved
     assert external not in world.index.documents
     assert sent_at > OLDEST_TIME_VERSION
@@ -177,7 +179,7 @@ def test_late_message_about_a_purged_row_does_not_bring_it_back_alive(world: Wor
     world.purge()
     failures = Droppable()
     failures.add([to_failure(CELL_UUID, DeadLetter(created, DeadLetterReason.REJECTED, "once too long"), NOW)])
-    retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals())
+    retry(list(failures.kept.values()), world.cell, world.index, failures, MemoryJournals(), owners=MemoryOwners())
     found = world.index.documents.get(world.old)
     assert found is None or found.record["deleted"]
     world.purge()

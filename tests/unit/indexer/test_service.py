@@ -30,7 +30,7 @@ from indexer.writing.leases import CellLeases
 from query.page import PageRequest
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, LONG_AGO, OTHER_UUID, ROUTING_KEY, MemoryCell
-from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases
+from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryLeases, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.waiting import wait_until
 
@@ -102,6 +102,7 @@ class Stage:
             open_receiver=self._open_receiver,
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
+            owners=MemoryOwners(),
             failures=self.failures,
             journals=MemoryJournals(),
             settings=settings,

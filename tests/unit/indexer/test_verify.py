@@ -15,6 +15,7 @@ from indexer.transform.documents import to_document
 from query.page import PageRequest
 from tests.support.documents import make_record, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryOwners
 from tests.support.memory_index import MemoryIndex
 
 
@@ -24,6 +25,7 @@ class World:
     def __init__(self) -> None:
         self.cell = LivelyCell()
         self.index = MemoryIndex()
+        self.owners = MemoryOwners()
         for number in (1, 2, 3):
             self.cell.create(uuid=make_uuid(number))
         self.follow()
@@ -39,7 +41,9 @@ class World:
         self.index.make_searchable()
 
     def verify(self, *, repair: bool = False, catch_up_timeout_s: float = 10) -> Verification:
-        return verify_cell(self.cell, self.index, repair=repair, catch_up_timeout_s=catch_up_timeout_s)
+        return verify_cell(
+            self.cell, self.index, repair=repair, catch_up_timeout_s=catch_up_timeout_s, owners=self.owners
+        )
 
     def kinds(self) -> dict[str, DifferenceKind]:
         return {difference.uuid: difference.kind for difference in self.verify().differences}
@@ -239,14 +243,41 @@ def test_external_document_of_no_row_is_kept_and_one_in_the_place_of_a_row_gives
     assert world.index.documents[make_uuid(9)] == external[1]
 
 
-def test_document_of_another_cell_is_not_taken_away(world: World) -> None:
+def test_document_of_another_cell_is_not_taken_away_if_its_mapping_says_the_same(world: World) -> None:
     document = world.index.documents[make_uuid(1)]
     world.index.documents[make_uuid(1)] = replace(document, cell_uuid="another")
     world.index.make_searchable()
+    world.owners.cells[make_uuid(1)] = "another"
     (difference,) = world.verify(repair=True).differences
-    assert (difference.kind, difference.is_repaired) == (DifferenceKind.MISSING, False)
-    assert difference.problem == "the index has something else in its place"
+    assert (difference.kind, difference.is_repaired) == (DifferenceKind.OTHER_CELL, False)
+    assert difference.owner == "another"
+    assert difference.problem == "the mapping of the instance names cell another"
     assert world.index.documents[make_uuid(1)].cell_uuid == "another"
+
+
+@pytest.mark.parametrize("version", [1, 7, OLDEST_TIME_VERSION - 1, OLDEST_TIME_VERSION + 5])
+@pytest.mark.parametrize("mapped", [{}, {make_uuid(1): CELL_UUID}])
+def test_document_that_another_cell_has_put_in_the_place_of_a_row_gives_way_in_one_pass(
+    world: World, mapped: dict[str, str], version: int
+) -> None:
+    world.owners.cells |= mapped
+    forged = replace(world.index.documents[make_uuid(1)], cell_uuid="another", version=version)
+    world.index.documents[make_uuid(1)] = forged
+    world.index.make_searchable()
+    (difference,) = world.verify(repair=True).differences
+    assert (difference.kind, difference.owner, difference.version) == (DifferenceKind.OTHER_CELL, "another", version)
+    assert difference.is_repaired
+    repaired = world.index.documents[make_uuid(1)]
+    assert (repaired.cell_uuid, repaired.version) == (CELL_UUID, 1)
+    assert not world.verify().differences
+
+
+def test_document_far_ahead_of_its_row_gives_way_in_one_pass(world: World) -> None:
+    ahead = replace(world.index.documents[make_uuid(1)], version=OLDEST_TIME_VERSION - 1)
+    world.index.documents[make_uuid(1)] = ahead
+    world.index.make_searchable()
+    assert world.verify(repair=True).remaining == ()
+    assert world.index.documents[make_uuid(1)].version == 1
 
 
 def test_row_that_an_index_does_not_take_since_it_was_just_deleted_there_is_to_be_tried_again(

@@ -106,3 +106,9 @@ def test_row_that_moves_while_rows_are_filtered_in_batches_is_found(
         page = adapter.read_page(PageRequest(Matches("created_at", "^2001"), by_name, 10))
     engine.dispose()
     assert [row.uuid for row in page] == [moving]
+
+
+def test_cell_confirms_only_what_its_deployment_maps_to_it(nova: SmallNova) -> None:
+    here, elsewhere = nova.add("cell1", 1), nova.add("cell0", 2)
+    with closing(opened(nova)) as adapter:
+        assert adapter.confirm_here([here, elsewhere, make_uuid(3)]) == [here]
