@@ -127,6 +127,7 @@ class _Ours:
             settings=_SETTINGS,
             metrics=metrics,
             horizon=lambda: 0,
+            is_of_relay=lambda _headers, _body: True,
         )
         stack.callback(self._consumer.close)
 

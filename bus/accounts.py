@@ -2,11 +2,13 @@
 
 Relay and indexer have equal rights, since either may be the first to declare everything of a cell (topology), and
 declaring needs all three: a queue with dead letters may be declared only by who may read it. Two accounts all the same,
-so that one can be taken away without the other.
+so that one can be taken away without the other; and one for the relay of each cell, where that is wanted, which reaches
+nothing of other cells.
 """
 
 import http.client
 import json
+import re
 import ssl
 from base64 import b64encode
 from dataclasses import dataclass
@@ -44,13 +46,23 @@ def check_vhost(management: Management, vhost: str, settings: BusSettings) -> No
         raise BusError(f"{management.url} has no virtual host '{vhost}'")
 
 
-def create_user(management: Management, vhost: str, username: str, password: str, settings: BusSettings) -> None:
+def create_user(
+    management: Management,
+    vhost: str,
+    username: str,
+    password: str,
+    settings: BusSettings,
+    *,
+    cell_uuid: str | None = None,
+) -> None:
     """Make a user of `vhost`, which is there, or give the one that there is this password; can be repeated.
 
+    cell_uuid: of the only cell whose exchanges and queues the user reaches; None: those of all cells.
     Raises BusError for an address or an administrator that the broker does not accept, and BusUnavailableError.
     """
     user = quote(username, safe="")
-    everything_of_ours = {"configure": _OURS, "write": _OURS, "read": _OURS}
+    names = _OURS if cell_uuid is None else rf"^fleetlight\.{re.escape(cell_uuid)}(\.(index|dead))?$"
+    everything_of_ours = {"configure": names, "write": names, "read": names}
     for path, body in (
         (f"/api/users/{user}", {"password": password, "tags": ""}),
         (f"/api/permissions/{quote(vhost, safe='')}/{user}", everything_of_ours),

@@ -15,6 +15,7 @@ SEQUENCE_HEADER = "fleetlight-sequence"
 EPOCH_HEADER = "fleetlight-incarnation"
 REVISION_HEADER = "fleetlight-revision"
 RESOURCE_HEADER = "fleetlight-resource"
+SIGNATURE_HEADER = "fleetlight-signature"
 REASON_HEADER = "fleetlight-reason"
 DETAIL_HEADER = "fleetlight-detail"
 

@@ -85,6 +85,17 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
+# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and nobody else has to.
+cell_keys = Table(
+    "cell_keys",
+    fleet_metadata,
+    Column("cell_uuid", _UUID, primary_key=True),
+    Column("key_id", String(16), primary_key=True),
+    Column("secret", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+
 # Messages that could not be indexed, until somebody has solved or dropped them (cells.fleet.failures).
 failures = Table(
     "failures",

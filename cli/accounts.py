@@ -17,8 +17,8 @@ from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import CellKind
 from cli.database_accounts import ROLE_PREFIX
 from cli.errors import CommandError, ConfigurationError
-from cli.fleet import open_fleet, sorted_by_name
-from cli.options import ConfigOption, examples
+from cli.fleet import chosen_cells, open_fleet, sorted_by_name
+from cli.options import CellOption, ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.secret_files import kept_or_new, new_password
 from cli.settings import load_settings
@@ -35,6 +35,7 @@ PasswordFileOption = Annotated[
 ]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files with the secrets go.")]
 _DEFAULT_FOLDER = Path("fleetlight-accounts")
+_MICROSECONDS_PER_HOUR = 3_600_000_000
 
 
 @app.command(
@@ -76,22 +77,34 @@ def rabbitmq(
     ],
     administrator: AdministratorOption,
     password_file: PasswordFileOption,
+    cells: Annotated[
+        list[str] | None,
+        typer.Option("--cell", metavar="NAME", help="A cell that gets a user of its own, for its relay; repeatable."),
+    ] = None,
     vhost: Annotated[str, typer.Option(metavar="NAME", help="The virtual host of the cells' buses.")] = "/",
     out: FolderOption = _DEFAULT_FOLDER,
     config: ConfigOption = None,
 ) -> None:
-    """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker."""
-    settings = load_settings(config, None).bus
+    """Make a user for relays and one for indexers on one broker. Can be repeated, for each broker.
+
+    With --cell, make a user that reaches the exchanges and queues of this cell and no others, and none for all cells.
+    """
+    everything = load_settings(config, None)
+    settings = everything.bus
     try:
         bus_accounts.check_management_url(management_url)
     except BusError as error:
         raise ConfigurationError(f"--management-url: {error}") from error
     management = bus_accounts.Management(management_url, administrator, _read(password_file))
     bus_accounts.check_vhost(management, vhost, settings)
-    for account in bus_accounts.ACCOUNTS:
+    accounts: dict[str, str | None] = dict.fromkeys(bus_accounts.ACCOUNTS)
+    if cells:
+        with open_fleet(everything.fleet) as fleet:
+            accounts = {f"relay-{cell.name}": cell.uuid for cell in map(fleet.cell, cells)}
+    for account, cell_uuid in accounts.items():
         path = out / f"{account}.bus-password"
         password, is_new = kept_or_new(path, new_password)
-        bus_accounts.create_user(management, vhost, ROLE_PREFIX + account, password, settings)
+        bus_accounts.create_user(management, vhost, ROLE_PREFIX + account, password, settings, cell_uuid=cell_uuid)
         _report(account, f"bus.username = {ROLE_PREFIX}{account}, bus.password_file", path, is_new=is_new)
 
 
@@ -119,6 +132,37 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
             for name, engine in of_cells.items():
                 database_accounts.grant(engine, role, password, in_cells, partial(CellUnreachableError, name))
             _report(account, f"PGUSER={role}, PGPASSFILE", path, is_new=is_new)
+
+
+@app.command(
+    epilog=examples("fleetlight accounts cell-keys", "fleetlight accounts cell-keys --cell cell1 --accept-old-for-h 0")
+)
+def cell_keys(
+    *,
+    cell: CellOption = None,
+    accept_old_for_h: Annotated[
+        float, typer.Option(min=0, metavar="HOURS", help="How long messages with the keys before are believed.")
+    ] = 24.0,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Give native cells new keys, which their relays sign messages with; nothing has to be started again.
+
+    Indexers believe a message of a cell's relay only with such a signature. Relays sign with the new key within
+    `fleet.cells_refresh_interval_s`. What is still signed with a key that is not accepted any more is read from the
+    cell instead, and not lost. Run it as the account that runs `fleetlight database upgrade`.
+    """
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.kind is CellKind.NATIVE]
+        if not native:
+            raise CommandError("there is no native cell" if cell is None else f"'{cell}' is no native cell")
+        fleet.clock.look()
+        for each in native:
+            now = fleet.clock()
+            accepted_until = now + round(accept_old_for_h * _MICROSECONDS_PER_HOUR)
+            key = fleet.cell_keys.rotate(each.uuid, now=now, accepted_until=accepted_until)
+            print_result(f"{each.name}: key {key.id}; keys before it are accepted for {accept_old_for_h:g} hours")
 
 
 def _pgpass(role: str) -> str:

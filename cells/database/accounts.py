@@ -50,6 +50,8 @@ class Rights:
 # Messages of anybody, whole: for those who put them there.
 _MESSAGES = (tables.failures, tables.dropped_failures)
 _UNREAD = (*_MESSAGES, tables.journal_entries)
+# Who reads them can speak as the relay of any cell.
+_KEYS = (tables.cell_keys,)
 # Numbers are given out by the relay, who alone also marks what is published and forgets what is old.
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
@@ -82,7 +84,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),
             ),
-            unread=_MESSAGES,
+            unread=(*_MESSAGES, *_KEYS),
         ),
         Rights(_ACT),
     ),
@@ -97,7 +99,7 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
             )
         ),
     ),
-    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=_UNREAD), Rights(_ACT)),
+    "worker": (Rights((May(tables.instance_mappings, ("UPDATE",)),), unread=(*_UNREAD, *_KEYS)), Rights(_ACT)),
 }
 """Per process its rights in the fleet database, and in the databases of the cells."""
 

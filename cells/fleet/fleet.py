@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from cells.fleet.advisory_locks import AdvisoryLocks
 from cells.fleet.aggregates import Aggregates
+from cells.fleet.cell_keys import CellKeys, add_key
 from cells.fleet.database import FleetDatabase
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
@@ -40,8 +41,9 @@ from cells.fleet.server_groups import ServerGroups
 from cells.fleet.tables import known_hosts
 from cells.model import Cell, CellKind, InstanceRow
 from cells.settings import FailureLimits
+from cells.tables import cell_keys, dropped_failures, failures, instance_mappings
 from cells.tables import cells as cells_table
-from cells.tables import dropped_failures, failures, instance_mappings
+from resources.clock import system_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Fleet:
     """The fleet database. Every call raises FleetUnreachableError when it does not answer.
 
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
+    cell_keys: what relays sign with.
     """
 
     def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
@@ -90,6 +93,7 @@ class Fleet:
         self.aggregates = Aggregates(database)
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
+        self.cell_keys = CellKeys(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
 
@@ -123,6 +127,8 @@ class Fleet:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
                 connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
+                if kind is CellKind.NATIVE:
+                    add_key(connection, given.uuid, system_clock())
                 return given
             known = _cell(row)
             if known.kind is not kind or uuid not in {None, known.uuid} or nova_uuid != known.nova_uuid:
@@ -165,7 +171,7 @@ class Fleet:
             if disabled is False:
                 raise CellInUseError(cell.name, "it is enabled")
             mappings = connection.execute(delete(instance_mappings).where(instance_mappings.c.cell_uuid == cell.uuid))
-            for table in (failures, dropped_failures, known_hosts):
+            for table in (failures, dropped_failures, known_hosts, cell_keys):
                 connection.execute(delete(table).where(table.c.cell_uuid == cell.uuid))
             remove_journal(connection, cell.uuid)
             connection.execute(delete(cells_table).where(columns.uuid == cell.uuid))

@@ -17,6 +17,7 @@ from bus.bus import Publisher, Receiver, remove_bus, unbind
 from bus.external_exchange import split_address
 from bus.no_bus import NoBus
 from cells.database.engines import create_database_engine
+from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import Relay
 from cells.kinds.native.relay_metrics import RelayMetrics
@@ -50,17 +51,32 @@ def _unheard() -> None:
 
 
 def run_relay(
-    settings: Settings, metrics: RelayMetrics, cell: Cell, stop: Event, beat: Beat = _unheard, *, clock: Clock
+    settings: Settings,
+    metrics: RelayMetrics,
+    cell: Cell,
+    stop: Event,
+    beat: Beat = _unheard,
+    *,
+    keys: Keyring,
+    clock: Clock,
 ) -> None:
     """Relay the changes of one native cell until `stop` is set; connections of its own.
 
-    clock: of the fleet: heartbeats say by it up to when a cell is known.
+    keys: what to sign with. clock: of the fleet: heartbeats say by it up to when a cell is known.
     """
     engine = create_database_engine(cell.database_url)
     publisher = Publisher(cell.transport_url, cell.uuid, settings.bus)
     try:
         Relay(
-            engine, cell, publisher, settings.relay, clock, beat=beat, check_bus=publisher.check, metrics=metrics
+            engine,
+            cell,
+            publisher,
+            settings.relay,
+            clock,
+            sign=partial(keys.sign, cell.uuid),
+            beat=beat,
+            check_bus=publisher.check,
+            metrics=metrics,
         ).run(stop)
     finally:
         publisher.close()
@@ -100,6 +116,8 @@ def keep_indexing(
     metrics: IndexerMetrics,
     stop: Event,
     watching: Watching = _unwatched,
+    *,
+    keys: Keyring | None = None,
 ) -> None:
     """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
     retrying = Retrying(
@@ -110,7 +128,7 @@ def keep_indexing(
         before_sleep=_log_failure,
         retry_error_callback=lambda _: None,
     )
-    retrying(run_indexer, settings, fleet, metrics, stop, watching)
+    retrying(run_indexer, settings, fleet, metrics, stop, watching, keys=keys)
 
 
 def _log_failure(state: RetryCallState) -> None:
@@ -124,18 +142,24 @@ def run_indexer(
     metrics: IndexerMetrics,
     stop: Event,
     watching: Watching = _unwatched,
+    *,
+    keys: Keyring | None = None,
 ) -> None:
     """Bring the changes of all cells into the index until `stop` is set.
 
+    keys: what relays sign with, refreshed here; known to this call alone unless given.
     Raises IndexUnavailableError when the index cannot be opened, IndexRequestError when it refuses something.
     """
 
     def open_receiver(cell: Cell) -> MessageSource:
         return _open_receiver(settings, cell)
 
+    keyring = keys or Keyring(fleet.cell_keys, fleet.clock)
+
     def cells() -> Sequence[Cell]:
         # All that is said of how fresh they are is said by this clock.
         fleet.clock.look()
+        keyring.refresh()
         return fleet.cells()
 
     keep_collector_out_of_the_way()
@@ -159,6 +183,7 @@ def run_indexer(
             writer=writer,
             leases=leases,
             owners=fleet,
+            is_of_relay=keyring.is_of_relay,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings.indexer,

@@ -11,6 +11,7 @@ import typer
 from prometheus_client import CollectorRegistry
 from sqlalchemy import make_url
 
+from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell, CellKind
@@ -73,8 +74,11 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
     heartbeats = CellHeartbeats()
 
     def begin(fleet: Fleet) -> Run:
+        keys = Keyring(fleet.cell_keys, fleet.clock)
+
         def relayed_cells() -> Sequence[Cell]:
             fleet.clock.look()
+            keys.refresh()
             # A cell that was named, and is disabled or removed since, is let go.
             named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
             return [
@@ -85,7 +89,7 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
         if not native and cell is not None:
             raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
-        return partial(run_relays, settings, relayed_cells, heartbeats, metrics, clock=fleet.clock)
+        return partial(run_relays, settings, relayed_cells, heartbeats, metrics, keys=keys, clock=fleet.clock)
 
     _run_until_signal("relays", settings, registry, heartbeats, begin)
 

@@ -7,6 +7,7 @@ from threading import Event
 import structlog
 
 from cells.errors import DatabaseUrlError, FleetUnreachableError
+from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
@@ -26,14 +27,15 @@ def run_relays(
     metrics: RelayMetrics,
     stop: Event,
     *,
+    keys: Keyring,
     clock: Clock,
 ) -> None:
     """Relay the changes of some native cells, each in a thread of its own, until `stop` is set.
 
-    choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. clock:
-    of the fleet.
+    choose_cells, errors: as for `run_for_cells`. heartbeats: those of the threads are among them while they run. keys:
+    what to sign with, which whoever chooses the cells refreshes. clock: of the fleet.
     """
-    run = partial(_beating, partial(run_relay, settings, metrics, clock=clock), heartbeats)
+    run = partial(_beating, partial(run_relay, settings, metrics, keys=keys, clock=clock), heartbeats)
     run_for_cells("relay", run, settings, choose_cells, stop)
 
 

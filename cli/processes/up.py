@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from api.http.listening import address_of
 from api.identity import Identity, refuse_open_listening
 from api.identity.opening import open_identity
+from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
@@ -210,11 +211,18 @@ class _Process:
 
     def _start(self, stop: Stop) -> None:
         settings = self._settings
+        # The indexer looks whether there are new ones, for itself and for the relays.
+        keys = Keyring(self._fleet.cell_keys, self._fleet.clock)
         indexing = partial(
-            keep_indexing, settings, self._fleet, IndexerMetrics(self._metrics), watching=self._probes.watching
+            keep_indexing,
+            settings,
+            self._fleet,
+            IndexerMetrics(self._metrics),
+            watching=self._probes.watching,
+            keys=keys,
         )
         self._indexing = [Part("indexer", indexing, stop)]
-        relay = partial(run_relay, settings, RelayMetrics(self._metrics), clock=self._fleet.clock)
+        relay = partial(run_relay, settings, RelayMetrics(self._metrics), keys=keys, clock=self._fleet.clock)
         self._relays = [Part(f"relay-{cell.cell.name}", partial(relay, cell.cell), stop) for cell in self._cells]
         self._workers = [
             Part(f"worker-{cell.cell.name}", worker_of(settings, cell.engine, self._fleet, cell.cell).run, stop)

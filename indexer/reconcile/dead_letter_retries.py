@@ -79,7 +79,7 @@ def retry(
     is_native = cell.kind is CellKind.NATIVE
     read_rows = partial(rows_of, adapter)
     reading = None if is_native else RowReading(read_rows, kept_fields(cell.kind))
-    batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading)
+    batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading, now=clock())
     attempt = _interpret(failures, cell.uuid, batch)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}
     attempt.rows = read_rows(uuids)
@@ -123,12 +123,12 @@ def _interpret(failures: Sequence[Failure], cell_uuid: str, batch: Batch) -> _At
         try:
             _, revision, _ = read_headers(cell_uuid, failure.headers)
             meaning = interpret(failure.body, revision)
+            if not isinstance(meaning, NativeChange):
+                batch.add(meaning)
         except MalformedMessageError as error:
             attempt.problems[failure.id] = error
             continue
         attempt.meanings[failure.id] = meaning
-        if not isinstance(meaning, NativeChange):
-            batch.add(meaning)
     return attempt
 
 

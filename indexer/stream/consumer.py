@@ -28,6 +28,7 @@ from indexer.writing.dead_letters import DeadLetter, DeadLetters, DeadLetterSink
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader
 from indexer.writing.retrying_writer import WritesAndReads
+from resources.clock import Clock, system_clock
 
 T = TypeVar("T")
 
@@ -75,9 +76,12 @@ class Consumer:
     While there is a backlog, `settings.writes_in_flight` writes are under way at once: the next batch is decoded while
     the index works. Batches are finished, and acknowledged, in the order in which they came.
 
-    horizon: of the cell (indexer.reconcile.retention), as far as it is known at the moment. on_done: called after each
-        batch. turn: what is known of whether this indexer gets the messages of the cell.
+    horizon: of the cell (indexer.reconcile.retention), as far as it is known at the moment. is_of_relay: whether a
+        message with these headers and this body was made by the cell's relay. What was not says nothing of sequences
+        and revisions, whatever is in its headers, nor how far the cell is. on_done: called after each batch. turn: what
+        is known of whether this indexer gets the messages of the cell.
     rows: how the rows are read of a cell whose notifications have no revisions. own_rows: those of one whose have.
+    clock: of the fleet.
     """
 
     def __init__(
@@ -92,11 +96,13 @@ class Consumer:
         settings: IndexerSettings,
         metrics: IndexerMetrics,
         horizon: Callable[[], int],
+        is_of_relay: Callable[[Headers, bytes], bool],
         on_done: Callable[[], None] = _nothing,
         assignment: CellAssignment | None = None,
         accepts: Callable[[Headers], bool] = lambda _: True,
         rows: RowReading | None = None,
         own_rows: ReadsRows | None = None,
+        clock: Clock = system_clock,
     ) -> None:
         self._cell_uuid = cell_uuid
         self._receiver = receiver
@@ -109,9 +115,11 @@ class Consumer:
         self._horizon = horizon
         self._on_done = on_done
         self._assignment = assignment or CellAssignment()
+        self._is_of_relay = is_of_relay
         self._accepts = accepts
         self._rows = rows and replace(rows, read=partial(self._in_thread, rows.read))
         self._own_rows = own_rows and partial(self._in_thread, own_rows)
+        self._clock = clock
         self._dead_letters_due_s = 0.0
         self._pending: deque[_Pending] = deque()
         self._threads = ThreadPoolExecutor(settings.writes_in_flight, thread_name_prefix="index-write")
@@ -174,7 +182,9 @@ class Consumer:
         assignment.is_active = self._receiver.is_active
 
     def _begin(self, deliveries: list[Delivery]) -> _Pending:
-        pending = _Pending(deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, self._own_rows))
+        pending = _Pending(
+            deliveries, Batch(self._cell_uuid, self._horizon(), self._rows, self._own_rows, now=self._clock())
+        )
         for delivery in deliveries:
             self._take(delivery, pending)
         batch = pending.batch
@@ -187,17 +197,22 @@ class Consumer:
         return pending
 
     def _take(self, delivery: Delivery, pending: _Pending) -> None:
-        if not self._accepts(delivery.headers):
+        is_of_relay = self._is_of_relay(delivery.headers, delivery.body)
+        if is_of_relay and not self._accepts(delivery.headers):
             pending.never_happened += 1
             return
         try:
             sequence, revision, instance_uuid = read_headers(self._cell_uuid, delivery.headers)
+            if not is_of_relay:
+                sequence = revision = instance_uuid = None
             if sequence is not None:
                 if sequence <= self._tracker.watermark:
                     pending.duplicates += 1
                     return
                 pending.sequences.append(sequence)
-            about = pending.batch.take(delivery.body, revision, instance_uuid)
+            # What the relay passes on for somebody else has a sequence, and is no heartbeat of the cell.
+            tells_progress = is_of_relay and sequence is None
+            about = pending.batch.take(delivery.body, revision, instance_uuid, tells_progress=tells_progress)
         except MalformedMessageError as error:
             pending.dead.append((delivery, error))
             return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from threading import Event, Lock
 
 import structlog
@@ -68,8 +69,9 @@ class StopRequestedError(Exception):
 class Shared:
     """What the followers of an indexer share. open_receiver raises BusError.
 
-    owners: where it is known which cell an instance lives in. failures: where dead letters are kept. journals: where it
-        is told what changes in cells that number nothing.
+    owners: where it is known which cell an instance lives in. is_of_relay: whether a message on the bus of a cell, with
+        these headers and this body, was made by the cell's relay. failures: where dead letters are kept. journals:
+        where it is told what changes in cells that number nothing.
     clock: of the fleet, since that of this machine may be wrong. saving: held by whoever saves progress. lists_grace_s:
         how long a list may still rely on what the index has just taken back.
     """
@@ -78,6 +80,7 @@ class Shared:
     writer: IndexWriter
     leases: CellLeases
     owners: KnowsOwners
+    is_of_relay: Callable[[str, Headers, bytes], bool]
     failures: FailureStore
     journals: JournalStore
     settings: IndexerSettings
@@ -100,6 +103,7 @@ class Follower(ABC):
         self._writer = shared.writer
         self._leases = shared.leases
         self._owners = shared.owners
+        self._is_of_relay = shared.is_of_relay
         self._dead_letter_store = shared.failures
         self._settings = shared.settings
         self._metrics = shared.metrics
@@ -213,9 +217,11 @@ class Follower(ABC):
             horizon=lambda: self.horizon,
             on_done=self.heartbeat.beat,
             assignment=self.assignment,
+            is_of_relay=partial(self._is_of_relay, self.cell.uuid),
             accepts=accepts,
             rows=rows,
             own_rows=own_rows,
+            clock=self._clock,
         )
         try:
             yield consumer, rereader

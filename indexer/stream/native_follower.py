@@ -154,6 +154,7 @@ class CellFollower(Follower):
                 batch_size=self._settings.sync_batch_size,
                 on_batch=between_changes,
                 horizon=self.horizon,
+                clock=self._clock,
             ):
                 break
             needs_sync = not self._learn_from_others(adapter, history)

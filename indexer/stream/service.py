@@ -12,6 +12,7 @@ from typing import Protocol
 
 import structlog
 
+from bus.bus import Headers
 from cells.errors import FleetUnreachableError
 from cells.kinds.opening import open_adapter as open_external_adapter
 from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
@@ -78,7 +79,7 @@ class IndexerService:
 
     cells: the cells of the fleet; raises FleetUnreachableError. open_adapter, for native cells, and open_external, for
     all others, raise CellUnreachableError, open_receiver BusError. writer, leases: shared by all, and closed by whoever
-    opened them. owners: where it is known which cell an instance lives in. failures: where dead letters are kept;
+    opened them. owners, is_of_relay: see Shared. failures: where dead letters are kept;
     journals: where it is told what changes in cells that number nothing. release_bus: called for a cell of somebody
     else that was left and that nobody is to follow. lists_grace_s: see Shared.
     A cell is followed under a lease, so that nobody removes it meanwhile. When the leases were lost with the connection
@@ -97,6 +98,7 @@ class IndexerService:
         writer: IndexWriter,
         leases: CellLeases,
         owners: KnowsOwners,
+        is_of_relay: Callable[[str, Headers, bytes], bool],
         failures: CountsFailures,
         journals: JournalStore,
         settings: IndexerSettings,
@@ -117,6 +119,7 @@ class IndexerService:
             writer,
             leases,
             owners,
+            is_of_relay,
             failures,
             journals,
             settings,

@@ -19,6 +19,9 @@ from indexer.transform.documents import ExternalChange, NativeChange, merge, to_
 from indexer.transform.external_rows import settle
 from indexer.transform.messages import Heartbeat, Hint, Meaning, OtherNotification, interpret
 
+# Clocks of hosts differ. What is refused is read from its cell instead, so nothing is lost with it.
+_AHEAD = 600 * 1_000_000
+
 ReadsRows = Callable[[Collection[str]], Mapping[str, InstanceRow]]
 """The rows there are among some uuids, in one request; raises CellUnreachableError."""
 
@@ -51,6 +54,7 @@ class Batch:
     own: how those rows are read that the cell itself tells of with revisions; None if it tells of none. Who speaks of
         one before the cell has is not listened to, and would be believed for ever: the time of a message is a higher
         version than any revision.
+    now: microseconds. What says that it was sent much later would be newer than all that is said until then.
     failed: after all of `documents`, by uuid, why there is no document of an instance that there should be one of.
     unread: after `documents`, the instances whose rows could not be read, so that only the messages were believed.
     misnamed: after all of `documents`, the instances whose messages named another one, which is among `failed`.
@@ -60,9 +64,16 @@ class Batch:
     """
 
     def __init__(
-        self, cell_uuid: str, horizon: int = 0, rows: RowReading | None = None, own: ReadsRows | None = None
+        self,
+        cell_uuid: str,
+        horizon: int = 0,
+        rows: RowReading | None = None,
+        own: ReadsRows | None = None,
+        *,
+        now: int,
     ) -> None:
         self._cell_uuid = cell_uuid
+        self._now = now
         self._horizon = horizon
         self._rows = rows
         self._own = own
@@ -78,22 +89,26 @@ class Batch:
         self.superseded = 0
         self.others = 0
 
-    def take(self, body: bytes, revision: int | None, instance_uuid: str | None) -> Sequence[str]:
+    def take(
+        self, body: bytes, revision: int | None, instance_uuid: str | None, *, tells_progress: bool
+    ) -> Sequence[str]:
         """Take one message in; returns the uuids of the instances whose documents may come from it.
 
-        revision, instance_uuid: what is said beside the message; None where nothing is.
+        revision, instance_uuid: what is said beside the message; None where nothing is. tells_progress: whether a
+        heartbeat is to be believed.
         Raises MalformedMessageError for what is read at once and can never be indexed.
         """
         if revision is None or instance_uuid is None:
-            return self.add(interpret(body, revision))
+            return self.add(interpret(body, revision), tells_progress=tells_progress)
         return self._keep_newest(instance_uuid, _Unread(revision, body))
 
-    def add(self, meaning: Meaning) -> Sequence[str]:
-        """As `take`, for a message that was read."""
+    def add(self, meaning: Meaning, *, tells_progress: bool = False) -> Sequence[str]:
+        """As `take`, for a message that was read. Raises MalformedMessageError for one that is not sent yet."""
         match meaning:
             case NativeChange():
                 return self._keep_newest(meaning.uuid, meaning)
             case ExternalChange():
+                self._refuse_future(meaning)
                 self.changes += 1
                 self._external.setdefault(meaning.uuid, []).append(meaning)
                 return () if meaning.uuid in self._native else (meaning.uuid,)
@@ -103,9 +118,11 @@ class Batch:
                     self._external.setdefault(uuid, [])
                 return meaning.uuids
             case Heartbeat():
-                # One that was put on this bus by hand may be of another cell, of which it says nothing here.
-                if meaning.cell_uuid == self._cell_uuid:
+                # Anybody can put one on this bus, and one of another cell says nothing here.
+                if tells_progress and meaning.cell_uuid == self._cell_uuid:
                     self.heartbeats.append(meaning)
+                else:
+                    self.others += 1
                 return ()
             case Hint() | OtherNotification():
                 self.others += 1
@@ -129,6 +146,14 @@ class Batch:
         Raises what `read` and `own` raise.
         """
         return _Documents(self._native_documents, self._external_documents(read))
+
+    def _refuse_future(self, change: ExternalChange) -> None:
+        if change.version > self._now + _AHEAD:
+            ahead_s = (change.version - self._now) // 1_000_000
+            raise MalformedMessageError(
+                DeadLetterReason.MALFORMED,
+                f"timestamp: must not be more than {_AHEAD // 1_000_000} s ahead of our clock, not {ahead_s} s",
+            )
 
     def _keep_newest(self, uuid: str, change: NativeChange | _Unread) -> Sequence[str]:
         known = self._native.get(uuid)

@@ -9,6 +9,7 @@ from indexer.transform.batches import Batch
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import rows_of
 from indexer.writing.retrying_writer import WritesAndReads
+from resources.clock import Clock, system_clock
 
 DeadLetterStore = Callable[[Sequence[tuple[Change, MalformedMessageError]]], None]
 
@@ -22,11 +23,12 @@ def catch_up(
     batch_size: int,
     on_batch: Callable[[], None],
     horizon: int = 0,
+    clock: Clock = system_clock,
 ) -> bool:
     """Write every change after the watermark, and move it.
 
     dead_letters: called for the changes of a batch that can never be indexed, each with what is wrong with it.
-    on_batch: called after each batch. horizon: see Batch.
+    on_batch: called after each batch. horizon: see Batch. clock: of the fleet.
     Returns False when the changelog no longer reaches back to the watermark, or does
     not know it: then the cell has to be synced. Raises CellUnreachableError, and what the writer raises.
     """
@@ -41,7 +43,7 @@ def catch_up(
         if changes:
             if changes[0].sequence != tracker.watermark + 1:
                 return False
-            _write(Batch(adapter.cell.uuid, horizon, own=own_rows), changes, writer, tracker, dead_letters)
+            _write(Batch(adapter.cell.uuid, horizon, own=own_rows, now=clock()), changes, writer, tracker, dead_letters)
             tracker.advance_to(changes[-1].sequence)
             on_batch()
         if len(changes) < batch_size:
@@ -65,7 +67,9 @@ def _write(
     for change in changes:
         try:
             # A notification that somebody else wrote has no revision.
-            about = batch.take(change.message, change.revision or None, change.instance_uuid or None)
+            about = batch.take(
+                change.message, change.revision or None, change.instance_uuid or None, tells_progress=False
+            )
         except MalformedMessageError as error:
             dead.append((change, error))
             continue

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ import httpx
 from bus.bus import Message, Publisher
 from bus.topology import SEQUENCE_HEADER
 from cells.fan_out.cell_pool import CellPool
+from cells.fleet.cell_keys import Keyring
 from cells.kinds.native.relay import Relay
 from cells.model import Cell
 from resources.clock import system_clock
@@ -115,8 +117,12 @@ class World:
         cell, relay = self.fleet.cells[name], ExitStack()
         publisher = UnrulyPublisher(cell, random.Random(self._generator.random()))
         relay.callback(publisher.close)
-        relay.enter_context(in_thread(Relay(self.fleet.engine(name), cell, publisher, RELAY).run))
+        relay.enter_context(in_thread(self._relay(name, cell, publisher).run))
         self._relays[name] = relay
+
+    def _relay(self, name: str, cell: Cell, publisher: UnrulyPublisher) -> Relay:
+        keys = Keyring(self.fleet.fleet.cell_keys)
+        return Relay(self.fleet.engine(name), cell, publisher, RELAY, sign=partial(keys.sign, cell.uuid))
 
     def stop_relay(self, name: str) -> None:
         self._relays.pop(name).close()

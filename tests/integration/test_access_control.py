@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 
 from bus.bus import Publisher, Receiver
 from bus.settings import BusSettings
+from bus.topology import declare
 from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
@@ -45,6 +46,7 @@ from scripts.servers.process import free_port
 from scripts.servers.rabbitmq import management_port
 from scripts.servers.service import SECURED
 from tests.support.documents import make_document
+from tests.support.memory_cell import CELL_UUID
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -352,11 +354,30 @@ def test_accounts_of_the_bus_reach_nothing_but_ours(fortress: Fortress) -> None:
             channel.queue_declare(queue="payroll")
 
 
+def test_account_of_the_relay_of_one_cell_reaches_no_other_cell(fortress: Fortress, tmp_path: Path) -> None:
+    management = ("--management-url", f"https://127.0.0.1:{management_port(fortress.rabbitmq.folder)}")
+    administrator = ("--administrator", ADMINISTRATOR, "--password-file", fortress.folder / "administrator")
+    common = ("--out", tmp_path, "--config", fortress.folder / "owner.toml")
+    _fleetlight("accounts", "rabbitmq", *management, *administrator, "--cell", fortress.cell.name, *common)
+    name = f"relay-{fortress.cell.name}"
+    assert [each.name for each in tmp_path.iterdir()] == [f"{name}.bus-password"]
+    password = (tmp_path / f"{name}.bus-password").read_text(encoding="utf-8").strip()
+    tls = {"ca_certs": str(fortress.rabbitmq.folder / "ca.crt"), "server_hostname": None}
+    url = f"amqps://fleetlight_{name}:{password}@127.0.0.1:{fortress.rabbitmq.port}//"
+    with kombu.Connection(url, ssl=tls) as connection:
+        with connection.channel() as channel:
+            declare(channel, fortress.cell.uuid, has_quorum_queues=True)
+        for other in (f"fleetlight.{CELL_UUID}.index", f"fleetlight.{fortress.cell.uuid}0.index", "payroll"):
+            with connection.channel() as channel, pytest.raises(AccessRefused):
+                channel.queue_declare(queue=other)
+
+
 # What each account can do, to each table that somebody may change: S(elect), I(nsert), U(pdate), D(elete).
 _RIGHTS = {
     "fleet": {
         "cells": ("S", "S", "S", "S"),
         "instance_mappings": ("SIU", "S", "S", "SU"),
+        "cell_keys": ("", "S", "S", ""),
         "failures": ("", "SIUD", "", ""),
         "dropped_failures": ("", "SIUD", "", ""),
         "flavors": ("SIUD", "S", "S", "S"),

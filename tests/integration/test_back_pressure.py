@@ -61,6 +61,7 @@ def test_messages_stay_with_the_broker_while_the_index_is_away(amqp_url: str, am
         settings=settings,
         metrics=metrics,
         horizon=lambda: 0,
+        is_of_relay=lambda _headers, _body: True,
     )
 
     def consume(stop: Event) -> None:

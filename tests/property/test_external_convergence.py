@@ -93,6 +93,7 @@ class _Consuming:
             settings=IndexerSettings(batch_max_messages=batch_size),
             metrics=metrics,
             horizon=lambda: 0,
+            is_of_relay=lambda _headers, _body: False,
             rows=RowReading(partial(rows_of, cell)),
         )
 

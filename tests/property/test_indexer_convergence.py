@@ -79,6 +79,7 @@ def _consume(cell: MemoryCell, messages: Sequence[Message], batch_size: int) -> 
         settings=IndexerSettings(batch_max_messages=batch_size),
         metrics=metrics,
         horizon=lambda: 0,
+        is_of_relay=lambda _headers, _body: True,
     )
     while consumer.step():
         pass

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -12,8 +13,9 @@ from sqlalchemy import Engine, func, select
 from bus.bus import Message, Publisher, Receiver
 from bus.no_bus import NoBus
 from cells.database.engines import create_database_engine
+from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
-from cells.kinds.native.relay import Relay
+from cells.kinds.native.relay import Publishes, Relay
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
 from cells.model import Cell, CellKind, InstanceRow
@@ -50,16 +52,22 @@ class World:
     index: IndexSettings
 
     @contextmanager
-    def relaying(self, loses: Callable[[Message], bool] = lambda _: False) -> Iterator[None]:
-        """loses: says of each message whether the bus loses it."""
+    def relaying(self, loses: Callable[[Message], bool] = lambda _: False, *, signs: bool = True) -> Iterator[None]:
+        """loses: says of each message whether the bus loses it. signs: as relays do that know of keys."""
         publisher = _LossyPublisher(self.cell, loses)
-        with closing(publisher), in_thread(Relay(self.engine, self.cell, publisher, RELAY).run):
+        with closing(publisher), in_thread(self._relay(publisher, signs=signs).run):
             yield
 
     @contextmanager
     def indexing(self) -> Iterator[IndexerService]:
         with indexing(self.fleet, self.index) as service:
             yield service
+
+    def _relay(self, publisher: Publishes, *, signs: bool) -> Relay:
+        if not signs:
+            return Relay(self.engine, self.cell, publisher, RELAY)
+        keys = Keyring(self.fleet.cell_keys)
+        return Relay(self.engine, self.cell, publisher, RELAY, sign=partial(keys.sign, self.cell.uuid))
 
     def rows(self) -> Sequence[InstanceRow]:
         with closing(open_changelog_adapter(self.cell)) as adapter:
@@ -120,6 +128,7 @@ def indexing(
             writer=writer,
             leases=leases,
             owners=fleet,
+            is_of_relay=Keyring(fleet.cell_keys).is_of_relay,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings,

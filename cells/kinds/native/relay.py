@@ -71,6 +71,7 @@ class Relay:
 
     Any number of processes may run one for the same cell: all but one stand by, and one takes over when it is gone, or
     cannot reach the bus.
+    sign: gives a message the signature of the cell (cells.fleet.cell_keys); without it nobody takes it for the cell's.
     beat: called by `run` after each step, and before each wait for what is away. metrics: what is counted, and where.
     check_bus: called by a relay before it takes over, after a failure, and now and then while it stands by; raises
         BusError.
@@ -84,6 +85,7 @@ class Relay:
         settings: RelaySettings,
         clock: Clock = system_clock,
         *,
+        sign: Callable[[Message], Message] = lambda message: message,
         beat: Callable[[], None] = lambda: None,
         check_bus: Callable[[], None] = lambda: None,
         metrics: RelayMetrics | None = None,
@@ -91,6 +93,7 @@ class Relay:
         self._engine = engine
         self._metrics = metrics or RelayMetrics(CollectorRegistry(), clock)
         self._cell = cell
+        self._sign = sign
         self._beat = beat
         self._check_bus = check_bus
         self._bus_check_due = 0.0
@@ -249,15 +252,18 @@ class Relay:
         """
         sent = [row for row in rows if self._is_sent(row)]
         try:
-            self._publisher.publish([to_message(self._cell, row, self._epoch) for row in sent])
+            self._publisher.publish([self._message_of(row) for row in sent])
         except MessageRefusedError:
             # The broker does not say over which of them.
             for row in sent:
                 try:
-                    self._publisher.publish([to_message(self._cell, row, self._epoch)])
+                    self._publisher.publish([self._message_of(row)])
                 except MessageRefusedError as error:
                     self._leave_out(row, error.reason)
                 self._beat()
+
+    def _message_of(self, row: Row[Any]) -> Message:
+        return self._sign(to_message(self._cell, row, self._epoch))
 
     def _is_sent(self, row: Row[Any]) -> bool:
         problem = size_problem(row.message)
@@ -323,7 +329,7 @@ class Relay:
             # There may be changes in the older copy that have no number yet.
             self._last_sequence, self._all_numbered_at, self._may_have_unpublished = 0, None, True
             return
-        self._publisher.publish([heartbeat_message(self._cell, sequence, at, self._epoch)])
+        self._publisher.publish([self._sign(heartbeat_message(self._cell, sequence, at, self._epoch))])
 
     def _is_older(self, connection: Connection, last: int) -> bool:
         """Whether somebody has put an older copy of the database in its place, under our eyes. last: its counter."""

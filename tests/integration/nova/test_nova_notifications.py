@@ -162,6 +162,7 @@ def followed(cell: Cell, folder: Path) -> Iterator[Followed]:
             index,
             CellLeases(MemoryLeases()),
             MemoryOwners(),
+            lambda _cell, _headers, _body: False,
             failures,
             MemoryJournals(),
             settings,

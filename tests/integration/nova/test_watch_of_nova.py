@@ -65,6 +65,7 @@ def followed(nova: NovaCell, fleet: ComputeFleet) -> Iterator[None]:
             index,
             CellLeases(MemoryLeases()),
             fleet.fleet,
+            lambda _cell, _headers, _body: False,
             MemoryFailures(),
             fleet.fleet.journals,
             settings,

@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 from bus.bus import Receiver
 from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
+from cells.fleet.cell_keys import CellKeys, Keyring
+from cells.fleet.database import FleetDatabase
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.migrations import upgrade_cell, upgrade_fleet
@@ -59,6 +61,11 @@ class World:
         with self._operations(cell) as operations:
             operations.create({})
 
+    def keys(self) -> Keyring:
+        engine = create_database_engine(f"sqlite:///{self.folder}/fleet.db")
+        upgrade_fleet(engine)
+        return Keyring(CellKeys(FleetDatabase(engine)))
+
     def choose(self) -> list[Cell]:
         self.looks += 1
         if self.fleet_is_away:
@@ -86,7 +93,9 @@ def changes_arrive(cell: Cell, count: int) -> bool:
         def all_there() -> bool:
             nonlocal arrived
             deliveries = receiver.receive(100, 1_000_000, 0.05)
-            arrived += sum("fleetlight-sequence" in delivery.headers for delivery in deliveries)
+            changes = [delivery for delivery in deliveries if "fleetlight-sequence" in delivery.headers]
+            assert all("fleetlight-signature" in change.headers for change in changes)
+            arrived += len(changes)
             receiver.ack(deliveries)
             return arrived >= count
 
@@ -102,9 +111,8 @@ def world(tmp_path: Path) -> World:
 @contextmanager
 def relays_running(world: World, clock: Clock = system_clock) -> Iterator[Part]:
     metrics = RelayMetrics(CollectorRegistry())
-    part = Part(
-        "relays", partial(run_relays, SETTINGS, world.choose, world.heartbeats, metrics, clock=clock), lambda: None
-    )
+    relays = partial(run_relays, SETTINGS, world.choose, world.heartbeats, metrics, keys=world.keys(), clock=clock)
+    part = Part("relays", relays, lambda: None)
     yield part
     part.stop()
 
@@ -176,7 +184,7 @@ def test_relays_go_on_while_the_fleet_database_is_away(world: World) -> None:
 
 
 def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, clock: Clock) -> None:
+    def fail(*_: object, keys: Keyring, clock: Clock) -> None:
         raise RuntimeError("a mistake")
 
     monkeypatch.setattr(relaying, "run_relay", fail)
@@ -187,7 +195,14 @@ def test_relay_that_made_a_mistake_ends_all_of_them(world: World, monkeypatch: p
 
 def test_relay_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(
-        _settings: Settings, _metrics: RelayMetrics, _cell: Cell, stop: Event, _beat: Beat, *, clock: Clock
+        _settings: Settings,
+        _metrics: RelayMetrics,
+        _cell: Cell,
+        stop: Event,
+        _beat: Beat,
+        *,
+        keys: Keyring,
+        clock: Clock,
     ) -> None:
         stop.wait()
 
@@ -210,7 +225,13 @@ def test_relay_that_waits_for_its_database_or_for_work_is_alive(world: World, is
 
     def run(stop: Event) -> None:
         run_relay(
-            SETTINGS, RelayMetrics(CollectorRegistry()), cell, stop, lambda: beats.append(None), clock=system_clock
+            SETTINGS,
+            RelayMetrics(CollectorRegistry()),
+            cell,
+            stop,
+            lambda: beats.append(None),
+            keys=world.keys(),
+            clock=system_clock,
         )
 
     with in_thread(run):

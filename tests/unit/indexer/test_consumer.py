@@ -1,22 +1,26 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from threading import Event
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bus.bus import Message
+from bus.bus import Headers, Message
 from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
-from indexer.backends.base import CellProgress
+from cells.kinds.native.instance_payload import to_payload
+from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import IndexUnavailableError
 from indexer.metrics import IndexerMetrics
 from indexer.settings import IndexerSettings
 from indexer.stream.consumer import Consumer
+from indexer.writing.catch_up import catch_up
 from indexer.writing.dead_letters import DeadLetters
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import RetryingWriter
-from notifications.envelope import LARGEST_BODY_BYTES
+from notifications.envelope import LARGEST_BODY_BYTES, Notification, encode
+from operations.actions.new_instance import new_record
+from resources.clock import system_clock
 from resources.fields import Record, from_microseconds
 from tests.support.memory_bus import MemoryBus
 from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
@@ -31,12 +35,16 @@ SETTINGS = IndexerSettings(batch_max_messages=4, retry_wait_max_s=0.01)
 class Stage:
     """A consumer between a bus, a cell and an index in memory."""
 
-    def __init__(self, settings: IndexerSettings = SETTINGS, watermark: int = 0) -> None:
+    def __init__(
+        self, settings: IndexerSettings = SETTINGS, watermark: int = 0, *, reads_own_rows: bool = False
+    ) -> None:
         self.bus = MemoryBus()
         self.cell = MemoryCell()
         self.index = MemoryIndex()
         self.stop = Event()
         self.horizon = 0
+        self.now = system_clock()
+        self.is_of_relay: Callable[[Headers, bytes], bool] = lambda _headers, _body: True
         self.registry = CollectorRegistry()
         self.waits: list[Exception] = []
         metrics = IndexerMetrics(self.registry)
@@ -70,7 +78,13 @@ class Stage:
             settings=settings,
             metrics=metrics,
             horizon=lambda: self.horizon,
+            is_of_relay=self._is_of_relay,
+            clock=lambda: self.now,
+            own_rows=partial(rows_of, self.cell) if reads_own_rows else None,
         )
+
+    def _is_of_relay(self, headers: Headers, body: bytes) -> bool:
+        return self.is_of_relay(headers, body)
 
     def consume(self, *messages: Message) -> None:
         self.bus.waiting.extend(messages)
@@ -458,3 +472,75 @@ def test_old_notification_about_an_instance_that_is_there_counts(stage: Stage) -
     stage.consume(external(stage.cell.update(next(iter(stage.cell.rows)), host="b")))
     [document] = stage.index.documents.values()
     assert document.record["host"] == "b"
+
+
+def test_message_without_the_signature_of_the_relay_is_an_announcement_of_somebody_else(stage: Stage) -> None:
+    stage.consume(stage.cell.create())
+    uuid = next(iter(stage.cell.rows))
+    stage.is_of_relay = lambda _headers, _body: False
+    forged = {SEQUENCE_HEADER: 900, REVISION_HEADER: OLDEST_TIME_VERSION - 1, RESOURCE_HEADER: uuid}
+    stage.consume(Message(stage.cell.update(uuid, host="forged").body, ROUTING_KEY, forged))
+    assert stage.index.documents[uuid].record["host"] is None
+    assert (stage.index.documents[uuid].version, stage.tracker.highest_known) == (1, 1)
+    assert not stage.failures.kept
+
+
+def test_heartbeat_without_the_signature_of_the_relay_says_nothing(stage: Stage) -> None:
+    stage.is_of_relay = lambda _headers, _body: False
+    stage.consume(stage.cell.heartbeat(at=NOW))
+    assert stage.tracker.snapshot().fresh_as_of == 0
+    assert (stage.messages("heartbeat"), stage.messages("other")) == (0, 1)
+
+
+def test_heartbeat_that_the_relay_passes_on_for_somebody_else_says_nothing(stage: Stage) -> None:
+    heartbeat = Message(stage.cell.heartbeat(at=NOW).body, ROUTING_KEY, {})
+    stage.consume(stage.cell.pass_on(heartbeat, ""))
+    assert (stage.tracker.watermark, stage.tracker.snapshot().fresh_as_of) == (1, 0)
+
+
+def test_unsigned_message_from_before_an_upgrade_is_no_loss() -> None:
+    """It is missed when the next one is heard of that is signed, and the changelog has it (decision 0098)."""
+    stage = Stage(reads_own_rows=True)
+    stage.is_of_relay = lambda headers, _body: "signed" in headers
+    before = [stage.cell.create() for _ in range(3)]
+    after = stage.cell.create()
+    stage.consume(*before, Message(after.body, ROUTING_KEY, {**after.headers, "signed": 1}))
+    assert (stage.tracker.watermark, stage.tracker.highest_known) == (0, 4)
+    assert stage.bus.acknowledged == 4
+    assert not stage.failures.kept
+    assert stage.tracker.hole_age_s(1.0) == 0
+    assert stage.tracker.hole_age_s(3.0) == 2
+    assert catch_up(
+        stage.cell,
+        stage.index,
+        stage.tracker,
+        dead_letters=stage.consumer.give_up,
+        batch_size=2,
+        on_batch=lambda: None,
+    )
+    assert versions(stage.index) == stage.cell.versions()
+    assert stage.tracker.watermark == 4
+    stage.consumer.close()
+
+
+def test_announcement_from_the_future_is_a_dead_letter_and_its_instance_is_read_again(stage: Stage) -> None:
+    """It would be newer than all that is said of the instance until then."""
+    stage.now = NOW - 700_000_000
+    stage.consume(announced_at(NOW), announced_at(NOW - 200_000_000))
+    assert len(stage.index.documents) == 1
+    assert [(reason, detail) for _, reason, detail in stage.failures.found] == [
+        ("malformed", "timestamp: must not be more than 600 s ahead of our clock, not 700 s")
+    ]
+
+
+def announced_at(at: int) -> Message:
+    """What somebody else says at that moment of an instance that nobody has heard of."""
+    notification = Notification(
+        event_type="instance.update",
+        payload=to_payload(new_record({}, at)).wrap(),
+        publisher_id="nova-compute:a",
+        priority="INFO",
+        timestamp=from_microseconds(at),
+        message_id="1",
+    )
+    return Message(encode(notification), ROUTING_KEY, {})

@@ -11,10 +11,13 @@ from cells.errors import CellUnreachableError
 from indexer.errors import DeadLetterReason
 from indexer.reconcile.dead_letter_retries import Retried, retry
 from indexer.writing.dead_letters import DeadLetter, to_failure
-from tests.support.memory_cell import CELL_UUID, NOW, ROUTING_KEY, MemoryCell
+from resources.clock import system_clock
+from tests.support.memory_cell import CELL_UUID, ROUTING_KEY, MemoryCell
 from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.nova_cell import MemoryNovaCell
+
+NOW = system_clock()
 
 
 class Droppable(MemoryFailures):

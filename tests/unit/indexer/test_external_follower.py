@@ -52,6 +52,7 @@ class Stage:
             self.index,
             CellLeases(self.leases),
             self.owners,
+            lambda _cell, _headers, _body: False,
             self.failures,
             self.journals,
             settings,

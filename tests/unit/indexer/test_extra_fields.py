@@ -15,7 +15,7 @@ from indexer.transform.messages import interpret
 from notifications.payloads.fleetlight import InstancePayload
 from notifications.registry import json_schema
 from tests.support.documents import make_uuid
-from tests.support.memory_cell import CELL_UUID
+from tests.support.memory_cell import CELL_UUID, NOW
 from tests.support.newer_messages import newer_message
 
 SCHEMAS = {"rack": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "weight": {"type": "number"}}
@@ -25,7 +25,7 @@ FIELDS = {"rack": "r7", "weight": 5, "colour": "red"}
 def test_newer_field_with_a_schema_in_the_message_is_found_and_one_without_is_kept(tmp_path: Path) -> None:
     change = interpret(newer_message(FIELDS, SCHEMAS), 3)
     assert isinstance(change, NativeChange)
-    batch = Batch(CELL_UUID)
+    batch = Batch(CELL_UUID, now=NOW)
     batch.add(change)
     writer = open_writer(IndexSettings(path=tmp_path / "index.db"))
     writer.prepare()

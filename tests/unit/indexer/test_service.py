@@ -103,6 +103,7 @@ class Stage:
             writer=self.mortal(self.index),
             leases=CellLeases(self.leases),
             owners=MemoryOwners(),
+            is_of_relay=lambda _cell, _headers, _body: True,
             failures=self.failures,
             journals=MemoryJournals(),
             settings=settings,
