@@ -25,6 +25,8 @@ _log = structlog.get_logger(__name__)
 _ID_BYTES, _SECRET_BYTES = 4, 32
 # Anybody can name a key that there is not.
 _LOOK_AGAIN_S = 1.0
+# It may hang, and who waits for it here has messages to deal with.
+_LOOK_AGAIN_AFTER_FAILURE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,10 @@ class Keyring:
         with self._looking:
             if time.monotonic() < self._look_at_s:
                 return
+            pause_s = _LOOK_AGAIN_S
             try:
                 self.refresh()
             except FleetUnreachableError as error:
                 _log.warning("keys.unreachable", cell=cell_uuid, reason=error.reason)
-            self._look_at_s = time.monotonic() + _LOOK_AGAIN_S
+                pause_s = _LOOK_AGAIN_AFTER_FAILURE_S
+            self._look_at_s = time.monotonic() + pause_s

@@ -8,7 +8,9 @@ fleet database is away, the index itself is asked whose it has.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Thread
 from typing import Protocol
 
 import structlog
@@ -26,6 +28,8 @@ _log = structlog.get_logger(__name__)
 _REMEMBERED_S = 30.0
 # Who waits for a database that is away at each write falls behind.
 _ASK_AGAIN_S = 5.0
+# A database that hangs must not keep messages waiting.
+_PATIENCE_S = 2.0
 _MOST_REMEMBERED = 100_000
 
 Confirms = Callable[[Collection[str]], Collection[str]]
@@ -117,7 +121,7 @@ class OwnWriter:
         if time.monotonic() < self._ask_at_s:
             return None
         try:
-            return dict(self._owners.living_elsewhere(self._cell_uuid, uuids))
+            return dict(_answer_within(_PATIENCE_S, lambda: self._owners.living_elsewhere(self._cell_uuid, uuids)))
         except FleetUnreachableError as error:
             _log.warning("indexer.owners_unknown", cell=self._cell_uuid, reason=error.reason)
             self._ask_at_s = time.monotonic() + _ASK_AGAIN_S
@@ -126,7 +130,7 @@ class OwnWriter:
     def _moved(self, uuids: Collection[str]) -> Collection[str]:
         """Those of which it is confirmed that they live in this cell now."""
         try:
-            mapped = self._owners.cells_of(uuids)
+            mapped = _answer_within(_PATIENCE_S, lambda: self._owners.cells_of(uuids))
             here = {uuid for uuid, cell in mapped.items() if cell == self._cell_uuid}
             unmapped = set(uuids) - mapped.keys()
             return here | set(self._confirms(unmapped) if self._confirms and unmapped else ())
@@ -139,6 +143,24 @@ class OwnWriter:
         if now_s >= self._forget_at_s or len(self._own) > _MOST_REMEMBERED:
             self._own.clear()
             self._forget_at_s = now_s + _REMEMBERED_S
+
+
+def _answer_within(deadline_s: float, ask: Callable[[], Mapping[str, str]]) -> Mapping[str, str]:
+    """What `ask` returns or raises; raises FleetUnreachableError when it takes longer, and leaves it to itself."""
+    answer: Future[Mapping[str, str]] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
+            answer.set_exception(error)
+
+    # Nobody waits for its end either, at the end of the process for example.
+    Thread(target=run, name="owners", daemon=True).start()
+    try:
+        return answer.result(deadline_s)
+    except TimeoutError:
+        raise FleetUnreachableError(f"it does not answer within {deadline_s:g} s") from None
 
 
 class OwnIndex(OwnWriter):

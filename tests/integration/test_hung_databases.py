@@ -158,7 +158,7 @@ def test_indexer_goes_on_whose_fleet_database_hangs(fleet: Fleet, proxy: TcpProx
     """What its followers write becomes searchable, and the progress is saved, by who asks the fleet database too."""
     cell = world.cell
     fleet.add_cell(cell.name, cell.kind, cell.database_url, cell.transport_url, uuid=cell.uuid)
-    with world.relaying(), indexing(fleet, world.index) as service:
+    with world.relaying(fleet=fleet), indexing(fleet, world.index) as service:
         wait_until(world.index_equals_cell)
         proxy.hold()
         wait_until(lambda: service.problem)

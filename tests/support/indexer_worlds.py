@@ -52,10 +52,15 @@ class World:
     index: IndexSettings
 
     @contextmanager
-    def relaying(self, loses: Callable[[Message], bool] = lambda _: False, *, signs: bool = True) -> Iterator[None]:
-        """loses: says of each message whether the bus loses it. signs: as relays do that know of keys."""
+    def relaying(
+        self, loses: Callable[[Message], bool] = lambda _: False, *, signs: bool = True, fleet: Fleet | None = None
+    ) -> Iterator[None]:
+        """loses: says of each message whether the bus loses it. signs: as relays do that know of keys.
+
+        fleet: who else has the cell, and knows with which key.
+        """
         publisher = _LossyPublisher(self.cell, loses)
-        with closing(publisher), in_thread(self._relay(publisher, signs=signs).run):
+        with closing(publisher), in_thread(self._relay(publisher, fleet or self.fleet, signs=signs).run):
             yield
 
     @contextmanager
@@ -63,10 +68,10 @@ class World:
         with indexing(self.fleet, self.index) as service:
             yield service
 
-    def _relay(self, publisher: Publishes, *, signs: bool) -> Relay:
+    def _relay(self, publisher: Publishes, fleet: Fleet, *, signs: bool) -> Relay:
         if not signs:
             return Relay(self.engine, self.cell, publisher, RELAY)
-        keys = Keyring(self.fleet.cell_keys)
+        keys = Keyring(fleet.cell_keys)
         return Relay(self.engine, self.cell, publisher, RELAY, sign=partial(keys.sign, self.cell.uuid))
 
     def rows(self) -> Sequence[InstanceRow]:

@@ -105,6 +105,7 @@ def test_differences_are_repaired_and_then_they_agree(run: Run, cell_uuids: list
                 "version": version,
                 "is_repaired": False,
                 "problem": None,
+                "owner": None,
             }
             for uuid, kind, revision, version in (
                 (missing, "missing in the index", 1, None),
