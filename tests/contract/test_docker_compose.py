@@ -1,5 +1,6 @@
 """docker-compose.yml and Dockerfile say nothing that this version does not understand. No Docker is needed to look."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from sqlalchemy.engine import make_url
 
 from cli.app import app
 from cli.settings import load_settings
@@ -67,6 +69,23 @@ def test_ports_are_published_on_the_loopback_address_alone() -> None:
     ports = [port for service in _SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_each_cell_has_an_account_on_the_broker_that_reaches_nothing_of_the_others() -> None:
+    mounted = [volume.split(":")[0] for volume in _SERVICES["rabbitmq"]["volumes"]]
+    assert "./docker/rabbitmq.conf" in mounted
+    assert "./docker/rabbitmq-definitions.json" in mounted
+    made = json.loads((CHECKOUT / "docker" / "rabbitmq-definitions.json").read_text())
+    reached = {
+        user["name"]: [each["vhost"] for each in made["permissions"] if each["user"] == user["name"]]
+        for user in made["users"]
+    }
+    urls = [make_url(_SERVICES[cell]["environment"]["FLEETLIGHT_CELL_TRANSPORT_URL"]) for cell in ("cell1", "cell2")]
+    assert len({url.username for url in urls}) == len({url.database for url in urls}) == len(urls)
+    assert [reached[str(url.username)] for url in urls] == [[url.database] for url in urls]
+    passwords = {user["name"]: user["password"] for user in made["users"]}
+    assert [passwords[str(url.username)] for url in urls] == [url.password for url in urls]
+    assert {vhost["name"] for vhost in made["vhosts"]} == {"/", *(url.database for url in urls)}
 
 
 def test_databases_of_all_addresses_are_made_by_the_first_start() -> None:

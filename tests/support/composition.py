@@ -59,7 +59,8 @@ class Composition:
     def on(
         folder: Path, *, elasticsearch_url: str, amqp_url: str, new_database: Callable[[], str], prefix: str
     ) -> "Composition":
-        addresses = {"http://elasticsearch:9200": elasticsearch_url, "amqp://guest:guest@rabbitmq//": amqp_url}
+        addresses = {"http://elasticsearch:9200": elasticsearch_url}
+        addresses |= {f"amqp://{cell}:{cell}@rabbitmq/{cell}": amqp_url for cell in ("cell1", "cell2")}
         for name in re.findall(r"CREATE DATABASE (\w+);", (CHECKOUT / "docker" / "databases.sql").read_text()):
             url = make_url(new_database()).set(drivername="postgresql")
             addresses[f"postgresql://postgres@postgresql/{name}"] = url.render_as_string(hide_password=False)

@@ -66,6 +66,7 @@ def test_the_commands_are_known() -> None:
         "accounts elasticsearch",
         "accounts rabbitmq",
         "accounts postgresql",
+        "accounts cell-keys",
         "identity user add",
         "identity user list",
         "identity user remove",
