@@ -87,12 +87,14 @@ class Keyring:
         self._keys = keys
         self._clock = clock
         self._known: Mapping[str, Sequence[CellKey]] = {}
+        self._by_id: Mapping[tuple[str, str], CellKey] = {}
         self._looking = Lock()
         self._look_at_s = 0.0
 
     def refresh(self) -> None:
         """Raises FleetUnreachableError; then what is known stays."""
-        self._known = self._keys.of_cells()
+        self._known = known = self._keys.of_cells()
+        self._by_id = {(cell_uuid, each.key.id): each for cell_uuid, keys in known.items() for each in keys}
 
     def sign(self, cell_uuid: str, message: Message) -> Message:
         """The message signed with the newest key of the cell; as it is while no key is known."""
@@ -106,17 +108,14 @@ class Keyring:
         key_id = key_id_of(headers)
         if key_id is None:
             return False
-        key = self._find(cell_uuid, key_id)
+        key = self._by_id.get((cell_uuid, key_id))
         if key is None:
             # A relay may know of a new one before we do.
             self._look_again(cell_uuid)
-            key = self._find(cell_uuid, key_id)
+            key = self._by_id.get((cell_uuid, key_id))
         if key is None or (key.expires_at is not None and key.expires_at <= self._clock()):
             return False
         return is_signed(headers, body, key.key)
-
-    def _find(self, cell_uuid: str, key_id: str) -> CellKey | None:
-        return next((each for each in self._known.get(cell_uuid, ()) if each.key.id == key_id), None)
 
     def _look_again(self, cell_uuid: str) -> None:
         with self._looking:
