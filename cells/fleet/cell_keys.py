@@ -14,10 +14,10 @@ import structlog
 from sqlalchemy import Connection, delete, insert, select, update
 
 from bus.bus import Message
+from bus.signatures import SigningKey, is_signed, key_id_of, signed
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import FleetDatabase
 from cells.tables import cell_keys
-from notifications.signatures import SigningKey, is_signed, key_id_of, signed
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)

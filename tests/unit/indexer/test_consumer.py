@@ -478,7 +478,11 @@ def test_message_without_the_signature_of_the_relay_is_an_announcement_of_somebo
     stage.consume(stage.cell.create())
     uuid = next(iter(stage.cell.rows))
     stage.is_of_relay = lambda _headers, _body: False
-    forged = {SEQUENCE_HEADER: 900, REVISION_HEADER: OLDEST_TIME_VERSION - 1, RESOURCE_HEADER: uuid}
+    forged: dict[str, int | str] = {
+        SEQUENCE_HEADER: 900,
+        REVISION_HEADER: OLDEST_TIME_VERSION - 1,
+        RESOURCE_HEADER: uuid,
+    }
     stage.consume(Message(stage.cell.update(uuid, host="forged").body, ROUTING_KEY, forged))
     assert stage.index.documents[uuid].record["host"] is None
     assert (stage.index.documents[uuid].version, stage.tracker.highest_known) == (1, 1)

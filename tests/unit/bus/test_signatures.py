@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bus.bus import Message
+from bus.signatures import SigningKey, is_signed, key_id_of, signed
 from bus.topology import (
     CELL_HEADER,
     EPOCH_HEADER,
@@ -14,7 +15,6 @@ from bus.topology import (
     SEQUENCE_HEADER,
     SIGNATURE_HEADER,
 )
-from notifications.signatures import SigningKey, is_signed, key_id_of, signed
 
 KEY = SigningKey("k1", b"s" * 32)
 SAID: dict[str, int | str] = {
