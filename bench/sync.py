@@ -27,7 +27,7 @@ from sqlalchemy import Engine
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
 from cells.database.engines import create_database_engine, writing
-from cells.fleet.leases import open_leases
+from cells.database.leases import open_leases
 from cells.kinds.native.instance_rows import add_rows
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell

@@ -8,18 +8,15 @@ clouds.yaml   logins for clients, for this user alone
 lock          held by the running `fleetlight up`; its text is the process id
 """
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
+from cells.database.locks import FileLock
 from cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")
-_PAUSE_S = 0.1
 _PRIVATE = 0o700
 
 
@@ -75,40 +72,21 @@ class DataFolder:
         deadline_s: how long another process may need to end, which was told to just before.
         Raises CommandError, naming the process, when another one holds it, or when the folder cannot be written to.
         """
-        # Opened for appending, so that a process that fails to get the lock leaves the holder's id in the file. A new
-        # one is for this user alone: whoever can read a lock can hold it.
-        lock = self.path / "lock"
+        lock = FileLock(self.path / "lock")
         try:
-            lock.touch(mode=0o600)
-            opened = lock.open("a+", encoding="ascii")
+            is_free = lock.wait(deadline_s)
         except OSError as error:
             raise CommandError(f"cannot write to the data folder {self.path}: {error.strerror}") from error
-        with opened as file:
-            if not _lock(file, deadline_s):
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise CommandError(
-                    f"the data folder {self.path} is in use by process {holder}; "
-                    "stop that process, or give another folder with --data-dir"
-                )
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-            yield
-
-
-def _lock(file: IO[str], deadline_s: float) -> bool:
-    """Whether the lock was free within `deadline_s`."""
-    deadline = time.monotonic() + deadline_s
-    while True:
+        if not is_free:
+            raise CommandError(
+                f"the data folder {self.path} is in use by process {lock.read_note() or 'unknown'}; "
+                "stop that process, or give another folder with --data-dir"
+            )
+        lock.write_note(str(os.getpid()))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_PAUSE_S)
-        else:
-            return True
+            yield
+        finally:
+            lock.release()
 
 
 def sqlite_url(path: Path) -> str:

@@ -1,12 +1,9 @@
-"""Turns: what two must not do to the fleet at the same time, in whatever process, such as counting before adding.
+"""Locks for what two processes must not do to the fleet at the same time, such as counting before adding.
 
-A turn ends with its process, as every lock here does. PostgreSQL: advisory locks of a transaction, on a connection of
-its own. SQLite: one lock on a file beside the database, whatever the turn is for; it has one writer at a time anyway.
+It ends with its process, as every lock here does. PostgreSQL: advisory locks of a transaction, on a connection of its
+own. SQLite: one lock on a file beside the database, whatever it is for; that has one writer at a time anyway.
 """
 
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import BoundedSemaphore
@@ -14,18 +11,17 @@ from threading import BoundedSemaphore
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.process_locks import advisory_key, lock_path
+from cells.database.locks import FileLock, lock_path, wait_for_lock
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import translated_fleet_failures
 
 _LONGEST_WAIT_S = 30
-_LOOK_AGAIN_AFTER_S = 0.01
-# Connections that one process takes for turns: the work in a turn needs some as well.
+# Connections that one process takes for locks: the work under a lock needs some as well.
 _MOST_AT_ONCE = 4
 
 
 class AdvisoryLocks:
-    """The turns of one fleet database; any thread may take one, but none inside of another."""
+    """The locks of one fleet database; any thread may take some, but none while it has others."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,19 +29,19 @@ class AdvisoryLocks:
 
     @contextmanager
     def take(self, *names: str) -> Iterator[None]:
-        """Wait until nobody has a turn for any of `names`, and keep others out meanwhile.
+        """Wait until no other holder has one of `names`, and keep others out meanwhile.
 
         Raises FleetUnreachableError after 30 seconds, and when the database does not answer.
         """
         if not self._places.acquire(timeout=_LONGEST_WAIT_S):
-            raise FleetUnreachableError("too many requests wait for their turn")
+            raise FleetUnreachableError("too many requests wait for a lock of the fleet")
         try:
             if self._engine.dialect.name == "sqlite":
-                descriptor = self._locked_file()
+                lock = self._locked_file()
                 try:
                     yield
                 finally:
-                    os.close(descriptor)
+                    lock.release()
             else:
                 session = self._locked_session(names)
                 try:
@@ -57,18 +53,12 @@ class AdvisoryLocks:
         finally:
             self._places.release()
 
-    def _locked_file(self) -> int:
-        deadline = time.monotonic() + _LONGEST_WAIT_S
+    def _locked_file(self) -> FileLock:
+        lock = FileLock(lock_path(self._engine, "turn"))
         with translated_fleet_failures():
-            descriptor = os.open(lock_path(self._engine, "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return descriptor
-            if time.monotonic() > deadline:
-                os.close(descriptor)
-                raise FleetUnreachableError("somebody else's turn does not end")
-            time.sleep(_LOOK_AGAIN_AFTER_S)
+            if lock.wait(_LONGEST_WAIT_S):
+                return lock
+        raise FleetUnreachableError(f"other work on the same things has not ended within {_LONGEST_WAIT_S} s")
 
     def _locked_session(self, names: tuple[str, ...]) -> Connection:
         with translated_fleet_failures():
@@ -82,9 +72,3 @@ class AdvisoryLocks:
                 session.close()
                 raise
             return session
-
-
-def wait_for_lock(connection: Connection, name: str) -> None:
-    """Take the lock called `name` until the transaction ends; on SQLite that one keeps every other writer out."""
-    if connection.dialect.name != "sqlite":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": advisory_key(name)})

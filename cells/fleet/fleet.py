@@ -24,18 +24,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from cells.database.leases import Leases, open_leases
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from cells.fleet.advisory_locks import AdvisoryLocks
 from cells.fleet.aggregates import Aggregates
 from cells.fleet.cell_keys import CellKeys, add_key
-from cells.fleet.database import FleetDatabase
+from cells.fleet.database import FleetDatabase, translated_fleet_failures
 from cells.fleet.failures import FailureStore
 from cells.fleet.flavors import Flavors
 from cells.fleet.fleet_clock import FleetClock
 from cells.fleet.journals import Journals, remove_journal
 from cells.fleet.keypairs import Keypairs
 from cells.fleet.known_hosts import KnownHosts
-from cells.fleet.leases import Leases, open_leases
 from cells.fleet.quotas import Quotas
 from cells.fleet.server_groups import ServerGroups
 from cells.fleet.tables import known_hosts
@@ -178,8 +178,8 @@ class Fleet:
             return mappings.rowcount
 
     def open_leases(self, purpose: str) -> Leases:
-        """Leases that all processes of this fleet respect; see cells.fleet.leases."""
-        return open_leases(self._engine, purpose)
+        """Leases that all processes of this fleet respect; see cells.database.leases."""
+        return open_leases(self._engine, purpose, translated_fleet_failures)
 
     def lock(self, *names: str) -> AbstractContextManager[None]:
         """Work that two must not do at once for any of `names`, whoever they are; see cells.fleet.advisory_locks."""

@@ -5,12 +5,12 @@ frozen history: it names its columns itself and does not import `cells.tables`. 
 deletes their texts for the index (`kept_texts`), which are of what the rows were.
 """
 
-import hashlib
 from pathlib import Path
 
-from sqlalchemy import Engine, String, column, select, table, text
+from sqlalchemy import Engine, String, column, select, table
 
 from cells.database.engines import writing
+from cells.database.locks import wait_for_lock
 from cells.errors import NewerTablesError
 
 _HERE = Path(__file__).parent
@@ -55,10 +55,8 @@ def _upgrade(engine: Engine, schema: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_HERE / schema).replace("%", "%%"))
     with writing(engine) as connection:
-        if engine.dialect.name == "postgresql":
-            # Processes that start together take turns; on SQLite the write lock does that.
-            key = int.from_bytes(hashlib.sha256(f"fleetlight migrations {schema}".encode()).digest()[:8], signed=True)
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+        # Processes that start together migrate one after the other.
+        wait_for_lock(connection, f"migrations {schema}")
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from cells.fleet.leases import Leases
+from cells.database.leases import Leases
 from cells.model import Cell
 from indexer.errors import LeaseHeldError, LeaseLostError, RebuildRunningError
 
@@ -35,7 +35,7 @@ class CellLeases:
         return self._leases.holds(_follow(cell_uuid))
 
     def followers(self, cell_uuids: Collection[str]) -> Mapping[str, int]:
-        """How many processes follow each of some cells, this one included; see cells.fleet.leases for SQLite."""
+        """How many processes follow each of some cells, this one included; see cells.database.leases for SQLite."""
         counts = self._leases.count([_follow(uuid) for uuid in cell_uuids])
         return {uuid: counts.get(_follow(uuid), 0) for uuid in cell_uuids}
 

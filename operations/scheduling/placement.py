@@ -13,8 +13,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, literal, select
 
+from cells.database.locks import wait_for_lock
 from cells.errors import NoValidHostError
-from cells.fleet.advisory_locks import wait_for_lock
 from cells.fleet.server_groups import ServerGroup
 from cells.kinds.native.nodes import Capacity, ComputeNode, read_emptiest_nodes
 from cells.tables import allocations, compute_nodes, instances, services

@@ -12,7 +12,7 @@ from cells.fleet.journals import DetectedChange
 
 @dataclass
 class MemoryLeases:
-    """Leases (cells.fleet.leases) of one process among others. taken: name -> who else has it alone."""
+    """Leases (cells.database.leases) of one process among others. taken: name -> who else has it alone."""
 
     taken: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)

@@ -5,7 +5,6 @@ of it clients can write is limited (`directory`), so that it stays small enough 
 """
 
 import asyncio
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from api.http.errors import DirectoryUnavailableError
 from api.identity.fair_turns import FairTurns
 from api.identity.tokens.directory import Directory
 from api.identity.watched_file import WatchedFile
+from cells.database.locks import FileLock
 
 _MOST_WAITING = 256
 _MOST_WAITING_OF_USER = 16
@@ -68,16 +68,17 @@ class DirectoryFile:
     def _locked(self) -> Iterator[None]:
         """Keep every other writer out; the system frees the lock when the process ends, however it ends."""
         path = self.path.with_name(self.path.name + ".lock")
+        lock = FileLock(path)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            lock.wait()
+            _give_to_owner_of(self.path, path)
         except OSError as error:
+            lock.release()
             raise DirectoryUnavailableError(path, error.strerror or str(error)) from error
         try:
-            _give_to_owner_of(self.path, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
     def _write(self, directory: Directory) -> None:
         content = msgspec.json.format(msgspec.json.encode(directory), indent=2)
@@ -101,11 +102,11 @@ class DirectoryFile:
             raise DirectoryUnavailableError(self.path, error.strerror or str(error)) from error
 
 
-def _give_to_owner_of(path: Path, descriptor: int) -> None:
+def _give_to_owner_of(path: Path, file: Path | int) -> None:
     """Let a file belong to whom the file at `path` belongs: an administrator's change must not shut the service out."""
     if os.geteuid() == 0 and path.exists():
         owner = path.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _sync(folder: Path) -> None:

@@ -20,7 +20,7 @@ from tenacity.wait import wait_random_exponential
 
 from bus.bus import Message
 from cells.database.engines import cell_failures, create_database_engine, writing
-from cells.database.process_locks import exclusive_lock
+from cells.database.leases import ExclusiveLock, open_leases
 from cells.errors import CellUnreachableError
 from cells.kinds.native.epochs import begin_epoch, current_epoch
 from cells.kinds.native.outbox import heartbeat_message, to_message
@@ -46,7 +46,7 @@ def is_relayed(cell: Cell) -> bool:
     engine = create_database_engine(cell.database_url)
     try:
         with cell_failures(cell.name):
-            lock = exclusive_lock(engine, _lock_name(cell))
+            lock = _lock_of(engine, cell)
             is_free = lock.acquire()
             lock.release()
     except OSError as error:
@@ -56,8 +56,9 @@ def is_relayed(cell: Cell) -> bool:
     return not is_free
 
 
-def _lock_name(cell: Cell) -> str:
-    return f"relay-{cell.uuid}"
+def _lock_of(engine: Engine, cell: Cell) -> ExclusiveLock:
+    """Who has it is the active relay of the cell."""
+    return ExclusiveLock(open_leases(engine, "fleetlight relay"), f"relay-{cell.uuid}")
 
 
 class Publishes(Protocol):
@@ -101,7 +102,7 @@ class Relay:
         self._publisher = publisher
         self._settings = settings
         self._clock = clock
-        self._lock = exclusive_lock(engine, _lock_name(cell))
+        self._lock = _lock_of(engine, cell)
         self._is_active = False
         self._is_waiting = False
         self._has_failed = False

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from cells.database.engines import create_database_engine
-from cells.fleet.leases import Leases, open_leases
+from cells.database.leases import Leases, open_leases
 from tests.support.waiting import wait_until
 
 HOLDER = """
 import sys
 from cells.database.engines import create_database_engine
-from cells.fleet.leases import open_leases
+from cells.database.leases import open_leases
 leases = open_leases(create_database_engine(sys.argv[1]), "index sync")
 assert leases.acquire("cell")
 assert leases.acquire("other", shared=True)

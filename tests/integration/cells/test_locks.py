@@ -2,7 +2,7 @@ import pytest
 from sqlalchemy import text
 
 from cells.database.engines import create_database_engine
-from cells.database.process_locks import exclusive_lock
+from cells.database.leases import ExclusiveLock, open_leases
 
 END_THE_HOLDER = text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
@@ -13,7 +13,10 @@ END_THE_HOLDER = text(
 @pytest.mark.postgresql
 def test_lock_has_one_holder_who_learns_when_it_is_lost(postgresql_database: str) -> None:
     engine = create_database_engine(postgresql_database)
-    lock, other = exclusive_lock(engine, "relay"), exclusive_lock(engine, "relay")
+    lock, other = (
+        ExclusiveLock(open_leases(engine, "a test"), "relay"),
+        ExclusiveLock(open_leases(engine, "a test"), "relay"),
+    )
     assert lock.acquire()
     assert lock.acquire()
     assert not other.acquire()

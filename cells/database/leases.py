@@ -1,4 +1,4 @@
-"""Leases: locks of one process on the fleet database, which die with the process.
+"""Leases: locks that one process holds on a database, and that die with it.
 
 A lease that runs out by the clock would have to be longer than any pause of its holder and shorter than anybody's
 patience, and could end in the middle of the holder's work. These end exactly when their holder does, however it ends.
@@ -7,20 +7,19 @@ PostgreSQL: advisory locks, all in one session, which says by its `application_n
 files beside the database, whose text says who holds them.
 """
 
-import fcntl
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from threading import Lock
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.process_locks import advisory_key, lock_path
-from cells.errors import FleetUnreachableError
-from cells.fleet.database import translated_fleet_failures
+from cells.database.locks import FileLock, advisory_key, lock_path
+
+Failures = Callable[[], AbstractContextManager[None]]
 
 # The length of an identifier of PostgreSQL, which cuts off what is longer.
 _MAX_HOLDER_LENGTH = 63
@@ -28,7 +27,7 @@ _UNKNOWN_HOLDER = "another process"
 
 
 class Leases(Protocol):
-    """Leases of one process, by name; threads may share one. Every call raises FleetUnreachableError."""
+    """Leases of one process, by name; threads may share one. Calls raise what `failures` of `open_leases` does."""
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
         """Take a lease that this object does not hold; False, at once, while somebody else holds it.
@@ -61,37 +60,55 @@ class Leases(Protocol):
         ...
 
 
-def open_leases(engine: Engine, purpose: str) -> Leases:
-    """Leases on the database behind `engine`. purpose: what the holder does, for others to read."""
+def open_leases(engine: Engine, purpose: str, failures: Failures = nullcontext) -> Leases:
+    """Leases on the database behind `engine`.
+
+    purpose: what the holder does, for others to read. failures: turns what the database says into errors of the caller.
+    """
     holder = f"{purpose} (process {os.getpid()} on {socket.gethostname()})"[:_MAX_HOLDER_LENGTH]
     if engine.dialect.name == "sqlite":
-        return _FileLeases(engine, holder)
-    return _SessionLeases(engine, holder)
+        return _FileLeases(engine, holder, failures)
+    return _SessionLeases(engine, holder, failures)
+
+
+class ExclusiveLock:
+    """One lease, tried again and again: that of the relay of a cell, which is active while it has it."""
+
+    def __init__(self, leases: Leases, name: str) -> None:
+        self._leases = leases
+        self._name = name
+        self._is_held = False
+
+    def acquire(self) -> bool:
+        """Take the lock, or confirm that it is still held.
+
+        False while another holder has it, and once when it was lost, so that the caller learns of that.
+        """
+        self._is_held = self._leases.holds(self._name) if self._is_held else self._leases.acquire(self._name)
+        return self._is_held
+
+    def release(self) -> None:
+        self._leases.close()
+        self._is_held = False
 
 
 class _FileLeases:
-    def __init__(self, engine: Engine, holder: str) -> None:
+    def __init__(self, engine: Engine, holder: str, failures: Failures) -> None:
         self._engine = engine
         self._holder = holder
+        self._failures = failures
         self._mutex = Lock()
-        self._held: dict[str, int] = {}
+        self._held: dict[str, FileLock] = {}
 
     def acquire(self, name: str, *, shared: bool = False) -> bool:
-        with self._mutex, _translated():
+        with self._mutex, self._failures():
             if name in self._held:
                 return False
-            descriptor = os.open(lock_path(self._engine, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, self._holder.encode())
-            except BlockingIOError:
-                os.close(descriptor)
+            lock = FileLock(lock_path(self._engine, name))
+            if not lock.acquire(shared=shared):
                 return False
-            except OSError:
-                os.close(descriptor)
-                raise
-            self._held[name] = descriptor
+            self._held[name] = lock
+            lock.write_note(self._holder)
             return True
 
     def holds(self, name: str) -> bool:
@@ -102,16 +119,13 @@ class _FileLeases:
 
     def release(self, name: str) -> None:
         with self._mutex:
-            descriptor = self._held.pop(name, None)
-            if descriptor is not None:
-                os.close(descriptor)
+            lock = self._held.pop(name, None)
+            if lock is not None:
+                lock.release()
 
     def holder(self, name: str) -> str:
-        with _translated():
-            try:
-                return lock_path(self._engine, name).read_text(encoding="utf-8") or _UNKNOWN_HOLDER
-            except FileNotFoundError:
-                return _UNKNOWN_HOLDER
+        with self._failures():
+            return FileLock(lock_path(self._engine, name)).read_note() or _UNKNOWN_HOLDER
 
     def close(self) -> None:
         for name in list(self._held):
@@ -121,9 +135,10 @@ class _FileLeases:
 class _SessionLeases:
     """One session, however many leases: a lease for each cell must not cost a connection each."""
 
-    def __init__(self, engine: Engine, holder: str) -> None:
+    def __init__(self, engine: Engine, holder: str, failures: Failures) -> None:
         self._engine = engine
         self._holder = holder
+        self._failures = failures
         self._mutex = Lock()
         self._session: Connection | None = None
         self._held: dict[str, str] = {}
@@ -158,7 +173,7 @@ class _SessionLeases:
             "SELECT classid, objid, count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY classid, objid"
         )
-        with translated_fleet_failures(), self._engine.connect() as connection:
+        with self._failures(), self._engine.connect() as connection:
             found = {(int(high), int(low)): int(count) for high, low, count in connection.execute(statement)}
         return {name: found[_halves(name)] for name in names if _halves(name) in found}
 
@@ -180,7 +195,7 @@ class _SessionLeases:
             " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND l.classid = CAST(:high AS oid) AND l.objid = CAST(:low AS oid) LIMIT 1"
         )
-        with translated_fleet_failures(), self._engine.connect() as connection:
+        with self._failures(), self._engine.connect() as connection:
             found = connection.execute(statement, {"high": str(high), "low": str(low)}).scalar()
         return str(found) if found else _UNKNOWN_HOLDER
 
@@ -210,9 +225,9 @@ class _SessionLeases:
     def _translated(self) -> Iterator[None]:
         """Whatever fails, the session is done for: nobody knows what it still holds."""
         try:
-            with translated_fleet_failures():
+            with self._failures():
                 yield
-        except FleetUnreachableError:
+        except Exception:
             self._forget()
             raise
 
@@ -221,11 +236,3 @@ def _halves(name: str) -> tuple[int, int]:
     """The key of a lease as PostgreSQL shows it: in two halves, which are unsigned."""
     key = advisory_key(name) & (2**64 - 1)
     return key >> 32, key & (2**32 - 1)
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FleetUnreachableError(f"a lock file beside it cannot be used: {error.strerror}") from error

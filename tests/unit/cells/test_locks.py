@@ -3,13 +3,13 @@ import sys
 from pathlib import Path
 
 from cells.database.engines import create_database_engine
-from cells.database.process_locks import exclusive_lock
+from cells.database.leases import ExclusiveLock, open_leases
 
 HOLDER = """
 import sys
 from cells.database.engines import create_database_engine
-from cells.database.process_locks import exclusive_lock
-lock = exclusive_lock(create_database_engine(sys.argv[1]), "relay")
+from cells.database.leases import ExclusiveLock, open_leases
+lock = ExclusiveLock(open_leases(create_database_engine(sys.argv[1]), "a test"), "relay")
 assert lock.acquire()
 print("held", flush=True)
 sys.stdin.read()
@@ -19,7 +19,10 @@ sys.stdin.read()
 def test_lock_has_one_holder_and_dies_with_its_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/cell.db"
     engine = create_database_engine(url)
-    lock, other = exclusive_lock(engine, "relay"), exclusive_lock(engine, "other")
+    lock, other = (
+        ExclusiveLock(open_leases(engine, "a test"), "relay"),
+        ExclusiveLock(open_leases(engine, "a test"), "other"),
+    )
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
