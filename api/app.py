@@ -39,7 +39,7 @@ from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
 from indexer.stream.liveness import Probes
 from listing.find_instance import InstanceFinder
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from listing.sources import CellReader
@@ -83,7 +83,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     `state.mappings` connections, its `state.health` says what is for its monitoring only.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
-    index = ListIndex(parts.searcher, parts.search, clock=parts.clock)
+    index = IndexGateway(parts.searcher, parts.search, clock=parts.clock)
     lister = InstanceLister(parts.cells, index, parts.search)
     finder = InstanceFinder(parts.cells, mappings.mapping_of, index, parts.search)
     # Where the catalog names another image service, or none, any image may be one of it.

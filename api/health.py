@@ -18,7 +18,7 @@ from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCel
 from cells.model import NOBODY, Cell
 from indexer.errors import IndexerError
 from indexer.stream.liveness import ALIVE, Probe, Probes
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.sources import CellReader
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ class Health:
     """The state of this process and of what it depends on. To be asked in the event loop of the application."""
 
     def __init__(
-        self, index: ListIndex, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
+        self, index: IndexGateway, reader: CellReader, metrics: ApiMetrics, indexer: Probes | None = None
     ) -> None:
         """indexer: the one that runs in the same process, if there is one."""
         self._indexer = indexer

@@ -11,7 +11,7 @@ from cells.fan_out.cell_pool import CellPool
 from cells.kinds.native.adapter import NativeAdapter
 from cells.model import Cell, InstanceRow
 from listing.answer import Consistency, Page
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from query.page import PageRequest
@@ -53,7 +53,7 @@ def run(
     settings = SearchSettings(cell_timeout_s=_DEADLINE_S)
     all_cells = CellPool(lambda: cells, open_adapter, deadline_s=_DEADLINE_S)
     others = CellPool(lambda: cells[:-1], open_adapter, deadline_s=_DEADLINE_S)
-    listers = [InstanceLister(pool, ListIndex(None, settings), settings) for pool in (all_cells, others)]
+    listers = [InstanceLister(pool, IndexGateway(None, settings), settings) for pool in (all_cells, others)]
 
     def page(lister: InstanceLister) -> Page:
         listed: Page = loop_run(lister.list_page(request, template, Consistency.STRONG))

@@ -20,7 +20,7 @@ from cells.fan_out.cell_pool import CellPool
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, CellKind
 from listing.answer import Consistency, Page
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from query.filters import Eq, IsNull, Ne, all_of, any_of
@@ -111,7 +111,7 @@ def _ours(loop_run: Run, databases: NovaDatabases) -> Iterator[InstanceLister]:
     ]
     pool = CellPool(lambda: cells, open_adapter, deadline_s=_TIMEOUT_S)
     settings = SearchSettings(cell_timeout_s=_TIMEOUT_S)
-    yield InstanceLister(pool, ListIndex(None, settings), settings)
+    yield InstanceLister(pool, IndexGateway(None, settings), settings)
     loop_run(pool.close())
 
 

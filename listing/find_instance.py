@@ -9,7 +9,7 @@ from cells.fleet.fleet import InstanceMapping
 from indexer.errors import IndexerError
 from listing.answer import Consistency
 from listing.errors import CellDownError, MarkerNotFoundError
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, ask_fleet
 from listing.unmapped_instances import find_unmapped
@@ -32,7 +32,7 @@ class InstanceFinder:
         self,
         reader: CellReader,
         find_mapping: Callable[[str], InstanceMapping | None],
-        index: ListIndex,
+        index: IndexGateway,
         settings: SearchSettings,
     ) -> None:
         self._reader = reader

@@ -10,16 +10,12 @@ overdue, one other at a time tries it; once one has been answered, it is that qu
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import structlog
 
-from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
 from indexer.errors import IndexerError, IndexUnavailableError
-from query.page import PageRequest
-from resources.fields import Record
-from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
 
@@ -30,39 +26,22 @@ class IndexSlowError(IndexUnavailableError):
     """The index has not answered yet; it may still do so, so this alone is no reason to stop asking it."""
 
 
-class IndexWithDeadline:
-    """An IndexSearcher that raises IndexSlowError when `searcher` has not answered within `deadline_s`.
+class IndexDeadline:
+    """Asks questions, and raises IndexSlowError for one that the index has not answered within `deadline_s`.
 
     While a question is overdue and nothing has been answered since it was asked, no more than one other waits.
     on_failure: told when the index fails after all, unless it has answered others since it was asked.
     """
 
-    def __init__(self, searcher: IndexSearcher, deadline_s: float, on_failure: Callable[[IndexerError], None]) -> None:
-        self._searcher = searcher
+    def __init__(self, deadline_s: float, on_failure: Callable[[IndexerError], None]) -> None:
         self._deadline_s = deadline_s
         self._on_failure = on_failure
         self._answered_at = float("-inf")
         self._overdue: dict[asyncio.Future[Any], float] = {}
         self._is_tried = False
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        return await self._ask(self._searcher.search(request, cells, template))
-
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        return await self._ask(self._searcher.page(request, cells, template))
-
-    async def find(self, uuid: str) -> Record | None:
-        return await self._ask(self._searcher.find(uuid))
-
-    async def progress(self) -> Mapping[str, CellProgress]:
-        return await self._ask(self._searcher.progress())
-
-    async def close(self) -> None:
-        for question in self._overdue:
-            question.cancel()
-        await self._searcher.close()
-
-    async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+    async def ask(self, question: Coroutine[Any, Any, T]) -> T:
+        """What `question`, a request to the index, returns or raises."""
         if not any(map(self._is_silent_since, self._overdue.values())):
             return await self._wait_for(question)
         if self._is_tried:

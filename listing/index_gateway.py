@@ -9,12 +9,12 @@ from indexer.errors import IndexDocumentError, IndexerError
 from listing.answer import Consistency
 from listing.explanation import DescribesSearches, Query
 from listing.freshness import Freshness
-from listing.index_deadline import IndexSlowError, IndexWithDeadline
+from listing.index_deadline import IndexDeadline, IndexSlowError
 from listing.merge_sort import Source
 from listing.progress_cache import ProgressCache
 from listing.safe_connect import SafeConnect
 from listing.settings import SearchSettings
-from listing.sources import index_source
+from listing.sources import BatchedSource
 from query.errors import NotExpressibleError
 from query.page import PageRequest
 from resources.clock import Clock, system_clock
@@ -24,7 +24,7 @@ from views.compute.view import ItemTemplate
 ProgressByCell = Mapping[str, CellProgress]
 
 
-class ListIndex:
+class IndexGateway:
     """One index, the flag that keeps lists off it after a failure, and its progress (DESIGN, "Safe connect").
 
     searcher: None when lists do not use the index, as when `search.enabled` is off.
@@ -38,27 +38,23 @@ class ListIndex:
         self._settings = settings
         self._clock = clock
         self.safe_connect = SafeConnect(self._probe, settings.retry_after_s)
-        self._bounded = (
-            None
-            if self._searcher is None
-            else IndexWithDeadline(self._searcher, settings.index_deadline_s, self.failed)
-        )
-        self._progress = None if self._bounded is None else ProgressCache(self._bounded)
+        self._deadline = IndexDeadline(settings.index_deadline_s, self.failed)
+        self._progress = ProgressCache(lambda: self._deadline.ask(self._asked().progress()))
 
     @property
     def is_used(self) -> bool:
         """Whether lists use the index when it works."""
-        return self._bounded is not None
+        return self._searcher is not None
 
     @property
     def is_absent(self) -> bool:
         """Whether there was no index when it was asked for last, and never was before."""
-        return self._progress is not None and self._progress.is_absent
+        return self._progress.is_absent
 
     @property
     def why_not(self) -> str | None:
         """Why lists do not ask the index now; None when they do."""
-        if self._bounded is None:
+        if not self.is_used:
             return "lists do not use the index (search.enabled)"
         if self.safe_connect.is_tripped:
             return f"the index failed and is not asked any more: {self.safe_connect.reason}"
@@ -66,7 +62,7 @@ class ListIndex:
 
     async def progress(self) -> ProgressByCell | None:
         """How far the index follows the cells, by uuid; None when it is not to be asked. Raises IndexerError."""
-        if self._progress is None or self.safe_connect.is_tripped:
+        if self.why_not is not None:
             return None
         return await self._progress.get()
 
@@ -80,7 +76,7 @@ class ListIndex:
 
     async def followed(self, max_age_s: float) -> ProgressByCell:
         """The progress of cells whose rows come from the index (`bounded`), by uuid; no older than `max_age_s`."""
-        if self._progress is None or self.safe_connect.is_tripped:
+        if self.why_not is not None:
             return {}
         try:
             progress = await self._progress.get(max_age_s)
@@ -92,7 +88,7 @@ class ListIndex:
 
     def read_progress_again(self) -> None:
         """Read the progress beside what is done next, unless it was just read."""
-        if self._progress is not None:
+        if self.is_used:
             self._progress.read_again()
 
     def freshness(self) -> Freshness:
@@ -101,22 +97,22 @@ class ListIndex:
 
     async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
         """See IndexSearcher.page; only for who was told a progress."""
-        return await self._asked().page(request, cells, template)
+        return await self._deadline.ask(self._asked().page(request, cells, template))
 
     async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
         """See IndexSearcher.search; only for who was told a progress."""
-        return await self._asked().search(request, cells, template)
+        return await self._deadline.ask(self._asked().search(request, cells, template))
 
     def source(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Source:
         """The index, restricted to `cells` (uuids), as one source of a merge."""
-        return index_source(self._asked(), request, cells, template)
+        return BatchedSource(lambda part: self.search(part, cells, template), request, request.limit)
 
     async def find(self, uuid: str) -> Record | None:
         """What the index has of one instance, also of a deleted one; nothing if it is not to be asked, or fails."""
-        if self._bounded is None or self.safe_connect.is_tripped:
+        if self.why_not is not None:
             return None
         try:
-            return await self._bounded.find(uuid)
+            return await self._deadline.ask(self._asked().find(uuid))
         except IndexerError as error:
             self.failed(error)
             return None
@@ -142,13 +138,12 @@ class ListIndex:
 
     def close(self) -> None:
         self.safe_connect.close()
-        if self._progress is not None:
-            self._progress.close()
+        self._progress.close()
 
-    def _asked(self) -> IndexWithDeadline:
-        if self._bounded is None:
+    def _asked(self) -> IndexSearcher:
+        if self._searcher is None:
             raise ValueError("lists do not use the index")
-        return self._bounded
+        return self._searcher
 
     async def _probe(self) -> None:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""

@@ -15,7 +15,7 @@ from indexer.errors import IndexerError
 from listing.answer import CellAnswer, Consistency, Page, Route
 from listing.explanation import DescribesPages, Observer, Query, Reasons
 from listing.freshness import Freshness
-from listing.index_gateway import ListIndex, ProgressByCell
+from listing.index_gateway import IndexGateway, ProgressByCell
 from listing.merge_sort import Row, Source, merge_sorted
 from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
@@ -48,7 +48,7 @@ class _Listing:
 class InstanceLister:
     """Lists instances of all cells."""
 
-    def __init__(self, reader: CellReader, index: ListIndex, settings: SearchSettings) -> None:
+    def __init__(self, reader: CellReader, index: IndexGateway, settings: SearchSettings) -> None:
         self._reader = reader
         self._index = index
         self._settings = settings

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from indexer.backends.base import CellProgress, IndexSearcher
+from indexer.backends.base import CellProgress
 from indexer.errors import IndexAbsentError, IndexerError
 
 _READ_AGAIN_AFTER_S = 0.2
@@ -12,15 +12,15 @@ _MAX_AGE_S = 1.0
 
 
 class ProgressCache:
-    """The progress by cell uuid; raises IndexerError as the index does.
+    """The progress by cell uuid; raises IndexerError as `ask`, which reads it from the index, does.
 
     What is remembered says that the index is further behind than it is, never that it is less. So a request waits only
     for what is older than `max_age_s`. A list has it read again when it has its page, so that both do not compete.
     An index that is not there, and never was as far as this process knows, has not failed: it follows no cell yet.
     """
 
-    def __init__(self, searcher: IndexSearcher) -> None:
-        self._searcher = searcher
+    def __init__(self, ask: Callable[[], Awaitable[Mapping[str, CellProgress]]]) -> None:
+        self._ask = ask
         self._progress: Mapping[str, CellProgress] = {}
         self._has_answered = self._is_absent = False
         self._read_at = float("-inf")
@@ -49,7 +49,7 @@ class ProgressCache:
     async def _read(self) -> None:
         began = time.monotonic()
         try:
-            self._progress = await self._searcher.progress()
+            self._progress = await self._ask()
         except IndexAbsentError:
             if self._has_answered:
                 raise

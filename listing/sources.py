@@ -22,7 +22,6 @@ from cells.errors import (
     UnreadableRowError,
 )
 from cells.model import Cell, CellAdapter, InstanceRow
-from indexer.backends.base import IndexSearcher
 from indexer.transform.documents import to_document
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
@@ -165,17 +164,6 @@ class BatchedSource:
         self._is_exhausted = len(rows) < known + wanted
         self._delivered = uuids
         return rows[known:]
-
-
-def index_source(
-    searcher: IndexSearcher, request: PageRequest, cells: Collection[str], template: ItemTemplate
-) -> BatchedSource:
-    """The index, restricted to `cells` (uuids); raises IndexerError and NotExpressibleError when read."""
-
-    async def read(request: PageRequest) -> Sequence[Row]:
-        return await searcher.search(request, cells, template)
-
-    return BatchedSource(read, request, request.limit)
 
 
 class CellSource:

@@ -43,7 +43,7 @@ from indexer.errors import IndexUnavailableError
 from indexer.stream.liveness import Probes
 from indexer.transform.documents import to_document
 from listing.explanation import DescribesSearches
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from listing.sources import CellReader
 from operations.actions.immediate import InstanceOperations
@@ -79,7 +79,7 @@ class Api:
             transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://api.test"
         )
         self.app = app
-        self.index: ListIndex = app.state.index
+        self.index: IndexGateway = app.state.index
 
     def get(self, url: str, *headers: Mapping[str, str]) -> httpx.Response:
         return self._runner.run(self.fetch(url, *headers))

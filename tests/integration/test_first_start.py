@@ -16,7 +16,7 @@ from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.metrics import IndexerMetrics
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from resources.clock import system_clock
 from tests.support.indexer_worlds import in_thread, new_world
@@ -53,7 +53,7 @@ def test_api_that_is_asked_before_there_is_an_index_uses_it_once_there_is_one(
 
     async def ask() -> None:
         searcher = open_searcher(settings)
-        index = ListIndex(searcher, SearchSettings(enabled=True))
+        index = IndexGateway(searcher, SearchSettings(enabled=True))
         assert await index.progress_or_nothing() == {}
         assert not index.safe_connect.is_tripped
         with closing(open_writer(settings)) as writer:

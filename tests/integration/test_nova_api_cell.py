@@ -28,7 +28,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.reconcile.external_comparison import compare_cell
 from indexer.writing.rereading import rows_of
 from listing.answer import Consistency, Route
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from query.evaluate import sorted_page
@@ -166,7 +166,7 @@ def test_list_is_the_same_by_index_and_by_the_api_itself(
         pool = CellPool(lambda: [adapter.cell], open_adapter)
         settings = SearchSettings(enabled=True, index_deadline_s=60, cell_timeout_s=60)
         searcher = open_searcher(index)
-        list_index = ListIndex(searcher, settings)
+        list_index = IndexGateway(searcher, settings)
         lister = InstanceLister(pool, list_index, settings)
         for node in (LIVE, EVERYTHING, all_of(LIVE, Has("tags", "blue"))):
             request = PageRequest(node, NEWEST_FIRST, 100)

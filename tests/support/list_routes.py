@@ -24,7 +24,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from listing.answer import Consistency, Page
 from listing.find_instance import InstanceFinder
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from operations.actions.immediate import InstanceOperations
@@ -87,7 +87,7 @@ class ListedFleet:
         self._pool = CellPool(lambda: cells, open_adapter)
         # A machine under load answers late, which is another route and no fault.
         settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_deadline_s=60, cell_timeout_s=60)
-        self._index = ListIndex(self._searcher, settings)
+        self._index = IndexGateway(self._searcher, settings)
         self.lister = InstanceLister(self._pool, self._index, settings)
         self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)
 

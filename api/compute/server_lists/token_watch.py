@@ -14,7 +14,7 @@ from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreach
 from cells.kinds.native.change_positions import Numbered, position_of
 from cells.model import Cell, CellKind
 from indexer.backends.base import CellProgress
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.sources import CellReader
 
 _POLL_INTERVAL_S = 0.05
@@ -23,7 +23,7 @@ _POLL_INTERVAL_S = 0.05
 class TokenWatch:
     """Finds out whether the index knows what tokens stand for. wait_s: how long it may take until it does."""
 
-    def __init__(self, access: FleetAccess, reader: CellReader, index: ListIndex, wait_s: float) -> None:
+    def __init__(self, access: FleetAccess, reader: CellReader, index: IndexGateway, wait_s: float) -> None:
         self._access = access
         self._reader = reader
         self._index = index

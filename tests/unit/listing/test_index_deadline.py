@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from indexer.errors import IndexerError, IndexUnavailableError
-from listing.index_deadline import IndexSlowError, IndexWithDeadline
+from listing.index_deadline import IndexDeadline, IndexSlowError
 from resources.fields import Record
 from tests.unit.listing.test_progress_cache import Advancing
 
@@ -34,11 +34,11 @@ class Stage:
     def __init__(self) -> None:
         self.index = Answering()
         self.failures: list[IndexerError] = []
-        self.patient = IndexWithDeadline(self.index, 0.01, self.failures.append)
+        self.deadline = IndexDeadline(0.01, self.failures.append)
 
     async def ask_in_vain(self, uuid: str) -> None:
         with pytest.raises(IndexSlowError):
-            await self.patient.find(uuid)
+            await self.deadline.ask(self.index.find(uuid))
 
     async def let_it_end(self) -> None:
         for _ in range(3):
@@ -50,7 +50,7 @@ def test_others_are_answered_while_one_question_is_overdue() -> None:
         stage = Stage()
         await stage.ask_in_vain("heavy")
         for _ in range(2):
-            assert await stage.patient.progress()
+            assert await stage.deadline.ask(stage.index.progress())
 
     asyncio.run(ask())
 
@@ -74,7 +74,7 @@ def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> N
     async def ask() -> None:
         stage = Stage()
         await stage.ask_in_vain("heavy")
-        assert await stage.patient.progress()
+        assert await stage.deadline.ask(stage.index.progress())
         stage.index.fail("heavy")
         await stage.let_it_end()
         assert stage.failures == []
@@ -85,7 +85,7 @@ def test_heavy_question_that_fails_in_the_end_takes_the_index_from_nobody() -> N
 def test_index_that_answers_nobody_has_failed() -> None:
     async def ask() -> None:
         stage = Stage()
-        assert await stage.patient.progress()
+        assert await stage.deadline.ask(stage.index.progress())
         await stage.ask_in_vain("heavy")
         stage.index.fail("heavy")
         await stage.let_it_end()

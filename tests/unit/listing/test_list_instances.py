@@ -11,7 +11,7 @@ from cells.model import Cell, CellAdapter, CellKind, InstanceRow
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
 from listing.answer import Consistency, Page, Route
-from listing.index_gateway import ListIndex
+from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from query.errors import NotExpressibleError
@@ -101,10 +101,10 @@ class Index:
     async def close(self) -> None: ...
 
 
-def listed(cells: Cells, searcher: Index) -> tuple[Page, ListIndex]:
-    async def run() -> tuple[Page, ListIndex]:
+def listed(cells: Cells, searcher: Index) -> tuple[Page, IndexGateway]:
+    async def run() -> tuple[Page, IndexGateway]:
         settings = SearchSettings(enabled=True, index_deadline_s=60)
-        index = ListIndex(searcher, settings)
+        index = IndexGateway(searcher, settings)
         lister = InstanceLister(cells, index, settings)
         page = await lister.list_page(PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED)
         return page, index
@@ -164,7 +164,7 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
     async def run() -> None:
         searcher = Emptied(IndexUnavailableError("no such index"))
         settings = SearchSettings(enabled=True, retry_after_s=0.001, index_deadline_s=60)
-        index = ListIndex(searcher, settings)
+        index = IndexGateway(searcher, settings)
         await InstanceLister(Cells(), index, settings).list_page(
             PageRequest(EVERYTHING, ORDER, 10), TEMPLATE, Consistency.BOUNDED
         )

@@ -55,7 +55,7 @@ def test_index_that_was_never_there_has_not_failed() -> None:
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         index.is_absent = True
         assert await cache.get(0) == {}
         index.is_absent = False
@@ -71,7 +71,7 @@ def test_request_takes_what_is_remembered() -> None:
     index = Advancing()
 
     async def ask() -> list[int]:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         return [(await cache.get(max_age_s=3600))["c0"].watermark for _ in range(3)]
 
     assert asyncio.run(ask()) == [1, 1, 1]
@@ -81,7 +81,7 @@ def test_request_that_wants_it_newer_waits_for_it() -> None:
     index = Advancing()
 
     async def ask() -> list[int]:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         return [(await cache.get(max_age_s=-1))["c0"].watermark for _ in range(3)]
 
     assert asyncio.run(ask()) == [1, 2, 3]
@@ -92,7 +92,7 @@ def test_it_is_read_again_beside_the_requests(monkeypatch: pytest.MonkeyPatch) -
     index = Advancing()
 
     async def ask() -> int:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         await cache.get(max_age_s=3600)
         await beside(cache)
         return (await cache.get(max_age_s=3600))["c0"].watermark
@@ -105,7 +105,7 @@ def test_what_was_just_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         await cache.get(max_age_s=3600)
         await beside(cache)
 
@@ -118,7 +118,7 @@ def test_next_request_meets_the_failure_of_what_was_read_beside(monkeypatch: pyt
     index = Advancing()
 
     async def ask() -> None:
-        cache = ProgressCache(index)
+        cache = ProgressCache(index.progress)
         await cache.get(max_age_s=3600)
         index.is_away = True
         await beside(cache)
