@@ -20,12 +20,13 @@ from api.settings import ApiSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
 from bench.measure import Figure, at_most, figure, interleaved
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.tables import instances
 from cli.processes.collector import keep_collector_out_of_the_way
 from indexer.backends.base import CellProgress

@@ -29,10 +29,10 @@ from elasticsearch import Elasticsearch, OrjsonSerializer
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, interleaved
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import CellKind
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings

@@ -16,9 +16,10 @@ from sqlalchemy import Engine, event
 
 from bench.measure import Figure, Goal, at_least, figure, interleaved
 from bench.nova_databases import NovaDatabases, NovaServer, Peer
+from cells.capabilities import CellKind
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from listing.answer import Consistency, Page
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister

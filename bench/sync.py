@@ -26,12 +26,13 @@ from sqlalchemy import Engine
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_least, figure, seconds
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.database.leases import open_leases
 from cells.kinds.native.instance_rows import add_rows
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_generations, open_writer

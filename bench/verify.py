@@ -13,10 +13,11 @@ from sqlalchemy import Engine, insert, select, update
 
 from bench import fleet as made_up
 from bench.measure import Figure, at_most, figure, seconds
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.tables import instances
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer

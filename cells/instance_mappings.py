@@ -8,7 +8,7 @@ from cells.errors import DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.fleet.server_groups import ServerGroups
 from cells.kinds.nova_db.deployment import Deployment, NovaMapping
-from cells.model import Cell, CellKind
+from cells.model import Cell
 
 
 class Mappings:
@@ -32,7 +32,7 @@ class Mappings:
         found = self._fleet.mapping_of(instance_uuid)
         if found is not None:
             return found
-        cells = [cell for cell in self._fleet.cells() if cell.kind is CellKind.NOVA_DB]
+        cells = [cell for cell in self._fleet.cells() if cell.can.maps_instances]
         for url in sorted({cell.api_database_url for cell in cells if cell.api_database_url}):
             mapping = self._deployment(url).mapping_of(instance_uuid)
             if mapping is None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from cells.capabilities import CAPABILITIES, Capabilities, CellKind
 from cells.digests import RangeDigest
 from cells.epochs import EpochHistory, Position
 from cells.errors import UnreadableRowError
@@ -23,15 +23,6 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 
 # Power states (contracts/nova-db, section 9); numbers 2 and 5 were never given out.
 NO_STATE, RUNNING, PAUSED, SHUT_DOWN, CRASHED, SUSPENDED = 0, 1, 3, 4, 6, 7
-
-
-class CellKind(StrEnum):
-    """What a cell is (DESIGN, "Words")."""
-
-    NATIVE = "native"
-    NOVA_DB = "nova-db"
-    NOVA_API = "nova-api"
-    GANETI = "ganeti"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +46,14 @@ class Cell:
     nova_uuid: str | None = None
 
     @property
+    def can(self) -> Capabilities:
+        """What it can be asked and told."""
+        return CAPABILITIES[self.kind]
+
+    @property
     def is_before_cells(self) -> bool:
         """Whether this stands for the servers of a Nova deployment that no cell has yet."""
-        return self.kind is CellKind.NOVA_DB and self.database_url == self.api_database_url
+        return self.can.maps_instances and self.database_url == self.api_database_url
 
     def __repr__(self) -> str:
         return f"Cell({self.name!r}, {self.uuid}, {self.kind})"

@@ -14,7 +14,6 @@ from sqlalchemy import Engine
 from bus import accounts as bus_accounts
 from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import CellKind
 from cli.database_accounts import ROLE_PREFIX
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet, sorted_by_name
@@ -119,7 +118,7 @@ def postgresql(out: FolderOption = _DEFAULT_FOLDER, config: ConfigOption = None)
 
     settings = load_settings(config, None)
     with open_fleet(settings.fleet) as fleet, ExitStack() as engines:
-        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]
+        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         of_fleet = _open(engines, settings.fleet.database_url.get_secret_value())
         of_cells = {cell.name: _open(engines, cell.database_url) for cell in native}
         for account, (in_fleet, in_cells) in database_accounts.ACCOUNTS.items():
@@ -154,7 +153,7 @@ def cell_keys(
     """
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
-        native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.kind is CellKind.NATIVE]
+        native = [each for each in sorted_by_name(chosen_cells(fleet, cell)) if each.can.takes_changes]
         if not native:
             raise CommandError("there is no native cell" if cell is None else f"'{cell}' is no native cell")
         fleet.clock.look()

@@ -13,7 +13,7 @@ from bus.producer import to_message
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.outbox import append_external
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.errors import CommandError
 from cli.fleet import is_in_process, open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
@@ -147,7 +147,7 @@ def _send(cell: Cell, letters: Sequence[_Letter], settings: Settings) -> int:
 def _send_through_outbox(cell: Cell, letters: Sequence[_Letter]) -> int:
     # The bus is inside of `fleetlight up`, another process. Its relay publishes what is in the cell's outbox: now or,
     # if the process is not running, later.
-    if cell.kind is not CellKind.NATIVE:
+    if not cell.can.takes_changes:
         raise CommandError(f"cell {cell.name} has no bus that can be reached from here")
     engine = create_database_engine(cell.database_url)
     try:

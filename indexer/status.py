@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cells.errors import CellUnreachableError
-from cells.model import Cell, CellKind, ChangelogAdapter
+from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from notifications.errors import BusError
 
@@ -66,7 +66,7 @@ def read_status(
             count_dead_letters=count_dead_letters,
             now=now,
             # Twice: a comparison takes a while, and is as of its beginning.
-            staleness_limit_s=staleness_limit_s if cell.kind is CellKind.NATIVE else 2 * comparison_interval_s,
+            staleness_limit_s=staleness_limit_s if cell.can.numbers_changes else 2 * comparison_interval_s,
         )
         for cell in cells
     ]
@@ -84,7 +84,7 @@ def _cell_status(
     problems: list[str] = []
     published: int | None = None
     dead: int | None = None
-    is_numbered = cell.kind is CellKind.NATIVE
+    is_numbered = cell.can.numbers_changes
     try:
         published = _published_sequence(open_adapter(cell)) if is_numbered else None
     except CellUnreachableError as error:

@@ -4,7 +4,7 @@ import asyncio
 
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from listing.errors import CellDownError
 from listing.sources import CellReader
 from resources.clock import system_clock
@@ -15,7 +15,7 @@ async def find_unmapped(reader: CellReader, uuid: str, timeout_s: float) -> Inst
 
     Raises CellDownError when none has it and one of them could not say so, and FleetUnreachableError.
     """
-    cells = [cell for cell in await reader.cells() if cell.kind is CellKind.NOVA_API]
+    cells = [cell for cell in await reader.cells() if cell.can.is_asked_for_unmapped]
     answers = await asyncio.gather(*(_ask(reader, cell, uuid, timeout_s) for cell in cells))
     found = [answer for answer in answers if isinstance(answer, InstanceRow)]
     failures = [answer for answer in answers if isinstance(answer, Exception)]

@@ -6,12 +6,13 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
+from cells.capabilities import CellKind
 from cells.database.engines import cell_failures, create_database_engine
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.instance_migrations import finished_migration
 from cells.kinds.native.nodes import CellNodes
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.tables import instances
 from operations.actions.accepting import Acceptance
 

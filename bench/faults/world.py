@@ -19,10 +19,11 @@ from sqlalchemy.engine import URL, make_url
 
 from bench.faults.proxy import TcpProxy, tcp_proxy
 from bus import topology
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.tables import changes
 from cli.settings import Settings, load_settings
 from operations.actions.immediate import InstanceOperations

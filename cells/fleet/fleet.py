@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from cells.capabilities import CellKind
 from cells.database.leases import Leases, open_leases
 from cells.errors import CellConflictError, CellInUseError, InstanceExistsError, UnknownCellError
 from cells.fleet.advisory_locks import AdvisoryLocks
@@ -39,7 +40,7 @@ from cells.fleet.known_hosts import KnownHosts
 from cells.fleet.quotas import Quotas
 from cells.fleet.server_groups import ServerGroups
 from cells.fleet.tables import known_hosts
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.settings import FailureLimits
 from cells.tables import cell_keys, dropped_failures, failures, instance_mappings
 from cells.tables import cells as cells_table
@@ -127,7 +128,7 @@ class Fleet:
             row = connection.execute(select(cells_table).where(cells_table.c.name == name)).one_or_none()
             if row is None:
                 connection.execute(insert(cells_table).values(asdict(given) | {"kind": kind.value}))
-                if kind is CellKind.NATIVE:
+                if given.can.takes_changes:
                     add_key(connection, given.uuid, system_clock())
                 return given
             known = _cell(row)

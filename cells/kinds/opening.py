@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import assert_never
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, DatabaseUrlError, UpstreamError
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.nova_api.adapter import NovaApiAdapter
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.nova_db.build_requests import NovaBuildRequests
-from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
+from cells.model import Cell, CellAdapter, ChangelogAdapter
 from resources.clock import Clock, system_clock
 
 
@@ -16,7 +18,7 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
     """The adapter for `cell`; connects only when it is asked.
 
     clock: says how new rows are that count no revisions.
-    Raises CellUnreachableError for a kind of cell that has no adapter, or a URL that cannot be used.
+    Raises CellUnreachableError for a URL that cannot be used.
     """
     with _usable(cell):
         match cell.kind:
@@ -28,12 +30,13 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
                 return NovaDbAdapter(cell, statement_timeout_s=statement_timeout_s, clock=clock)
             case CellKind.NATIVE:
                 return NativeAdapter(cell, statement_timeout_s=statement_timeout_s)
-    raise CellUnreachableError(cell.name, f"there is no adapter for cells of kind '{cell.kind}'")
+            case _:
+                assert_never(cell.kind)
 
 
 def open_changelog_adapter(cell: Cell) -> ChangelogAdapter:
     """As `open_adapter`, for a kind of cell that numbers its changes; statements may take as long as they do."""
-    if cell.kind is not CellKind.NATIVE:
+    if not cell.can.numbers_changes:
         raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")
     with _usable(cell):
         return NativeAdapter(cell)

@@ -10,13 +10,14 @@ import typer
 
 from bus.bus import remove_bus, unbind
 from bus.topology import dead_name, work_queue_name
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import is_relayed
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.cells.joined import Joined
 from cli.cells.native_cells import add_native_cell
-from cli.cells.new_cell import check_transport_url, checked_kind, checked_name, given_url
+from cli.cells.new_cell import check_transport_url, checked_name, given_url
 from cli.cells.nova_cells import add_all_nova_cells, add_nova_cell
 from cli.cells.upstream_cells import UpstreamLogin, add_upstream_cell, upstream_address
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
@@ -98,7 +99,6 @@ def add(
     The database of a native cell (SQLite or PostgreSQL) is brought to the newest schema, and instances that are in it
     are found from now on. A cell of Nova (nova-db; MySQL, MariaDB, PostgreSQL or SQLite) is only ever read.
     """
-    checked_kind(kind)
     checked_name(name)
     login = UpstreamLogin(os_cloud, clouds_file, token_file, username, password_file, ca_certs)
     if kind is CellKind.NOVA_API:
@@ -190,7 +190,7 @@ def disable(name: CellArgument, config: ConfigOption = None, data_dir: DataDirOp
     settings = load_settings(config, data_dir)
     with open_fleet(settings.fleet) as fleet:
         cell = _set_disabled(fleet, name, disabled=True)
-        if cell.kind is not CellKind.NATIVE and cell.transport_url:
+        if not cell.can.numbers_changes and cell.transport_url:
             _unbind(settings, fleet, cell)
 
 
@@ -304,7 +304,7 @@ def _remove_bus(settings: Settings, cell: Cell) -> None:
 
 
 def _is_relayed(cell: Cell) -> bool:
-    if cell.kind is not CellKind.NATIVE:
+    if not cell.can.numbers_changes:
         return False
     try:
         return is_relayed(cell)

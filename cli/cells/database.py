@@ -12,7 +12,7 @@ from cells.errors import CellUnreachableError
 from cells.fleet.database import translated_fleet_failures
 from cells.kinds.native.instance_rows import Filled, count_rows, fill_texts
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.database_accounts import renew_rights
 from cli.errors import INTERRUPTED, CommandError
 from cli.fleet import open_fleet, sorted_by_name
@@ -36,7 +36,7 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     _upgrade(fleet_url, upgrade_fleet, translated_fleet_failures())
     print_result("fleet database: up to date")
     with open_fleet(settings.fleet) as fleet:
-        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.kind is CellKind.NATIVE]
+        native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
         for cell in native:
             _upgrade_cell(cell, upgrade_cell)
             print_result(f"cell {cell.name}: up to date")

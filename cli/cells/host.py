@@ -8,7 +8,7 @@ import typer
 
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
@@ -96,7 +96,7 @@ def _hosts_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Itera
     Raises UnknownCellError, and ConfigurationError for a cell that has no hosts of ours."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         cell = fleet.cell(name)
-        if cell.kind is not CellKind.NATIVE:
+        if not cell.can.takes_changes:
             raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
         native = NativeCells(fleet.cells)
         try:

@@ -3,10 +3,11 @@
 from contextlib import closing
 from dataclasses import replace
 
+from cells.capabilities import CellKind
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.cells.joined import Joined
 from cli.cells.new_cell import check_database_url, is_same_place, upgrade
 from cli.database_accounts import renew_rights

@@ -11,7 +11,7 @@ from bus.link import check_address
 from cells.database.engines import cell_failures, create_database_engine
 from cells.errors import DatabaseUrlError
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import IN_PROCESS_BUS
 from notifications.errors import BusError
@@ -19,15 +19,6 @@ from notifications.errors import BusError
 # Names are in headers (Fleetlight-Route), in logs and on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_WITH_ADAPTER = (CellKind.NATIVE, CellKind.NOVA_DB, CellKind.NOVA_API)
-
-
-def checked_kind(kind: CellKind) -> CellKind:
-    """Raises ConfigurationError for a kind of cell that nothing here can ask."""
-    if kind not in _WITH_ADAPTER:
-        known = " or ".join(_WITH_ADAPTER)
-        raise ConfigurationError(f"--kind {kind}: there is no adapter for cells of this kind yet; use {known}")
-    return kind
 
 
 def checked_name(name: str) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.nova_db.databases import parse_nova_url
 from cells.kinds.nova_db.deployment import Deployment, NovaCell, filled_in, with_account_of
 from cells.kinds.nova_db.schema import check_schema
 from cells.kinds.opening import open_adapter
-from cells.model import CellKind
 from cli.cells.joined import Joined
 from cli.cells.new_cell import checked_name
 from cli.errors import CommandError, ConfigurationError

@@ -4,6 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, UpstreamError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet
@@ -11,7 +12,6 @@ from cells.kinds.nova_api.address import Upstream, UpstreamAddress
 from cells.kinds.nova_api.clouds import find_clouds_file
 from cells.kinds.nova_api.credentials import read_secret
 from cells.kinds.opening import open_adapter
-from cells.model import CellKind
 from cli.cells.joined import Joined
 from cli.errors import ConfigurationError
 

@@ -15,7 +15,7 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.nova_api.client import ComputeApi
 from cells.kinds.nova_api.credentials import Credentials, Fixed
 from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.settings import UpstreamSettings
 from cli.errors import INTERRUPTED, CommandError, ConfigurationError
 from cli.fleet import chosen_cells, open_fleet
@@ -190,7 +190,7 @@ def _is_complete(source: SyncSource, cell: Cell, outcome: SyncResult | Exception
         print_error(str(outcome))
         return False
     instances = counted(outcome.rows, "instance")
-    is_numbered = source is SyncSource.CELLS and cell.kind is CellKind.NATIVE
+    is_numbered = source is SyncSource.CELLS and cell.can.numbers_changes
     promise = f", complete up to sequence {outcome.sequence}" if is_numbered else ""
     print_result(f"{cell.name}: {instances} synced{promise}")
     for uuid, reason in outcome.rejected.items():
@@ -205,7 +205,7 @@ def _sync_cell(work: _Work, target: Cell, show: Show) -> SyncResult:
         on_progress = _between_pages(work, confirm, show)
         if work.upstream is not None:
             return _sync_from_api(work, work.upstream, cell, on_progress)
-        if cell.kind is not CellKind.NATIVE:
+        if not cell.can.numbers_changes:
             return _compare(work, cell, on_progress)
         checkpoints = Checkpoints(work.writer, cell.uuid, FROM_CELLS)
         with closing(open_changelog_adapter(cell)) as adapter:
@@ -265,7 +265,7 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
         api = stack.enter_context(
             closing(ComputeApi(url, _credentials(settings), timeout_s=settings.timeout_s, ca_certs=settings.ca_certs))
         )
-        is_native = cell.kind is CellKind.NATIVE
+        is_native = cell.can.numbers_changes
         adapter = stack.enter_context(closing(open_changelog_adapter(cell))) if is_native else None
 
         def own(uuids: Collection[str]) -> Collection[str]:

@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from cells.errors import CellUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
@@ -107,7 +107,7 @@ def _verification(
     *,
     repair: bool,
 ) -> Verification:
-    if cell.kind is CellKind.NATIVE:
+    if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
             return verify_cell(
                 adapter,
@@ -144,7 +144,7 @@ def _progress() -> Iterator[Callable[[Cell], Callable[[int, int], None]]]:
             task = bar.add_task(cell.name)
 
             def show(ranges: int, differences: int) -> None:
-                what = "range" if cell.kind is CellKind.NATIVE else "instance"
+                what = "range" if cell.can.numbers_changes else "instance"
                 compared, differing = counted(ranges, what), counted(differences, "difference")
                 bar.update(task, description=f"{cell.name}: {compared} compared, {differing}")
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from sqlalchemy import Engine
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, translated_failures
 from cells.errors import CellUnreachableError
 from cells.fleet.adoption import map_instances
@@ -16,7 +17,7 @@ from cells.fleet.quotas import UNLIMITED
 from cells.kinds.native.nodes import CellNodes
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.settings import FailureLimits
 from cli.data_folder import DataFolder, sqlite_url
 from cli.fleet import IN_PROCESS_BUS

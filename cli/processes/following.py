@@ -22,7 +22,7 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import Relay
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.kinds.opening import open_adapter, open_changelog_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends.opening import open_writer
@@ -207,7 +207,7 @@ def run_indexer(
 def _open_receiver(settings: Settings, cell: Cell) -> MessageSource:
     """Raises BusError."""
     binding = None
-    if cell.kind is not CellKind.NATIVE:
+    if not cell.can.numbers_changes:
         if not cell.transport_url:
             return NoBus()
         _, binding = split_address(cell.transport_url)

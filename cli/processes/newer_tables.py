@@ -17,7 +17,7 @@ from cells.errors import CellUnreachableError, DatabaseUrlError, FleetUnreachabl
 from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet
 from cells.migrations import newer_revision_of_cell, newer_revision_of_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ def _look(fleet: Fleet, stop: Event) -> None:
                 with translated_fleet_failures():
                     _tell("fleet", fleet.database.engine, newer_revision_of_fleet)
                 has_seen_fleet = True
-            unseen = [cell for cell in fleet.cells() if cell.kind is CellKind.NATIVE and cell.uuid not in seen]
+            unseen = [cell for cell in fleet.cells() if cell.can.takes_changes and cell.uuid not in seen]
         except FleetUnreachableError:
             pass  # whoever needs it says so
         else:

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import chosen_cells, is_in_process, open_fleet
 from cli.logging import configure_logging
@@ -81,11 +81,9 @@ def relay(cell: CellOption = None, config: ConfigOption = None, data_dir: DataDi
             keys.refresh()
             # A cell that was named, and is disabled or removed since, is let go.
             named = [each for each in fleet.cells() if cell is None or cell in {each.name, each.uuid}]
-            return [
-                each for each in named if each.kind is CellKind.NATIVE and not each.disabled and not is_in_process(each)
-            ]
+            return [each for each in named if each.can.takes_changes and not each.disabled and not is_in_process(each)]
 
-        native = [each for each in chosen_cells(fleet, cell) if each.kind is CellKind.NATIVE]
+        native = [each for each in chosen_cells(fleet, cell) if each.can.takes_changes]
         if not native and cell is not None:
             raise ConfigurationError(f"there is no native cell to relay: '{cell}' is not one")
         _refuse_in_process_buses(native)
@@ -110,7 +108,7 @@ def worker(cell: CellOption = None, config: ConfigOption = None, data_dir: DataD
             return [
                 each
                 for each in fleet.cells()
-                if each.kind is CellKind.NATIVE and (cell is None or cell in {each.name, each.uuid})
+                if each.can.takes_changes and (cell is None or cell in {each.name, each.uuid})
             ]
 
         # Asked also when no cell is named: whether the fleet database can be used shows now.

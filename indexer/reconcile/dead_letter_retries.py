@@ -12,14 +12,13 @@ from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.fleet.failures import Failure
-from cells.model import CellAdapter, CellKind, InstanceRow
+from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import IndexWriter
 from indexer.errors import DeadLetterReason, MalformedMessageError
 from indexer.reconcile.external_comparison import ExternalRows
 from indexer.reconcile.retention import load_horizons
 from indexer.transform.batches import Batch, RowReading
 from indexer.transform.documents import ExternalChange, NativeChange
-from indexer.transform.external_rows import kept_fields
 from indexer.transform.messages import Meaning, interpret, read_headers
 from indexer.writing.dead_letters import FailureStore
 from indexer.writing.journaling import CellJournal, JournalingWriter, JournalStore
@@ -76,9 +75,9 @@ def retry(
     Raises CellUnreachableError, FleetUnreachableError, and what the writer raises; then all of them stay.
     """
     cell = adapter.cell
-    is_native = cell.kind is CellKind.NATIVE
+    is_native = cell.can.numbers_changes
     read_rows = partial(rows_of, adapter)
-    reading = None if is_native else RowReading(read_rows, kept_fields(cell.kind))
+    reading = None if is_native else RowReading(read_rows, cell.can.unknown_fields)
     batch = Batch(cell.uuid, load_horizons(writer).get(cell.uuid, 0), reading, now=clock())
     attempt = _interpret(failures, cell.uuid, batch)
     uuids = {uuid for failure in failures if (uuid := attempt.instance_of(failure)) is not None}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cells.batched import batched
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
-from indexer.transform.external_rows import kept_fields, settle
+from indexer.transform.external_rows import settle
 from indexer.writing.journaling import ComparedIndex
 from indexer.writing.rereading import rows_of
 from indexer.writing.retrying_writer import WritesAndReads
@@ -50,7 +50,7 @@ class ExternalRows:
         self._adapter = adapter
         self._writer = writer
         self._cell_uuid = adapter.cell.uuid
-        self._kept = kept_fields(adapter.cell.kind)
+        self._kept = adapter.cell.can.unknown_fields
 
     def documents(self, rows: Collection[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
         """The documents that are to be written; a row that this program fails on is a rejection."""

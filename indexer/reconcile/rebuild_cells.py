@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from cells.errors import CellUnreachableError
-from cells.model import NO_REVISION, Cell, CellKind, Change, ChangelogAdapter
+from cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
 from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.reconcile.bulk_sync import CellRows, sync
@@ -89,7 +89,7 @@ def open_cell(
     Raises CellUnreachableError when the cell alone has what is needed.
     """
     copies = _Copies(cell, current, new, unusable)
-    if cell.kind is CellKind.NATIVE:
+    if cell.can.numbers_changes:
         try:
             adapter = open_adapter(cell)
             adapter.published_sequence()

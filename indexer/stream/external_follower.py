@@ -19,7 +19,6 @@ from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
 from indexer.transform.batches import RowReading
-from indexer.transform.external_rows import kept_fields
 from indexer.writing.journaling import CellJournal, JournalingWriter
 from indexer.writing.ownership import Confirms, OwnIndex, OwnWriter, confirms_of
 from indexer.writing.rereading import Rereader, rows_of
@@ -55,7 +54,7 @@ class ExternalFollower(Follower):
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
             writer = OwnWriter(journaling, self.cell.uuid, self._owners, self._confirms)
             read_rows = partial(rows_of, adapter)
-            reading = RowReading(read_rows, kept_fields(self.cell.kind))
+            reading = RowReading(read_rows, self.cell.can.unknown_fields)
             render = ExternalRows(adapter, writer).documents
             with self._consuming(writer, read_rows, render=render, rows=reading) as (consumer, rereader):
                 self._consume(consumer, adapter, rereader, stop)

@@ -15,7 +15,7 @@ import structlog
 from bus.bus import Headers
 from cells.errors import FleetUnreachableError
 from cells.kinds.opening import open_adapter as open_external_adapter
-from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
+from cells.model import Cell, CellAdapter, ChangelogAdapter
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import (
     IndexerError,
@@ -343,7 +343,7 @@ class IndexerService:
     def _start_follower(self, cell: Cell, horizon: int) -> None:
         saved = self._saved.of(cell.uuid)
         follower: Follower
-        if cell.kind is CellKind.NATIVE:
+        if cell.can.numbers_changes:
             follower = CellFollower(cell, saved, self._shared, self._open_adapter)
         else:
             follower = ExternalFollower(cell, saved, self._shared, self._open_external)
@@ -410,4 +410,4 @@ class IndexerService:
 
 
 def _is_bound_elsewhere(cell: Cell) -> bool:
-    return cell.kind is not CellKind.NATIVE and bool(cell.transport_url)
+    return not cell.can.numbers_changes and bool(cell.transport_url)

@@ -7,32 +7,13 @@ itself is only believed while its cell cannot be read (indexer.transform.documen
 
 from collections.abc import Collection, Sequence
 
-from cells.model import CellKind, InstanceRow
+from cells.model import InstanceRow
 from indexer.backends.base import Document
 from indexer.extra_fields import Extra, merged
 from indexer.transform.documents import ExternalChange, merge, to_document
 from notifications.event_types import INSTANCE_DELETE_END
 
 # A compute API does not show them (contracts/nova-servers, section 7), and notifications tell some of them.
-_NOT_SHOWN = frozenset(
-    {
-        "architecture",
-        "flavor_id",
-        "hidden",
-        "instance_type_id",
-        "keypairs",
-        "launched_on",
-        "locked_by",
-        "os_type",
-        "server_groups",
-        "shares",
-    }
-)
-
-
-def kept_fields(kind: CellKind) -> Collection[str]:
-    """Fields that rows of such a cell do not tell, so that they stay as they are known."""
-    return _NOT_SHOWN if kind is CellKind.NOVA_API else frozenset()
 
 
 def settle(

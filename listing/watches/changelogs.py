@@ -11,7 +11,7 @@ from cells.epochs import Position
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.fleet.journals import KEPT, JournalReading
-from cells.model import NO_REVISION, Cell, CellAdapter, CellKind, Change, ChangelogAdapter, InstanceRow
+from cells.model import NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
 from indexer.transform.native_messages import read_record
 from notifications.envelope import size_problem
 from resources.clock import Clock, system_clock
@@ -75,7 +75,7 @@ class Changelogs:
 
     async def newest_position(self, cell: Cell) -> Position:
         """Up to where the changes of the cell are numbered."""
-        if cell.kind is CellKind.NATIVE:
+        if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: _changelog_of(adapter).position(), self._timeout_s)
         # Nothing has such a number.
         reading = await self._read_journal(cell, 2**62, 1)
@@ -88,7 +88,7 @@ class Changelogs:
         None when nobody can tell what happened since: the changelog does not go back that far, or another one began
         (the cell was restored from a backup, a journal was broken off).
         """
-        if cell.kind is CellKind.NATIVE:
+        if cell.can.numbers_changes:
             return await self._cells.ask(cell.uuid, lambda adapter: read_on(adapter, after), self._timeout_s)
         reading = await self._read_journal(cell, after.sequence, _BATCH_SIZE)
         now = reading.now

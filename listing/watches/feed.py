@@ -14,7 +14,7 @@ import structlog
 
 from cells.epochs import Position
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from listing.watches.changelogs import ChangedInstance, Changelogs, Reading
 
 _log = structlog.get_logger(__name__)
@@ -144,7 +144,7 @@ class ChangeFeed:
         return True
 
     async def _follow(self, cell: Cell) -> None:
-        interval_s = _POLL_INTERVAL_S if cell.kind is CellKind.NATIVE else _JOURNAL_INTERVAL_S
+        interval_s = _POLL_INTERVAL_S if cell.can.numbers_changes else _JOURNAL_INTERVAL_S
         while True:
             if cell.uuid not in self._positions:
                 if await self._find_position(cell):

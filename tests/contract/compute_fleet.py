@@ -23,6 +23,7 @@ from api.health import Health
 from api.identity import Identity, NoIdentity
 from api.settings import ApiSettings
 from bus.bus import Message
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.epochs import Position
 from cells.errors import CellUnreachableError
@@ -33,7 +34,7 @@ from cells.kinds.native.nodes import Capacity, NewHost
 from cells.kinds.native.relay import Relay
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellAdapter, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends.base import EPOCHS, CellProgress, FoundPage, FoundRow

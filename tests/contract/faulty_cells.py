@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Sequence
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.model import Cell, CellAdapter, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from query.page import PageRequest
 
 

@@ -8,8 +8,9 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from cells.capabilities import CellKind
 from cells.fleet.fleet import InstanceMapping
-from cells.model import CellKind, InstanceRow
+from cells.model import InstanceRow
 from indexer.backends.base import FoundPage
 from indexer.errors import IndexUnavailableError
 from indexer.stream.liveness import ALIVE, Probe

@@ -13,10 +13,11 @@ from sse_starlette import ServerSentEvent
 
 from api.http.request_deadlines import RequestDeadlines
 from api.http.server import serve
+from cells.capabilities import CellKind
 from cells.epochs import Position
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from listing.errors import RightsLostError
 from listing.watches.changelogs import ChangedInstance, Changelogs, read_on
 from listing.watches.feed import ChangeFeed

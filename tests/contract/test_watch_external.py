@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.fleet import journals as journals_module
 from cells.fleet.journals import DetectedChange
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from listing.watches import changelogs
 from resources.clock import system_clock
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet

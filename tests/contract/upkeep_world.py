@@ -9,10 +9,11 @@ from pathlib import Path
 from sqlalchemy import create_engine, text
 
 from bus.bus import remove_bus
+from cells.capabilities import CellKind
 from cells.fleet.adoption import map_instances
 from cells.kinds.native.relay import is_relayed
 from cells.kinds.opening import open_changelog_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import LeaseHeldError

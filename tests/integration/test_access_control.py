@@ -29,11 +29,12 @@ from typer.testing import CliRunner
 from bus.bus import Publisher, Receiver
 from bus.settings import BusSettings
 from bus.topology import declare
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cli.app import app
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings

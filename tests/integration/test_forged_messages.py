@@ -8,11 +8,12 @@ import pytest
 
 from bus.bus import Headers, Message, Publisher
 from bus.topology import CELL_HEADER, RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.cell_keys import Keyring
 from cells.kinds.native.outbox import heartbeat_message
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.backends.settings import IndexSettings
 from resources.clock import system_clock

@@ -19,7 +19,8 @@ from bench.faults.world import CELLS, Servers, World, new_world
 from bus import topology
 from bus.link import count_messages
 from bus.settings import BusSettings
-from cells.model import Cell, CellKind
+from cells.capabilities import CellKind
+from cells.model import Cell
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import IndexUnavailableError

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.nova_api.address import UpstreamAddress
@@ -20,7 +21,7 @@ from cells.kinds.nova_api.client import ComputeApi, Query, ServerPage
 from cells.kinds.nova_api.clouds import read_cloud
 from cells.kinds.nova_api.http import Answer, Connection
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, CellKind
+from cells.model import Cell, CellAdapter
 from cli.app import app
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer

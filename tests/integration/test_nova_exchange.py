@@ -15,10 +15,10 @@ from bus.bus import Delivery, Message, Publisher, Receiver, remove_bus, unbind
 from bus.external_exchange import Binding
 from bus.link import bare_channel
 from bus.settings import BusSettings
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
-from cells.model import CellKind
 from cli.app import app
 from indexer.writing.leases import CellLeases
 from notifications.errors import BusError, BusUnavailableError

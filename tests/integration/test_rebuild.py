@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from cells.model import CellKind
+from cells.capabilities import CellKind
 from indexer.backends.base import OLDEST_TIME_VERSION, Document, PartlyWrittenError
 from indexer.backends.elasticsearch.generations import ElasticsearchGenerations
 from indexer.backends.opening import open_generations, open_searcher, open_writer

@@ -15,10 +15,10 @@ from sqlalchemy import column, table, update
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import CellKind
 from tests.integration.test_up import free_port
 from tests.support.waiting import wait_until
 

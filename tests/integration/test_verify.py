@@ -10,11 +10,12 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, delete, insert, update
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.tables import instances
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.opening import open_writer

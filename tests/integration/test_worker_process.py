@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import CellKind
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.waiting import wait_until
 

@@ -10,12 +10,12 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import select
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.errors import InstanceNotFoundError, NotResizedError, StateConflictError
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import CellKind
 from cells.tables import allocations, changes, jobs
 from indexer.transform.documents import NativeChange
 from indexer.transform.messages import interpret

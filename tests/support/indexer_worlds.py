@@ -12,13 +12,14 @@ from sqlalchemy import Engine, func, select
 
 from bus.bus import Message, Publisher, Receiver
 from bus.no_bus import NoBus
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import Publishes, Relay
 from cells.kinds.opening import open_changelog_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.settings import RelaySettings
 from cells.tables import changes
 from indexer.backends.base import CellProgress, Document

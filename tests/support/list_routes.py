@@ -11,12 +11,13 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import Engine, delete, insert
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.tables import instances
 from indexer.backends.base import HORIZONS, CellProgress, IndexWriter
 from indexer.backends.opening import open_searcher, open_writer

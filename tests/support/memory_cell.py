@@ -6,12 +6,13 @@ from uuid import uuid4
 
 from bus.bus import Message
 from bus.topology import RESOURCE_HEADER, REVISION_HEADER, SEQUENCE_HEADER
+from cells.capabilities import CellKind
 from cells.digests import RangeDigest, digests_of
 from cells.epochs import EpochHistory, Position
 from cells.errors import CellUnreachableError
 from cells.kinds.native.instance_payload import to_payload
 from cells.kinds.native.outbox import heartbeat_message
-from cells.model import NO_REVISION, Cell, CellKind, Change, InstanceRow
+from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from notifications.envelope import Notification, encode
 from operations.actions.new_instance import new_record
 from query.evaluate import matcher

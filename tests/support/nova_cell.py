@@ -7,8 +7,9 @@ from uuid import uuid4
 
 from bus.bus import Message
 from bus.topology import routing_key
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from notifications.envelope import Notification, encode
 from notifications.payloads.instance import InstanceActionPayload, InstanceUpdatePayload
 from notifications.payloads.parts import AuditPeriodPayload, FlavorPayload, InstanceStateUpdatePayload

@@ -15,7 +15,7 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.kinds.native.nodes import COMPUTE, ComputeService
-from cells.model import Cell, CellAdapter, CellKind, HostReportingAdapter
+from cells.model import Cell, CellAdapter, HostReportingAdapter
 from listing.sources import CellReader
 from views.compute.view import HostStatuses
 
@@ -83,7 +83,7 @@ class HostStatusCache:
 
     async def _hosts_of(self, cell: Cell) -> Mapping[str, str] | None:
         try:
-            if cell.kind is CellKind.NATIVE:
+            if cell.can.takes_changes:
                 return await self._access.ask_cell(cell, lambda: self._read_native(cell))
             return await self._pool.ask(cell.uuid, _reported, self._access.timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:

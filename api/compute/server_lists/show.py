@@ -12,10 +12,11 @@ from api.compute.protocol.proof import proof_headers, wanted_cell_timeout
 from api.compute.server_lists import down_cells
 from api.compute.server_lists.item_templates import full_template
 from api.http.errors import BadRequestError, ServerNotFoundError
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, UnknownCellError, UnreadableRowError
 from cells.fleet.fleet import InstanceMapping
 from cells.fleet.server_groups import ServerGroups
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from listing.answer import CellAnswer, Page, Route
 from listing.errors import CellDownError
 from listing.find_instance import InstanceFinder
@@ -63,7 +64,7 @@ class ServerShowHandler:
             row = await self._reader.find(mapping.cell_uuid, server_id, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
-        if row is not None and cell.kind is CellKind.NATIVE:
+        if row is not None and cell.can.numbers_changes:
             request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
         statuses = await self._host_statuses.shown_to(request)
         try:

@@ -12,7 +12,7 @@ from api.compute.protocol.token import ChangeToken, unknown_token
 from api.identity.caller import Caller
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
 from cells.kinds.native.change_positions import Numbered, position_of
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from indexer.backends.base import CellProgress
 from listing.index_gateway import IndexGateway
 from listing.sources import CellReader
@@ -41,7 +41,7 @@ class TokenWatch:
             return {cell.uuid for cell in await self._reader.cells()}
         listed = {cell.uuid for cell in await self._reader.cells()}
         # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
-        to_ask = {cell.uuid for cell in found.values() if cell.kind is not CellKind.NATIVE or cell.uuid not in listed}
+        to_ask = {cell.uuid for cell in found.values() if not cell.can.numbers_changes or cell.uuid not in listed}
         waiting = {token: cell for token, cell in found.items() if cell.uuid not in to_ask}
         positions: dict[ChangeToken, Numbered] = {}
         deadline = time.monotonic() + self._wait_s

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from operations.actions.immediate import InstanceOperations
 from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
 

@@ -7,11 +7,12 @@ from sqlalchemy import insert, select, text
 
 from bus.bus import Message
 from bus.topology import CELL_HEADER
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.tables import cell_keys, cells
 
 HOUR = 3_600_000_000

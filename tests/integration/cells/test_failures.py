@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.fleet.failures import Failure, FailureStore, FailureSummary, failure_id
 from cells.fleet.fleet import Fleet
-from cells.model import CellKind
 from cells.settings import FailureLimits
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"

@@ -4,11 +4,12 @@ from contextlib import closing
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.errors import CellInUseError, UnknownCellError
 from cells.fleet.adoption import map_instances
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from operations.actions.immediate import InstanceOperations
 from tests.support.documents import make_uuid
 

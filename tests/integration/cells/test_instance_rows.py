@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, delete, event, func, select, update
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.errors import CellUnreachableError
 from cells.kinds.native import instance_rows
@@ -15,7 +16,7 @@ from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.native.instance_rows import KEPT_TEXT, Filled, add_rows, count_rows, fill_texts
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.tables import instances, kept_texts
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.immediate import InstanceOperations

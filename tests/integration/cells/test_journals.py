@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.fleet import journals as journals_module
 from cells.fleet.fleet import Fleet
 from cells.fleet.journals import DetectedChange, Journals
-from cells.model import CellKind
 from tests.support.documents import make_record, make_uuid
 
 ONE, TWO = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11", "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, delete, event, insert, select, text, update
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.migrations import upgrade_cell
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.tables import changes, instances, kept_texts
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.sqlite.schema import row_of
@@ -379,8 +380,7 @@ def test_cell_whose_database_is_away_is_unreachable_and_shows_no_password() -> N
 @pytest.mark.parametrize(
     ("open_it", "kind", "url", "reason"),
     [
-        (open_adapter, CellKind.GANETI, "https://cluster:5080", "no adapter for cells of kind 'ganeti'"),
-        (open_changelog_adapter, CellKind.GANETI, "https://cluster:5080", "numbers the changes of cells of kind"),
+        (open_changelog_adapter, CellKind.NOVA_API, "https://cluster:5080", "numbers the changes of cells of kind"),
         (open_adapter, CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
         (open_changelog_adapter, CellKind.NATIVE, "oracle://me:secret@db/x", "'oracle' is not supported"),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.errors import (
     CellUnreachableError,
@@ -18,7 +19,7 @@ from cells.errors import (
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.native.instance_payload import from_payload
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from cells.tables import changes
 from notifications.envelope import decode
 from notifications.errors import PayloadError

@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import Engine
 
 from bus.bus import Delivery, Publisher, Receiver
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import Relay
 from cells.migrations import upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.settings import RelaySettings
 from operations.actions.immediate import InstanceOperations
 

@@ -6,9 +6,10 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
+from cells.capabilities import CellKind
 from cells.errors import QuotaExceededError
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from operations.actions.immediate import InstanceOperations
 from operations.native_cells import NativeCells
 from operations.usage import check_new_instances, in_use

@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
+from cells.capabilities import CellKind
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.nova_db.build_requests import NovaBuildRequests
 from cells.kinds.nova_db.databases import open_nova_database, parse_nova_url, read
 from cells.kinds.nova_db.deployment import Deployment
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, CellKind
+from cells.model import Cell, CellAdapter
 from query.filters import EVERYTHING, Eq
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder

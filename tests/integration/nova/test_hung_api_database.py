@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from bench.faults.proxy import TcpProxy
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.opening import open_adapter
-from cells.model import Cell, CellAdapter, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from query.page import PageRequest
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 from tests.support.nova_tables import SmallNova, small_nova

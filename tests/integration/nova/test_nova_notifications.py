@@ -21,11 +21,12 @@ from prometheus_client import CollectorRegistry
 
 from bus.bus import Receiver
 from bus.external_exchange import split_address
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
 from cells.kinds.opening import open_adapter
 from cells.migrations import upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.fan_out.cell_pool import CellPool
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder

@@ -5,11 +5,12 @@ from psycopg import DatabaseError
 from psycopg.errors import InvalidAuthorizationSpecification, InvalidCatalogName, InvalidPassword
 from sqlalchemy.exc import OperationalError
 
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.errors import CellConflictError, FleetUnusableError, UnknownCellError
 from cells.fleet.database import translated_fleet_failures
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import Cell, CellKind
+from cells.model import Cell
 
 UUIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(4)]
 

@@ -10,10 +10,11 @@ from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from bus.bus import Publisher
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay import Relay
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.settings import RelaySettings
 from cells.tables import instances
 from cli.app import app
@@ -123,7 +124,7 @@ def test_urls_come_from_files_or_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["one", "--kind", "ganeti"], "there is no adapter for cells of this kind yet; use native"),
+        (["one", "--kind", "ganeti"], "'ganeti' is not one of"),
         (["a=b"], "cannot be the name of a cell"),
         (["00000000-0000-4000-8000-000000000000"], "not a uuid"),
         (["one", "--database-url", "mysql://root:secret@db/one"], "'mysql' is not supported"),

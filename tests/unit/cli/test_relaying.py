@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from bus.bus import Receiver
+from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
 from cells.errors import FleetUnreachableError
 from cells.fleet.cell_keys import CellKeys, Keyring
@@ -18,7 +19,7 @@ from cells.fleet.database import FleetDatabase
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.model import Cell, CellKind
+from cells.model import Cell
 from cells.settings import FleetSettings, RelaySettings
 from cli.processes import relaying
 from cli.processes.cell_heartbeats import CellHeartbeats

@@ -6,8 +6,9 @@ from threading import Event
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
-from cells.model import Cell, CellKind, ChangelogAdapter
+from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index

@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 
 from bus.bus import Message
 from bus.topology import RESOURCE_HEADER, SEQUENCE_HEADER
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.model import Cell, CellAdapter, CellKind, ChangelogAdapter
+from cells.model import Cell, CellAdapter, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.metrics import IndexerMetrics

@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from cells.model import Cell, CellKind, ChangelogAdapter
+from cells.capabilities import CellKind
+from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.status import CellStatus, IndexHealth, read_status
 from notifications.errors import BusUnavailableError

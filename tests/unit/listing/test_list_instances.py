@@ -6,8 +6,9 @@ from typing import TypeVar
 
 import pytest
 
+from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
-from cells.model import Cell, CellAdapter, CellKind, InstanceRow
+from cells.model import Cell, CellAdapter, InstanceRow
 from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
 from listing.answer import Consistency, Page, Route

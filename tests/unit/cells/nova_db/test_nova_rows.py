@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from sqlalchemy import create_engine, insert, update
 
+from cells.capabilities import CellKind
 from cells.kinds.nova_db import tables
 from cells.kinds.nova_db.adapter import NovaDbAdapter
-from cells.model import Cell, CellKind, InstanceRow
+from cells.model import Cell, InstanceRow
 from query.filters import Matches
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder

@@ -1,0 +1,52 @@
+"""The kinds of cells, and what each can be asked and told. Code asks for a capability, never for a kind."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CellKind(StrEnum):
+    """What a cell is (docs/glossary.md)."""
+
+    NATIVE = "native"
+    NOVA_DB = "nova-db"
+    NOVA_API = "nova-api"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """numbers_changes: changes have sequences and rows revisions, so that completeness is proven by counting. Of other
+        cells notifications come from other software, and rows are as new as the moment at which they were read.
+    takes_changes: its servers and hosts are changed here, and its database has tables of ours.
+    maps_instances: its deployment, and not the fleet database, knows which cell an instance is in.
+    is_asked_for_unmapped: no database knows which instances it has, so it is asked for those that are mapped nowhere.
+    unknown_fields: fields of an instance that its rows do not tell.
+    """
+
+    numbers_changes: bool = False
+    takes_changes: bool = False
+    maps_instances: bool = False
+    is_asked_for_unmapped: bool = False
+    unknown_fields: frozenset[str] = frozenset()
+
+
+CAPABILITIES = {
+    CellKind.NATIVE: Capabilities(numbers_changes=True, takes_changes=True),
+    CellKind.NOVA_DB: Capabilities(maps_instances=True),
+    CellKind.NOVA_API: Capabilities(
+        is_asked_for_unmapped=True,
+        unknown_fields=frozenset(
+            {
+                "architecture",
+                "flavor_id",
+                "hidden",
+                "instance_type_id",
+                "keypairs",
+                "launched_on",
+                "locked_by",
+                "os_type",
+                "server_groups",
+                "shares",
+            }
+        ),
+    ),
+}
