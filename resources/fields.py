@@ -45,6 +45,7 @@ class Field:
 
     is_list: the stored value is a list of text; an absent list is an empty one, never null.
     is_constant: no change of the item changes it.
+    is_derived: its value follows from another field, so nobody tells it.
     Raises ValueError when the definition breaks the rules of Query2 ("Field definition").
     """
 
@@ -54,6 +55,7 @@ class Field:
     doc: str
     is_list: bool = False
     is_constant: bool = False
+    is_derived: bool = False
 
     def __post_init__(self) -> None:
         for rule, text in ((_NAME, self.name), (_TITLE, self.title), (_DOC, self.doc)):

@@ -42,7 +42,7 @@ INSTANCE_FIELDS = FieldSet(
         ),
         Field("launch_index", "LaunchIndex", Kind.NUMBER, "Position among instances created in one request"),
         Field("instance_type_id", "FlavorNumber", Kind.NUMBER, "Number of the flavor inside its database"),
-        Field("flavor_id", "FlavorID", Kind.TEXT, "Public identifier of the flavor"),
+        Field("flavor_id", "FlavorID", Kind.TEXT, "Public identifier of the flavor", is_derived=True),
         Field("image_ref", "Image", Kind.TEXT, "Image it was created from, empty when booted from a volume"),
         Field("kernel_id", "Kernel", Kind.TEXT, "Kernel image"),
         Field("ramdisk_id", "Ramdisk", Kind.TEXT, "Ramdisk image"),

@@ -4,13 +4,17 @@ Fields that Nova has too have Nova's names on the wire, so that whoever reads No
 Times have microseconds.
 """
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field as PydanticField
+from pydantic import create_model
 
 from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
 from notifications.versioned import VersionedPayload
 from notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
+from resources.fields import Field, FieldSet, Kind
+from resources.instance import INSTANCE_FIELDS
 
 
 class AddressPayload(VersionedPayload):
@@ -45,70 +49,91 @@ class ServerFaultPayload(VersionedPayload):
     created_at: PreciseTime
 
 
-class InstancePayload(VersionedPayload):
+# What the kind of a field alone does not say of its value on the wire.
+_TYPES: Mapping[str, Any] = {
+    "uuid": Uuid,
+    "vm_state": VmState | None,
+    "power_state": PowerState | None,
+    "auto_disk_config": DiskConfig | None,
+    "deleted": bool,
+    "hidden": bool,
+    "locked": bool,
+    "flavor": FlavorPayload | None,
+    "fault": ServerFaultPayload | None,
+    "ip_addresses": list[AddressPayload],
+    "block_devices": list[BlockDevicePayload],
+    "shares": list[SharePayload] | None,
+    "keypairs": list[KeypairPayload] | None,
+    "metadata": dict[str, str],
+    "image_properties": dict[str, Any] | None,
+    "scheduler_hints": dict[str, Any] | None,
+    "security_groups": list[str] | None,
+    "server_groups": list[str] | None,
+    "trusted_image_certificates": list[str] | None,
+    "user_data": str | None,
+}
+_OF_KIND: Mapping[Kind, Any] = {
+    Kind.TEXT: str | None,
+    Kind.NUMBER: Int64 | None,
+    Kind.UNIT: Int64 | None,
+    Kind.FLOAT: float | None,
+    Kind.BOOL: bool | None,
+    Kind.TIMESTAMP: PreciseTime | None,
+}
+_NAMES_OF_NOVA = {
+    "project_id": "tenant_id",
+    "hostname": "host_name",
+    "image_ref": "image_uuid",
+    "vm_state": "state",
+    "fault": "server_fault",
+}
+
+
+def payload_fields(fields: FieldSet) -> dict[str, Any]:
+    """Name -> type and definition, as pydantic.create_model takes them, of every field that a payload tells.
+
+    What is derived from another field is not told. Raises KeyError for a field of kind `other` without a type here.
+    """
+    return {
+        name: (_type_of(field), PydanticField(alias=_NAMES_OF_NOVA.get(name)))
+        for name, field in fields.items()
+        if not field.is_derived
+    }
+
+
+def _type_of(field: Field) -> Any:
+    if field.name in _TYPES:
+        return _TYPES[field.name]
+    return list[str] if field.is_list else _OF_KIND[field.kind]
+
+
+if TYPE_CHECKING:
+
+    class _InstanceFields(VersionedPayload):
+        uuid: str
+
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    _InstanceFields = create_model(
+        "_InstanceFields",
+        __base__=VersionedPayload,
+        __module__=__package__,  # and not this one, all of whose payloads are registered
+        __doc__="0.0  never sent: InstancePayload is",
+        VERSION=(ClassVar[str], "0.0"),
+        **payload_fields(INSTANCE_FIELDS),
+    )
+
+
+class InstancePayload(_InstanceFields):
     """All there is to know of one instance, read in the transaction that changed it.
 
-    A reader needs no second source: the payload holds every field of resources.instance.
+    A reader needs no second source: the payload has every field of resources.instance.
 
     1.0  first version
     """
 
     NAMESPACE: ClassVar[str] = "fleetlight"
     VERSION: ClassVar[str] = "1.0"
-    uuid: Uuid
-    user_id: str | None
-    project_id: str | None = Field(alias="tenant_id")
-    reservation_id: str | None
-    launch_index: Int64 | None
-    display_name: str | None
-    display_description: str | None
-    hostname: str | None = Field(alias="host_name")
-    instance_name: str | None
-    host: str | None
-    node: str | None
-    launched_on: str | None
-    availability_zone: str | None
-    pinned_availability_zone: str | None
-    os_type: str | None
-    architecture: str | None
-    instance_type_id: Int64 | None
-    flavor: FlavorPayload | None
-    image_ref: str | None = Field(alias="image_uuid")
-    image_properties: dict[str, Any] | None
-    trusted_image_certificates: list[str] | None
-    kernel_id: str | None
-    ramdisk_id: str | None
-    root_device_name: str | None
-    config_drive: str | None
-    user_data: str | None
-    key_name: str | None
-    keypairs: list[KeypairPayload] | None
-    created_at: PreciseTime | None
-    updated_at: PreciseTime | None
-    launched_at: PreciseTime | None
-    terminated_at: PreciseTime | None
-    deleted_at: PreciseTime | None
-    deleted: bool
-    hidden: bool
-    vm_state: VmState | None = Field(alias="state")
-    power_state: PowerState | None
-    task_state: str | None
-    progress: Int64 | None
-    fault: ServerFaultPayload | None = Field(alias="server_fault")
-    locked: bool
-    locked_by: str | None
-    locked_reason: str | None
-    auto_disk_config: DiskConfig | None
-    access_ip_v4: str | None
-    access_ip_v6: str | None
-    ip_addresses: list[AddressPayload]
-    block_devices: list[BlockDevicePayload]
-    shares: list[SharePayload] | None
-    metadata: dict[str, str]
-    tags: list[str]
-    security_groups: list[str] | None
-    server_groups: list[str] | None
-    scheduler_hints: dict[str, Any] | None
     request_id: str | None
     action_initiator_user: str | None
     action_initiator_project: str | None

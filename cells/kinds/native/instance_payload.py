@@ -21,7 +21,7 @@ from resources.instance import INSTANCE_FIELDS
 POWER_STATES = {0: "pending", 1: "running", 3: "paused", 4: "shutdown", 6: "crashed", 7: "suspended"}
 _POWER_NUMBERS = {word: number for number, word in POWER_STATES.items()}
 _TIMES = tuple(name for name, field in INSTANCE_FIELDS.items() if field.kind is Kind.TIMESTAMP)
-_WITHOUT_ATTRIBUTE = {"flavor_id"}
+_DERIVED = frozenset(name for name, field in INSTANCE_FIELDS.items() if field.is_derived)
 
 
 def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePayload:
@@ -29,7 +29,7 @@ def to_payload(record: Record, request: Request = NO_REQUEST) -> ours.InstancePa
 
     Raises PayloadError (notifications.errors) naming the field when the record holds what the contract does not allow.
     """
-    fields = {name: value for name, value in record.items() if name not in _WITHOUT_ATTRIBUTE}
+    fields = {name: value for name, value in record.items() if name not in _DERIVED}
     for name in _TIMES:
         if fields[name] is not None:
             fields[name] = from_microseconds(fields[name])
