@@ -1,5 +1,5 @@
-"""What can be asked: fields, the filter tree, the order, the page, and the compilers of them.
+"""What can be asked: the filter tree, the order, the page, and what makes SQL, Elasticsearch's queries and Python of them.
 
-`fields` and `instances` define what an item consists of; `filters`, `sort` and `page` are the request as values;
-`to_sql`, `to_dsl` and `evaluate` are the three compilers, side by side. Nothing here opens a connection.
+`filters`, `sort` and `page` are the request as values; `operators` has all about each operator in one class; `to_sql`,
+`to_dsl` and `evaluate` walk over trees, side by side, and know no operator. Nothing here opens a connection.
 """

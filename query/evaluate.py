@@ -1,39 +1,11 @@
-"""Filters in plain Python: the oracle that the other compilers are tested against, and the filter of live rows.
+"""Filters in plain Python: the oracle that the other compilers are tested against, and the filter of live rows."""
 
-Written for itself, sharing no step with the compilers beside it, since it has to tell when they are wrong.
-"""
+from collections.abc import Iterable
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, assert_never
-
-from query.filters import (
-    And,
-    Eq,
-    Filter,
-    Ge,
-    Gt,
-    Has,
-    HasAddress,
-    In,
-    IsNotNull,
-    IsNull,
-    Lacks,
-    LacksAddress,
-    Le,
-    Leaf,
-    Lt,
-    Matches,
-    Ne,
-    NotIn,
-    NotMatches,
-    Or,
-)
+from query.filters import And, Filter, Or
 from query.page import PageRequest
-from query.regex import compile_pattern
-from query.text_forms import text_form
+from query.tree import Matcher
 from resources.fields import FieldSet, Record
-
-Matcher = Callable[[Record], bool]
 
 
 def evaluate(node: Filter, record: Record, fields: FieldSet) -> bool:
@@ -50,8 +22,7 @@ def matcher(node: Filter, fields: FieldSet) -> Matcher:
         case Or(terms):
             any_terms = [matcher(term, fields) for term in terms]
             return lambda record: any(is_true(record) for is_true in any_terms)
-        case _:
-            return _leaf_matcher(node, fields)
+    return node.matcher(fields[node.field])
 
 
 def sorted_page(records: Iterable[Record], request: PageRequest, fields: FieldSet) -> list[Record]:
@@ -66,63 +37,3 @@ def sorted_page(records: Iterable[Record], request: PageRequest, fields: FieldSe
         position = order.comparable(request.after)
         rows = [row for row in rows if position < row[0]]
     return [record for _, record in rows[: request.limit]]
-
-
-def fixed_addresses(addresses: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
-    """The fixed ones of an instance's `ip_addresses`; those without a type are."""
-    return (str(entry["address"]) for entry in addresses or () if entry.get("type", "fixed") == "fixed")
-
-
-def _leaf_matcher(leaf: Leaf, fields: FieldSet) -> Matcher:
-    name = leaf.field
-    stored = fields[name].stored
-    match leaf:
-        case Eq(_, value):
-            wanted: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] == wanted)
-        case Ne(_, value):
-            unwanted: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] != unwanted)
-        case In(_, values):
-            any_wanted = {stored(value) for value in values}
-            return lambda record: record[name] is not None and record[name] in any_wanted
-        case NotIn(_, ()):
-            return lambda _: True
-        case NotIn(_, values):
-            all_unwanted = {stored(value) for value in values}
-            return lambda record: record[name] is not None and record[name] not in all_unwanted
-        case Lt(_, value):
-            upper: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] < upper)
-        case Le(_, value):
-            highest: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] <= highest)
-        case Gt(_, value):
-            lower: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] > lower)
-        case Ge(_, value):
-            lowest: Any = stored(value)
-            return lambda record: record[name] is not None and bool(record[name] >= lowest)
-        case IsNull():
-            # An absent list is an empty one.
-            is_list = fields[name].is_list
-            return lambda record: record[name] is None and not is_list
-        case IsNotNull():
-            is_list = fields[name].is_list
-            return lambda record: record[name] is not None or is_list
-        case Matches(_, pattern):
-            search, text = compile_pattern(pattern).search, text_form(fields[name].kind) or str
-            return lambda record: record[name] is not None and search(text(record[name])) is not None
-        case NotMatches(_, pattern):
-            search, text = compile_pattern(pattern).search, text_form(fields[name].kind) or str
-            return lambda record: record[name] is not None and search(text(record[name])) is None
-        case HasAddress(_, part):
-            return lambda record: any(part in address for address in fixed_addresses(record[name]))
-        case LacksAddress(_, part):
-            return lambda record: not any(part in address for address in fixed_addresses(record[name]))
-        case Has(_, element):
-            return lambda record: element in (record[name] or ())
-        case Lacks(_, element):
-            return lambda record: element not in (record[name] or ())
-        case _:
-            assert_never(leaf)

@@ -21,7 +21,7 @@ from listing.errors import RightsLostError
 from listing.watches.changelogs import ChangedInstance
 from listing.watches.feed import ChangeFeed
 from listing.watches.positions import PositionCodec, Positions
-from query.evaluate import Matcher
+from query.tree import Matcher
 
 RIGHTS_INTERVAL_S = 5.0
 """The rights of a stream's reader are looked at this often, and before each batch of events."""

@@ -28,9 +28,10 @@ from query.filters import (
     NotMatches,
     Or,
 )
+from query.operators.sql import SqlDialect
 from query.sort import Direction, SortKey, SortOrder
 from query.to_dsl import search_after, sort, to_dsl, uuid_parts
-from query.to_sql import SqlDialect, after, order_by, to_sql
+from query.to_sql import after, order_by, to_sql
 from resources.fields import Field, FieldSet, Kind
 
 FIELDS = FieldSet(

@@ -1,0 +1,68 @@
+"""What a list holds. A list is never null: an absent one is empty."""
+
+import json
+from dataclasses import dataclass
+
+from sqlalchemy import Boolean, false, func, literal
+
+from query.operators.fits import can_hold, require_filterable
+from query.operators.negation import Negation
+from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction
+from query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
+from resources.errors import FilterValueError
+from resources.fields import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Has(Leaf):
+    """A list `field` holds `value`."""
+
+    value: str
+    can_be_open = False
+
+    def negated(self) -> "Lacks":
+        return Lacks(self.field, self.value)
+
+    def check(self, field: Field) -> None:
+        require_filterable(field)
+        if not field.is_list:
+            raise FilterValueError(field.name, self.value, "no element: the field is not a list")
+        field.stored(self.value)
+
+    def matcher(self, field: Field) -> Matcher:
+        name, element = field.name, self.value
+        return lambda record: element in (record[name] or ())
+
+    def fitted(self, store: Store) -> Filter:
+        return self if can_hold(store, self.value) else NOTHING
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return dialect != "mysql"
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        element = literal(self.value, TEXT)
+        if column.dialect == "postgresql":
+            return func.coalesce(column.stored.bool_op("?")(element), false())
+        return _LIST_HAS(column.stored, element)
+
+    def dsl(self, field: Field) -> Dsl:
+        return {"term": {field.name: self.value}}
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks(Negation):
+    """A list `field` does not hold `value`; true of an empty list."""
+
+    value: str
+    can_be_open = False
+
+    def negated(self) -> Has:
+        return Has(self.field, self.value)
+
+
+def _list_has(json_list: str | None, text: str) -> bool:
+    """json_each would do, but it ends a text at a NUL character (3.40)."""
+    return json_list is not None and text in (json.loads(json_list) or ())
+
+
+_LIST_HAS = SqliteFunction("list_has", 2, _list_has, Boolean())

@@ -1,0 +1,78 @@
+"""What the operators need to write themselves in SQL."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, String, func, literal
+from sqlalchemy.types import TypeEngine
+
+from resources.fields import Kind
+
+SqlDialect = Literal["sqlite", "postgresql", "mysql"]
+Predicate = ColumnElement[bool]
+
+TEXT = String()
+_LARGE_INTEGER = BigInteger()
+
+
+@dataclass(slots=True)
+class SqlColumn:
+    """A field as a statement has it. kind: None for that of a position, which is only ever compared."""
+
+    stored: ColumnElement[Any]
+    dialect: SqlDialect
+    kind: Kind | None
+
+    @property
+    def ordered(self) -> ColumnElement[Any]:
+        """The column as it compares by code point."""
+        return ordered(self.stored, self.dialect)
+
+    @property
+    def is_nullable(self) -> bool:
+        return bool(getattr(self.stored, "nullable", True))
+
+    @property
+    def value_type(self) -> TypeEngine[Any]:
+        """Drivers cast a bound value to this type, so it is wide: not the 32 bits or the length of the column."""
+        if isinstance(self.stored.type, Integer):
+            return _LARGE_INTEGER
+        return TEXT if isinstance(self.stored.type, String) else self.stored.type
+
+    def bind(self, value: Any) -> ColumnElement[Any]:
+        return literal(value, self.value_type)
+
+
+def ordered(stored: ColumnElement[Any], dialect: SqlDialect) -> ColumnElement[Any]:
+    """`stored` as it compares by code point."""
+    if dialect == "postgresql" and isinstance(stored.type, String):
+        return stored.collate("C")
+    return stored
+
+
+class SqliteFunction:
+    """A function that SQLite does not bring itself: to be made once, beside the operator that calls it.
+
+    The names are our own: SQLAlchemy registers Python's `re` as REGEXP on every connection, and a connection that was
+    forgotten must fail instead of quietly meaning something else.
+    """
+
+    _made: dict[str, "SqliteFunction"] = {}  # noqa: RUF012  # ours alone
+
+    def __init__(self, name: str, arguments: int, function: Callable[..., Any], returns: TypeEngine[Any]) -> None:
+        self._name = name
+        self._arguments = arguments
+        self._function = function
+        self._returns = returns
+        self._made[name] = self
+
+    def __call__(self, *arguments: ColumnElement[Any]) -> ColumnElement[Any]:
+        return cast(ColumnElement[Any], getattr(func, self._name)(*arguments, type_=self._returns))
+
+    @classmethod
+    def register_all(cls, dbapi_connection: sqlite3.Connection) -> None:
+        """Let statements on this connection call every function that was made."""
+        for name, made in cls._made.items():
+            dbapi_connection.create_function(name, made._arguments, made._function, deterministic=True)

@@ -1,0 +1,141 @@
+"""The shape of a filter: leaves, each of which is one operator on one field, joined by And and Or.
+
+Meaning is three-valued, as in SQL: a leaf about a field that is null is neither true nor false, and neither is its
+negation; only rows for which the whole tree is *true* are kept. `negate` therefore pushes every NOT down to the leaves
+before any compiler sees it (DESIGN, decision 8), so a compiler needs no NOT.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from query.operators.sql import Predicate, SqlColumn, SqlDialect
+from resources.fields import Field, Record
+
+Matcher = Callable[[Record], bool]
+Dsl = dict[str, Any]
+Store = SqlDialect | Literal["elasticsearch"]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Every term is true; true when there are none."""
+
+    terms: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one term is true; false when there are none."""
+
+    terms: tuple["Filter", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(ABC):
+    """One operator on one field. All that is particular to an operator is in its class (query.operators).
+
+    The walks over a tree (query.check, query.lowering, query.evaluate, query.to_sql, query.to_dsl) know no operator: a
+    new one is one frozen dataclass with the abstract methods below. Its `matcher` shares no step with `sql` and `dsl`,
+    since it has to tell when they are wrong.
+
+    can_be_open: whether it is open, neither true nor false, of a null; false of operators on lists, which are no null.
+    """
+
+    field: str
+    can_be_open: ClassVar[bool] = True
+
+    @abstractmethod
+    def negated(self) -> "Leaf":
+        """The leaf that is true exactly where this one is false: see query.operators.negation."""
+
+    @abstractmethod
+    def check(self, field: Field) -> None:
+        """Raise UnknownFieldError, FilterValueError or RegularExpressionError unless it can be asked of `field`."""
+
+    @abstractmethod
+    def matcher(self, field: Field) -> Matcher:
+        """A function that says whether it is true of a record."""
+
+    def lowered(self, field: Field) -> "Filter":  # for those that depend on it
+        """The same in words that a store has, with stored values."""
+        return self
+
+    def fitted(self, store: Store) -> "Filter":
+        """The lowered one without values that `store` can never hold, so that none has to be sent there."""
+        return self
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        """Whether `sql` has an exact predicate in this dialect."""
+        return True
+
+    @abstractmethod
+    def sql(self, column: SqlColumn) -> Predicate:
+        """The predicate of the lowered and fitted one, NULL where it is open. Raises NotExpressibleError."""
+
+    @abstractmethod
+    def dsl(self, field: Field) -> Dsl:
+        """Elasticsearch's query for the lowered and fitted one. Raises NotExpressibleError."""
+
+
+Filter = And | Or | Leaf
+
+EVERYTHING = And(())
+NOTHING = Or(())
+
+
+def all_of(*terms: Filter) -> Filter:
+    """The conjunction of `terms`, flat, without terms that are always true."""
+    flat: list[Filter] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, And) else (term,))
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def any_of(*terms: Filter) -> Filter:
+    """The disjunction of `terms`, flat, without terms that are always false."""
+    flat: list[Filter] = []
+    for term in terms:
+        flat.extend(term.terms if isinstance(term, Or) else (term,))
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+def negate(node: Filter) -> Filter:
+    """The tree that is true exactly where `node` is false (not where it is unknown)."""
+    match node:
+        case And(terms):
+            return Or(tuple(negate(term) for term in terms))
+        case Or(terms):
+            return And(tuple(negate(term) for term in terms))
+    return node.negated()
+
+
+def leaves(node: Filter) -> Iterator[Leaf]:
+    """Every leaf of the tree, left to right."""
+    match node:
+        case And(terms) | Or(terms):
+            for term in terms:
+                yield from leaves(term)
+        case _:
+            yield node
+
+
+def with_leaves(node: Filter, replacement: Callable[[Leaf], Filter]) -> Filter:
+    """The tree with each leaf replaced, without an `And` directly inside an `And` or an `Or` inside an `Or`."""
+    match node:
+        case And(terms):
+            return all_of(*(with_leaves(term, replacement) for term in terms))
+        case Or(terms):
+            return any_of(*(with_leaves(term, replacement) for term in terms))
+    return replacement(node)
+
+
+def split_expressible(node: Filter, can_express: Callable[[Filter], bool]) -> tuple[Filter, Filter]:
+    """Split into what a source can answer itself, and what has to be tried on the rows it returns.
+
+    Only the terms of an `And` at the top can be taken apart. The conjunction of both results means what `node` means.
+    """
+    terms = node.terms if isinstance(node, And) else (node,)
+    expressible = all_of(*(term for term in terms if can_express(term)))
+    return expressible, all_of(*(term for term in terms if not can_express(term)))
