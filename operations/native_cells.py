@@ -11,6 +11,7 @@ from cells.database.engines import cell_failures, create_database_engine
 from cells.errors import CellUnreachableError, DatabaseUrlError
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.instance_migrations import finished_migration
+from cells.kinds.native.instance_rows import read_row
 from cells.kinds.native.nodes import CellNodes
 from cells.model import Cell, InstanceRow
 from cells.tables import instances
@@ -67,11 +68,7 @@ class NativeCells:
         """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
         engine = self.engine(cell)
         with cell_failures(cell.name), engine.connect() as connection:
-            row = connection.execute(select(instances).where(instances.c.uuid == instance_uuid)).one_or_none()
-        if row is None:
-            return None
-        record = dict(row._mapping)
-        return InstanceRow(cell.uuid, record.pop("revision"), record)
+            return read_row(connection, cell, instance_uuid)
 
     def hosts_of(self, cell: Cell, instance_uuids: Collection[str]) -> Mapping[str, str | None]:
         """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""

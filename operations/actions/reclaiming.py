@@ -11,6 +11,7 @@ from cells.errors import InstanceNotFoundError, StateConflictError
 from cells.model import Cell, Request
 from cells.tables import instances
 from operations.actions.accepting import Acceptance, Order
+from operations.jobs.failures import ends_alone
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -50,6 +51,12 @@ class Reclaimer:
                 self._acceptance.accept(uuid, Order("delete", request=Request(f"req-{uuid4()}"), is_admin=True))
             except (InstanceNotFoundError, StateConflictError) as error:
                 _log.info("reclaim.not_now", cell=self._cell.name, instance=uuid, reason=str(error))
+            except Exception as error:
+                if not ends_alone(error):
+                    raise
+                _log.error(
+                    "reclaim.failed", cell=self._cell.name, instance=uuid, reason=f"{type(error).__name__}: {error}"
+                )
         return len(due)
 
     def _due(self) -> list[str]:

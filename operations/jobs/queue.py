@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, exists, insert, select, update
 
 from cells.model import Request
 from cells.tables import instances, jobs
@@ -53,29 +53,36 @@ def has_jobs(connection: Connection) -> bool:
     return connection.execute(select(jobs.c.id).limit(1)).one_or_none() is not None
 
 
-def lock_next(connection: Connection) -> Row[Any] | None:
-    """The instance whose job has waited longest, locked; one that somebody else has locked is passed over.
+def lock_next(connection: Connection) -> str | None:
+    """The uuid of the instance whose job has waited longest, its row locked; one that is locked already is passed over.
 
-    PostgreSQL passes over locked rows; on SQLite nobody else writes meanwhile.
+    PostgreSQL passes over locked rows; on SQLite nobody else writes meanwhile. What the row holds is not looked at.
     """
     earlier = jobs.alias()
     is_first = ~exists().where(earlier.c.instance_uuid == jobs.c.instance_uuid, earlier.c.id < jobs.c.id)
     statement = (
-        select(instances)
+        select(instances.c.uuid)
         .join_from(jobs, instances, instances.c.uuid == jobs.c.instance_uuid)
         .where(is_first)
         .order_by(jobs.c.id)
         .limit(1)
         .with_for_update(of=instances, skip_locked=True)
     )
-    return connection.execute(statement).one_or_none()
+    return connection.execute(statement).scalar_one_or_none()
 
 
 def first_job(connection: Connection, instance_uuid: str) -> Job | None:
     """The job of a locked instance that comes next."""
-    statement = select(jobs).where(jobs.c.instance_uuid == instance_uuid).order_by(jobs.c.id).limit(1)
-    row = connection.execute(statement).one_or_none()
+    row = connection.execute(_first(instance_uuid, jobs)).one_or_none()
     return None if row is None else _job(row)
+
+
+def remove_first_job(connection: Connection, instance_uuid: str) -> int | None:
+    """Remove the job of a locked instance that comes next, without reading it; the id of its instance action."""
+    row = connection.execute(_first(instance_uuid, jobs.c.id, jobs.c.instance_action_id)).one()
+    connection.execute(delete(jobs).where(jobs.c.id == row.id))
+    action_id: int | None = row.instance_action_id
+    return action_id
 
 
 def jobs_of(connection: Connection, instance_uuid: str) -> list[Job]:
@@ -95,6 +102,10 @@ def save_job(connection: Connection, job: Job) -> None:
 
 def remove_job(connection: Connection, job: Job) -> None:
     connection.execute(delete(jobs).where(jobs.c.id == job.id))
+
+
+def _first(instance_uuid: str, *columns: Any) -> Select[Any]:
+    return select(*columns).where(jobs.c.instance_uuid == instance_uuid).order_by(jobs.c.id).limit(1)
 
 
 def _job(row: Row[Any]) -> Job:

@@ -6,29 +6,35 @@ anywhere leaves every job between two steps, and another one goes on there. Any 
 
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Engine, Row
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from cells.database.engines import cell_failures, needs_an_operator, writing
-from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError
+from cells.database.engines import cell_failures, writing
+from cells.errors import (
+    CellUnreachableError,
+    FleetUnreachableError,
+    InstanceNotFoundError,
+    NoValidHostError,
+    UnreadableRowError,
+)
 from cells.fleet.fleet import Fleet
 from cells.kinds.native import outbox
 from cells.kinds.native.instance_actions import begin_event, finish_event
 from cells.kinds.native.instance_migrations import give_up_migration
+from cells.kinds.native.instance_rows import is_damage, read_row
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.model import Cell
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.building import Action
 from operations.actions.request_spec import to_payload
 from operations.actions.server_actions import ACTIONS
-from operations.jobs.queue import first_job, has_jobs, lock_next, remove_job, save_job
+from operations.jobs.failures import ends_alone
+from operations.jobs.queue import first_job, has_jobs, lock_next, remove_first_job, remove_job, save_job
 from operations.jobs.steps import Job, PublisherService, Step, Task, host_of, publisher_id
 from operations.scheduling.placement import give_back_claims
 from resources.clock import Clock, system_clock
@@ -39,8 +45,8 @@ _LONGEST_WAIT_S = 10.0
 # Between two looks at a queue without jobs.
 _POLL_INTERVAL_S = 0.1
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
-# Of the database, not of the job: it is tried again.
-_AWAY = (*_UNREACHABLE, OperationalError, InterfaceError)
+# What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
+_EXPLAINED = (NoValidHostError, UnreadableRowError)
 _OF_AN_INSTANCE = "instance."
 # The parameter that says which event of the instance action is under way.
 _WORK = "work"
@@ -103,60 +109,71 @@ class Worker:
                 if not has_jobs(connection):
                     return False
             with writing(self._engine) as connection:
-                row = lock_next(connection)
-                job = None if row is None else first_job(connection, row.uuid)
-                if row is None or job is None:
-                    # Somebody else has what there is, or finished it while we waited for the row.
+                uuid = lock_next(connection)
+                if uuid is None:
                     return False
-                self._work(connection, row, job)
-        return True
+                return self._work(connection, uuid)
 
-    def _work(self, connection: Connection, row: Row[Any], job: Job) -> None:
-        """One step of `job`, or its failure; nothing else is undone by that."""
-        if row.deleted:
-            # By somebody who did not ask us: there is nothing left to do.
-            remove_job(connection, job)
-            return
+    def _work(self, connection: Connection, uuid: str) -> bool:
+        """One step of the job that is first in line for an instance, or its failure; nothing else is undone by that.
+
+        False when another worker finished it while this one waited for the row.
+        """
+        try:
+            job = first_job(connection, uuid)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            _log.error("job.unreadable", cell=self._cell.name, instance=uuid, reason=type(error).__name__)
+            finish_event(connection, remove_first_job(connection, uuid), self._clock(), error)
+            return True
+        if job is None:
+            return False
         attempt = connection.begin_nested()
         try:
-            self._advance(Task(job, LockedInstance(connection, self._cell, row), self._clock(), self._fleet))
+            self._advance(self._task(connection, uuid, job))
             attempt.commit()
-        except _AWAY:
-            raise
-        except Exception as error:  # whatever else it was, it ends this job and no other
-            if needs_an_operator(error):
+        except Exception as error:
+            if not ends_alone(error):
                 raise
             attempt.rollback()
-            # That no host is free is no mistake of this program, and callers could fill logs with it.
-            trace = None if isinstance(error, NoValidHostError) else error
-            _log.warning("job.failed", cell=self._cell.name, action=job.action, reason=str(error), exc_info=trace)
-            self._end_failed(connection, row, error)
+            self._log_failure(_log.warning, "job.failed", uuid, job, error)
+            self._end_failed(connection, uuid, error)
+        return True
 
-    def _end_failed(self, connection: Connection, row: Row[Any], error: Exception) -> None:
+    def _end_failed(self, connection: Connection, uuid: str, error: Exception) -> None:
         """End the job that is first in line for an instance, whose step has failed with `error`."""
-        job = first_job(connection, row.uuid)
+        job = first_job(connection, uuid)
         if job is None:
             return
         now = self._clock()
         attempt = connection.begin_nested()
         try:
-            self._fail(
-                Task(job, LockedInstance(connection, self._cell, row), now, self._fleet), ACTIONS[job.action], error
-            )
+            self._fail(self._task(connection, uuid, job), ACTIONS[job.action], error)
             attempt.commit()
-        except _AWAY:
-            raise
-        except Exception as failure:  # as above
-            if needs_an_operator(failure):
+        except Exception as failure:
+            if not ends_alone(failure):
                 raise
             # Such an instance can only be left as it is. Its job must not come back for ever.
             attempt.rollback()
-            _log.exception("job.failure_not_shown", cell=self._cell.name, instance=row.uuid, action=job.action)
+            self._log_failure(_log.error, "job.failure_not_shown", uuid, job, failure)
+        if job.migration_id is not None:
+            give_up_migration(connection, job.migration_id, now)
         finish_event(connection, job.instance_action_id, now, error)
         remove_job(connection, job)
 
+    def _task(self, connection: Connection, uuid: str, job: Job) -> Task:
+        row = read_row(connection, self._cell, uuid)
+        if row is None:
+            raise InstanceNotFoundError(uuid)
+        return Task(job, LockedInstance(connection, self._cell, row), self._clock(), self._fleet)
+
     def _advance(self, task: Task) -> None:
         """The next step that applies, and the end of the job if there is none behind it."""
+        if task.record["deleted"]:
+            # By somebody who did not ask us: there is nothing left to do.
+            remove_job(task.instance.connection, task.job)
+            return
         steps = ACTIONS[task.job.action].steps
         position = _next_position(task, steps, task.job.position)
         if position is not None:
@@ -218,8 +235,11 @@ class Worker:
                 request=job.request,
             )
         give_back_claims(connection, task.record)
-        if job.migration_id is not None:
-            give_up_migration(connection, job.migration_id, task.now)
+
+    def _log_failure(self, log: Callable[..., object], event: str, uuid: str, job: Job, error: Exception) -> None:
+        trace = None if isinstance(error, _EXPLAINED) else error
+        fields = {"cell": self._cell.name, "instance": uuid, "action": job.action, "reason": str(error)}
+        log(event, **fields, exc_info=trace)
 
     def _before_retry(self, state: RetryCallState) -> None:
         self._is_waiting = True

@@ -127,6 +127,61 @@ def test_row_that_cannot_even_be_read_is_shown_in_the_same_way(tmp_path: Path, w
         assert api.get(f"/v2.1/servers/{others[1]}", MEMBER).status_code == 200
 
 
+PARTS = {
+    "metadata": "metadata",
+    "tags": "tags",
+    "ips": "ip_addresses",
+    "os-volume_attachments": "block_devices",
+    "os-instance-actions": None,
+}
+"""What an address under a server shows, by the field that it needs."""
+
+
+@pytest.mark.parametrize("path", PARTS)
+def test_part_of_a_server_whose_row_cannot_be_read_is_shown_unless_it_is_what_is_damaged(
+    tmp_path: Path, path: str
+) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        api = fleet.api(enabled=False)
+        kinds = [*UNREADABLE.values()]
+        if PARTS[path] is not None:
+            broken = ("'{'", "x'00ff'", "'7'", """'[{"size": 7}]'""" if path not in {"tags", "metadata"} else "'[[7]'")
+            kinds += [f"{PARTS[path]} = {value}" for value in broken]
+        for what in kinds:
+            damaged = fleet.create("east")
+            with writing(fleet.engine("east")) as connection:
+                connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
+                connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
+            is_readable = what.partition(" ")[0] != PARTS[path]
+            with capture_logs() as logs:
+                response = api.get(f"/v2.1/servers/{damaged}/{path}", SINCE, MEMBER)
+            assert response.status_code == (200 if is_readable else 500), (what, response.text)
+            if not is_readable:
+                assert response.json()["computeFault"]["message"] == DOWN
+            assert not [entry for entry in logs if "exc_info" in entry]
+
+
+@pytest.mark.parametrize("what", [what for what in UNREADABLE.values() if "flavor" not in what])
+def test_change_of_a_server_whose_row_cannot_be_read_fails_as_of_a_cell_that_is_down(tmp_path: Path, what: str) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        damaged, _ = fill(fleet)
+        with writing(fleet.engine("east")) as connection:
+            connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
+            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
+        api = fleet.api(enabled=False)
+        server = f"/v2.1/servers/{damaged}"
+        with capture_logs() as logs:
+            answers = [
+                api.request("DELETE", server, MEMBER),
+                api.request("PUT", server, MEMBER, json={"server": {"name": "new"}}),
+                api.request("POST", f"{server}/action", MEMBER, json={"lock": None}),
+                api.request("PUT", f"{server}/tags", {**SINCE, **MEMBER}, json={"tags": ["a"]}),
+            ]
+        assert [answer.status_code for answer in answers] == [500] * 4
+        assert {answer.json()["computeFault"]["message"] for answer in answers} == {DOWN}
+        assert not [entry for entry in logs if "exc_info" in entry]
+
+
 def test_list_explains_what_is_damaged_and_the_log_names_it_once(fleet: ComputeFleet) -> None:
     damaged, _ = fill(fleet)
     damage(fleet, damaged)

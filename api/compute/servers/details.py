@@ -2,22 +2,36 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers.lookup import FoundServer, find_server
+from api.http.errors import ApiError
 from cells.errors import InstanceLockedError, InvalidTransitionError
+from listing.sources import damaged_row
 from resources.fields import Record
+
+T = TypeVar("T")
 
 _STATES = ("active", "paused", "suspended", "stopped")
 
 
-async def read_record(access: FleetAccess, request: ComputeRequest, rule: str) -> Record:
-    """The record of the server that the address names, for who may read it."""
+async def read_record(
+    access: FleetAccess, request: ComputeRequest, rule: str, read: Callable[[Record], T] = lambda record: record
+) -> T:
+    """What `read` makes of the record of the server that the address names, for who may read it.
+
+    Raises UnreadableRowError when that cannot be made of a damaged row, and what `read` says of the request (ApiError).
+    """
     server = await find_server(access, request)
     request.authorize(f"os_compute_api:{rule}")
-    return server.row.record
+    try:
+        return read(server.row.record)
+    except ApiError:
+        raise
+    except Exception as error:  # it is about this row
+        raise damaged_row(server.row, error) from error
 
 
 async def change_record(

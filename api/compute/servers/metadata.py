@@ -53,11 +53,10 @@ class ServerMetadataHandlers:
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
-        record = await read_record(self._access, request, "server-metadata:index")
-        return json_answer({"metadata": record["metadata"]})
+        return json_answer({"metadata": await read_record(self._access, request, "server-metadata:index", _metadata)})
 
     async def show(self, request: ComputeRequest) -> Response:
-        metadata = (await read_record(self._access, request, "server-metadata:show"))["metadata"]
+        metadata = await read_record(self._access, request, "server-metadata:show", _metadata)
         key = request.http.path_params["key"]
         if key not in metadata:
             raise NotFoundError("Metadata item was not found")
@@ -98,9 +97,13 @@ class ServerMetadataHandlers:
         limits = await self._access.ask(partial(self._access.fleet.quotas.limits, request.caller.project_id or ""))
 
         def decide(record: Record) -> Mapping[str, dict[str, str]]:
-            metadata = change(dict(record["metadata"] or {}))
+            metadata = change(_metadata(record))
             check(limits, {}, {"metadata_items": len(metadata)})
             return {"metadata": metadata}
 
         rule = f"server-metadata:{action}"
         return await change_record(self._access, request, rule, decide, action=word, respects_lock=True)
+
+
+def _metadata(record: Record) -> dict[str, str]:
+    return dict(record["metadata"] or {})

@@ -4,6 +4,7 @@ A fleet has neither a network nor a volume service, and its hosts no consoles: w
 would need them gets 501.
 """
 
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -139,11 +140,10 @@ class ServerPartHandlers:
         ]
 
     async def addresses(self, request: ComputeRequest) -> Response:
-        record = await read_record(self._access, request, "ips:index")
-        return json_answer({"addresses": _addresses(record)})
+        return json_answer({"addresses": await read_record(self._access, request, "ips:index", _addresses)})
 
     async def addresses_of_network(self, request: ComputeRequest) -> Response:
-        addresses = _addresses(await read_record(self._access, request, "ips:show"))
+        addresses = await read_record(self._access, request, "ips:show", _addresses)
         label = request.http.path_params["label"]
         if label not in addresses:
             raise NotFoundError("Network label is not found")
@@ -166,16 +166,15 @@ class ServerPartHandlers:
     async def volumes(self, request: ComputeRequest) -> Response:
         limit = min(whole_number(request, "limit", self._access.max_limit), self._access.max_limit)
         offset = whole_number(request, "offset", 0)
-        record = await read_record(self._access, request, "os-volumes-attachments:index")
-        volumes = (record["block_devices"] or [])[offset : offset + limit]
-        return json_answer({"volumeAttachments": [_volume(request, record, volume) for volume in volumes]})
+        volumes = await read_record(self._access, request, "os-volumes-attachments:index", partial(_volumes, request))
+        return json_answer({"volumeAttachments": volumes[offset : offset + limit]})
 
     async def volume(self, request: ComputeRequest) -> Response:
-        record = await read_record(self._access, request, "os-volumes-attachments:show")
+        volumes = await read_record(self._access, request, "os-volumes-attachments:show", partial(_volumes, request))
         volume_id = request.http.path_params["volume_id"]
-        for volume in record["block_devices"] or []:
-            if volume["volume_id"] == volume_id:
-                return json_answer({"volumeAttachment": _volume(request, record, volume)})
+        for volume in volumes:
+            if volume["volumeId"] == volume_id:
+                return json_answer({"volumeAttachment": volume})
         raise NotFoundError(f"No volume {volume_id} is attached to the server.")
 
     async def open_console(self, request: ComputeRequest) -> Response:
@@ -212,6 +211,10 @@ def _addresses(record: Record) -> dict[str, list[dict[str, Any]]]:
         item = {"version": address["version"], "addr": address["address"]}
         found.setdefault(address["label"], []).append(item)
     return found
+
+
+def _volumes(request: ComputeRequest, record: Record) -> list[dict[str, Any]]:
+    return [_volume(request, record, volume) for volume in record["block_devices"] or []]
 
 
 def _volume(request: ComputeRequest, record: Record, volume: dict[str, Any]) -> dict[str, Any]:

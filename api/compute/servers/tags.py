@@ -58,11 +58,12 @@ class ServerTagHandlers:
         ]
 
     async def index(self, request: ComputeRequest) -> Response:
-        return json_answer({"tags": (await read_record(self._access, request, "os-server-tags:index"))["tags"]})
+        return json_answer({"tags": await read_record(self._access, request, "os-server-tags:index", _tags)})
 
     async def show(self, request: ComputeRequest) -> Response:
-        record = await read_record(self._access, request, "os-server-tags:show")
-        if request.http.path_params["tag"] not in record["tags"]:
+        if request.http.path_params["tag"] not in await read_record(
+            self._access, request, "os-server-tags:show", _tags
+        ):
             raise _no_tag(request)
         return empty_answer(204)
 
@@ -117,12 +118,16 @@ class ServerTagHandlers:
         announces_always: bool = False,
     ) -> Record:
         def decide(record: Record) -> Mapping[str, list[str]]:
-            return {"tags": sorted(change(list(record["tags"])))}
+            return {"tags": sorted(change(_tags(record)))}
 
         rule = f"os-server-tags:{action}"
         return await change_record(
             self._access, request, rule, decide, action=word, respects_lock=False, announces_always=announces_always
         )
+
+
+def _tags(record: Record) -> list[str]:
+    return list(record["tags"])
 
 
 async def _refuse_body(request: ComputeRequest) -> None:

@@ -21,14 +21,15 @@ from cells.kinds.native.instance_rows import (
     is_damage,
     read_damaged,
     read_fields,
+    read_row,
 )
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from cells.tables import cell_state, changes, epochs, instances
 from query.evaluate import matcher
-from query.filters import EVERYTHING, Eq, split_expressible
+from query.filters import EVERYTHING, split_expressible
 from query.page import PageRequest
 from query.retention import remembered
-from query.sort import SortOrder, keeps_places
+from query.sort import keeps_places
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.instance import INSTANCE_FIELDS
 from views.compute.kept import KeptInstance
@@ -41,7 +42,6 @@ _SCANNED = {
     for dialect in get_args(Dialect)
 }
 _PLACES = select(instances.c.revision, instances.c.uuid)
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
 
@@ -103,15 +103,7 @@ class NativeAdapter:
 
     def find(self, uuid: str) -> InstanceRow | None:
         with self._reading() as connection:
-            try:
-                row = connection.execute(self._rows.where(instances.c.uuid == uuid)).one_or_none()
-                return None if row is None else self._row(row)
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                return next(
-                    iter(self._read_around_damage(connection, PageRequest(Eq("uuid", uuid), _BY_UUID, 1))), None
-                )
+            return read_row(connection, self._cell, uuid)
 
     def position(self) -> Position:
         newest = select(epochs.c.uuid).order_by(epochs.c.id.desc()).limit(1).scalar_subquery()

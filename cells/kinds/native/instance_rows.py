@@ -32,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from cells.database.engines import reason_of, tells_of_damage, writing
-from cells.model import DamagedRecord, InstanceRow
+from cells.model import Cell, DamagedRecord, InstanceRow
 from cells.tables import instances, kept_texts
 from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
@@ -84,6 +84,19 @@ def _field_text(name: str, dialect: Dialect) -> ColumnElement[Any]:
 
 FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
 """What `read_fields` reads."""
+
+
+# Made once: to make a statement costs as much as to carry it out.
+_UUID = "wanted_uuid"
+_BY_UUID = {
+    dialect: select(instances.c.revision, text.label("fields")).where(instances.c.uuid == bindparam(_UUID))
+    for dialect, text in FIELDS_TEXT.items()
+}
+_ONE = {
+    (dialect, locks): one.with_for_update() if locks else one
+    for dialect, one in _BY_UUID.items()
+    for locks in (True, False)
+}
 
 
 def _reason_of_damage(error: Exception) -> str:
@@ -178,6 +191,21 @@ def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
                 raise
             problems.append(f"{name}: {_reason_of_damage(error)}")
     return DamagedRecord(cell, readable, "; ".join(problems))
+
+
+def read_row(connection: Connection, cell: Cell, uuid: str, *, locks: bool = False) -> InstanceRow | None:
+    """The row of one instance, also of a deleted one; of a damaged one what can be read of it.
+
+    locks: waits until no other transaction has the row locked, and locks it until this one ends.
+    """
+    try:
+        row = connection.execute(_ONE[dialect_of(connection.engine), locks], {_UUID: uuid}).one_or_none()
+        return None if row is None else InstanceRow(cell.uuid, row.revision, read_fields(row.fields))
+    except Exception as error:
+        if not is_damage(error):
+            raise
+    revision: int = connection.execute(select(instances.c.revision).where(instances.c.uuid == uuid)).scalar_one()
+    return InstanceRow(cell.uuid, revision, read_damaged(connection, cell.name, uuid))
 
 
 def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:

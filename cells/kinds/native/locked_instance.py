@@ -3,35 +3,32 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection
 
 from cells.errors import InstanceNotFoundError
 from cells.kinds.native import outbox
-from cells.kinds.native.instance_rows import change_row
+from cells.kinds.native.instance_rows import change_row, read_row
 from cells.model import NO_REQUEST, Cell, InstanceRow, Request
-from cells.tables import instances
-from resources.fields import Record
-
-# Made once: to make a statement costs as much as to carry it out.
-_WANTED = "wanted"
-_LOCK = select(instances).where(instances.c.uuid == bindparam(_WANTED)).with_for_update()
 
 
 class LockedInstance:
     """An instance of `cell` whose row the transaction of `connection` has locked."""
 
-    def __init__(self, connection: Connection, cell: Cell, row: Row[Any]) -> None:
+    def __init__(self, connection: Connection, cell: Cell, row: InstanceRow) -> None:
         self.connection = connection
         self.cell = cell
-        record = dict(row._mapping)
-        self.revision: int = record.pop("revision")
-        self.record: Record = record
+        self.revision = row.revision
+        self.record = row.record
 
     @classmethod
     def lock(cls, connection: Connection, cell: Cell, uuid: str) -> "LockedInstance":
-        """Wait for the row and lock it. Raises InstanceNotFoundError for an unknown or deleted instance."""
-        row = connection.execute(_LOCK, {_WANTED: uuid}).one_or_none()
-        if row is None or row.deleted:
+        """Wait for the row and lock it.
+
+        Raises InstanceNotFoundError for an unknown or deleted instance. Of a damaged row the record raises
+        UnreadableRowError for what cannot be read, and so does a change.
+        """
+        row = read_row(connection, cell, uuid, locks=True)
+        if row is None or row.record["deleted"]:
             raise InstanceNotFoundError(uuid)
         return cls(connection, cell, row)
 
