@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class CellKind(StrEnum):
-    """What a cell is (docs/glossary.md)."""
+    """What a cell is (docs/architecture.md, "Kinds of cells")."""
 
     NATIVE = "native"
     NOVA_DB = "nova-db"

@@ -1,1 +1,4 @@
-"""One page of instances: which sources answer it, and the one merge of them (DESIGN, "One merge, many sources")."""
+"""One page of instances: which sources answer it, and the one merge of them.
+
+See docs/architecture.md, "One merge, many sources".
+"""

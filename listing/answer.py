@@ -11,7 +11,7 @@ from cells.model import Cell
 
 
 class Consistency(StrEnum):
-    """What a request asks of its answer (DESIGN, "One merge, many sources")."""
+    """What a request asks of its answer (docs/architecture.md, "One merge, many sources")."""
 
     ANY = "any"
     BOUNDED = "bounded"

@@ -25,7 +25,9 @@ ProgressByCell = Mapping[str, CellProgress]
 
 
 class IndexGateway:
-    """One index, the flag that keeps lists off it after a failure, and its progress (DESIGN, "Safe connect").
+    """One index, the flag that keeps lists off it after a failure, and its progress.
+
+    See docs/architecture.md, "Safe connect".
 
     searcher: None when lists do not use the index, as when `search.enabled` is off.
     clock: microseconds since the epoch, to tell the age of what the index has.

@@ -1,6 +1,7 @@
 """The sources of a list: the index restricted to some cells, and one cell live, for which the index may stand in.
 
-All of them deliver rows under the same order, filtered by the same tree (DESIGN, "One merge, many sources").
+All of them deliver rows under the same order, filtered by the same tree (docs/architecture.md, "One merge,
+many sources").
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Meaning is three-valued, as in SQL: a leaf about a field that is null is neither true nor false, and neither is its
 negation; only rows for which the whole tree is *true* are kept. `negate` therefore pushes every NOT down to the leaves
-before any compiler sees it (DESIGN, decision 8), so a compiler needs no NOT.
+before any compiler sees it (docs/architecture.md, "Rules"), so a compiler needs no NOT.
 """
 
 from abc import ABC, abstractmethod

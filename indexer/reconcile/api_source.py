@@ -1,7 +1,8 @@
 """The rows of a cell from the compute API in front of it: for instances whose database nobody here can read.
 
 They have no revision. What a page shows is as old as the moment before it was asked for, so whatever was announced
-meanwhile wins; and what the API does not show is kept from the document that is there (DESIGN, "The write path").
+meanwhile wins; and what the API does not show is kept from the document that is there (docs/architecture.md, "External
+notifications").
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

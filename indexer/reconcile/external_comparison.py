@@ -1,9 +1,9 @@
 """Making the index equal to a cell that counts no revisions, by looking at all of its rows; safe while changes arrive.
 
 Completeness of such a cell cannot be proven by counting, so it is as of the moment before the last comparison began
-(DESIGN, "The write path"). As in indexer.reconcile.verify the cell is right: a live document whose row is gone is
-removed. One that is marked deleted stays, since Nova archives its deleted rows, and `index.deleted_retention` is about
-them.
+(docs/architecture.md, "External notifications"). As in indexer.reconcile.verify the cell is right: a live document
+whose row is gone is removed. One that is marked deleted stays, since Nova archives its deleted rows, and
+`index.deleted_retention` is about them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,16 +1,106 @@
-"""What people read first leads somewhere."""
+"""What people read first leads somewhere, and what the code cites is there."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_TARGET = re.compile(r"\]\(([^)#\s]+)")
+PACKAGES = (
+    "api bench bus cells cli indexer listing notifications operations query resources scripts tests views".split()
+)
+PRODUCT = [package for package in PACKAGES if package not in {"bench", "scripts", "tests"}]
+_TARGET = re.compile(r"\]\(([^)\s]+)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_NUMBER = r"\d+(?:\.\d+)?"
+_CONTRACT = re.compile(rf"contracts/([a-z-]+)(?:, (?:sections? )?({_NUMBER}(?:(?:, | and | to ){_NUMBER})*))?")
+_DECISION = re.compile(r"(?:docs/decisions/|\bdecisions? )(\d{4})")
+_ARCHITECTURE = re.compile(r'docs/architecture\.md, "([^"]+)"')
+_LEVELS = {"debug", "info", "warning", "error", "exception"}
+
+
+def anchors(document: Path) -> set[str]:
+    """The fragments that headings of a document have on GitHub."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(document)}
+
+
+def headings(document: Path) -> list[str]:
+    return _HEADING.findall(document.read_text(encoding="utf-8"))
+
+
+def sources(packages: list[str]) -> Iterator[Path]:
+    for package in packages:
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def cited(pattern: re.Pattern[str]) -> set[tuple[str, ...]]:
+    """What the code cites by a pattern, wherever a line of it breaks."""
+    texts = [path.read_text(encoding="utf-8") for path in sources(PACKAGES) if path != Path(__file__)]
+    texts.append((ROOT / "scripts" / "test").read_text(encoding="utf-8"))
+    return {match.groups("") for text in texts for match in pattern.finditer(re.sub(r"\s+(?:# )?", " ", text))}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_to_files_lead_to_files(document: Path) -> None:
     targets = [target for target in _TARGET.findall(document.read_text()) if "://" not in target]
-    assert [target for target in targets if not (document.parent / target).exists()] == []
+    files = [target.partition("#")[0] for target in targets]
+    assert [file for file in files if not (document.parent / file).exists()] == []
+    assert [
+        target
+        for target in targets
+        for file, _, fragment in [target.partition("#")]
+        if fragment and fragment not in anchors(document.parent / file if file else document)
+    ] == []
+
+
+def test_cited_sections_of_contracts_are_there() -> None:
+    citations = cited(_CONTRACT)
+    assert len(citations) > 50
+    missing = []
+    for name, numbers in citations:
+        contract = ROOT / "docs" / "contracts" / f"{name}.md"
+        there = {heading.split()[0].rstrip(".") for heading in headings(contract)} if contract.exists() else set()
+        missing += [f"{name}, {number}" for number in re.findall(_NUMBER, numbers) if number not in there]
+        missing += [] if contract.exists() else [name]
+    assert missing == []
+
+
+def test_cited_decisions_are_there() -> None:
+    there = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    assert {number for (number,) in cited(_DECISION)} - there == set()
+
+
+def test_cited_sections_of_the_architecture_are_there() -> None:
+    citations = {section for (section,) in cited(_ARCHITECTURE)}
+    assert citations
+    assert citations - set(headings(ROOT / "docs" / "architecture.md")) == set()
+
+
+def test_architecture_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert [path for path in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", text) if not (ROOT / path).exists()] == []
+
+
+def test_every_log_event_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "log-events.md").read_text(encoding="utf-8")
+    events = {
+        node.args[0].value
+        for path in sources(PRODUCT)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEVELS
+        if ast.unparse(node.func.value).endswith("log")
+        if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    }
+    assert len(events) > 50
+    assert {event for event in events if f"`{event}`" not in text} == set()
+
+
+def test_every_metric_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    modules = [path for path in sources(PRODUCT) if path.stem.endswith("metrics")]
+    metrics = {name for path in modules for name in re.findall(r'"(fleetlight_[a-z_]+)"', path.read_text("utf-8"))}
+    assert len(metrics) > 20
+    assert {metric for metric in metrics if f"`{metric}`" not in text} == set()

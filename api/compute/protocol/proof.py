@@ -1,4 +1,4 @@
-"""The headers by which an answer says what it covers (DESIGN, "One merge, many sources")."""
+"""The headers by which an answer says what it covers (docs/architecture.md, "One merge, many sources")."""
 
 import re
 from collections.abc import Sequence

@@ -35,9 +35,9 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
-def test_program_in_the_readme_emits_a_valid_notification() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    (program,) = [text for text in re.findall(r"```python\n(.+?)```", readme, re.DOTALL) if "Producer(" in text]
+def test_program_in_the_tutorial_emits_a_valid_notification() -> None:
+    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    (program,) = [text for text in re.findall(r"```python\n(.+?)```", tutorial, re.DOTALL) if "Producer(" in text]
     (cell_uuid,) = re.findall(r'cell_uuid = "(.+)"', program)
     (address,) = re.findall(r'"(amqp://.+?)"', program)
     with closing(Receiver("memory://", cell_uuid, prefetch=10)) as receiver:
