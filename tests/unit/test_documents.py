@@ -9,9 +9,22 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGES = (
-    "api bench bus cells cli indexer listing notifications operations query resources scripts tests views".split()
-)
+PACKAGES = [
+    "api",
+    "bench",
+    "bus",
+    "cells",
+    "cli",
+    "indexer",
+    "listing",
+    "notifications",
+    "operations",
+    "query",
+    "resources",
+    "scripts",
+    "tests",
+    "views",
+]
 PRODUCT = [package for package in PACKAGES if package not in {"bench", "scripts", "tests"}]
 _TARGET = re.compile(r"\]\(([^)\s]+)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
