@@ -55,7 +55,7 @@ from resources.clock import Clock, system_clock
 class ApiParts:
     """What the application is made of. Whoever built a part closes it.
 
-    cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed.
+    cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
@@ -96,7 +96,6 @@ def create_app(parts: ApiParts) -> FastAPI:
         parts.search.cell_timeout_s,
         parts.api.max_limit,
         has_image,
-        parts.cells.treat_as_hanging,
         has_project,
     )
 

@@ -209,8 +209,8 @@ class _Served:
         self.pool = _CountingPool(self._fleet.cells)
         self._searcher = None if index is None else open_searcher(index)
         search = SearchSettings(enabled=index is not None, staleness_limit_s=86_400)
-        self._native = NativeCells(self._fleet.cells)
-        parts = ApiParts(self.pool, self._fleet, self._native, self._searcher, ApiSettings(), search)
+        native = NativeCells(self._fleet.cells, self.pool)
+        parts = ApiParts(self.pool, self._fleet, native, self._searcher, ApiSettings(), search)
         self._app: FastAPI = create_app(parts)
         self.lister: InstanceLister = self._app.state.lister
 
@@ -221,7 +221,6 @@ class _Served:
         if self._searcher is not None:
             await self._searcher.close()
         await self.pool.close()
-        self._native.close()
         self._fleet.close()
 
 

@@ -52,8 +52,6 @@ class CellReader(Protocol):
 
     def hanging(self) -> Collection[str]: ...
 
-    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
-
 
 class LiveRow:
     """A row of a cell. It is rendered as the indexer would, and only when the page shows it.

@@ -4,7 +4,7 @@ The fleet database counts instances; their cores and memory are known by the cel
 do not count.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -34,15 +34,13 @@ class Size:
     ram: int
 
 
-def in_use(
-    fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None, *, down: Collection[str] = ()
-) -> dict[str, int]:
+def in_use(fleet: Fleet, native: NativeCells, project_id: str, user_id: str | None = None) -> dict[str, int]:
     """What counts against the quotas of a project, by resource (cells.fleet.quotas.DEFAULTS).
 
-    down: uuids of cells that are not asked. All others that the project has something in are asked at the same time,
-    and those that have not answered when `native.timeout_s` is over do not count. Raises FleetUnreachableError.
+    The cells that the project has something in are asked at the same time. Those that hang, and those that have not
+    answered when `CellPool.deadline_s` is over, do not count. Raises FleetUnreachableError.
     """
-    wanted = fleet.cells_of_project(project_id) - set(down)
+    wanted = fleet.cells_of_project(project_id) - native.pool.hanging()
     cells = [cell for cell in native.cells() if cell.uuid in wanted]
     return with_sizes(fleet.quotas.counts(project_id, user_id), _sizes(native, cells, project_id))
 
@@ -55,7 +53,7 @@ def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[
 
     threads = ThreadPoolExecutor(max(1, len(cells)), thread_name_prefix="usage")
     asked = {threads.submit(ask, cell): cell for cell in cells}
-    answered, late = wait(asked, timeout=native.timeout_s)
+    answered, late = wait(asked, timeout=native.pool.deadline_s)
     threads.shutdown(wait=False, cancel_futures=True)
     sizes = []
     for answer in answered:
@@ -78,12 +76,10 @@ def project_lock(project_id: str) -> str:
     return f"quotas of project {project_id}"
 
 
-def check_new_instances(
-    fleet: Fleet, native: NativeCells, project_id: str, flavor: Flavor, count: int, *, down: Collection[str] = ()
-) -> None:
-    """Raise QuotaExceededError when the project may not have `count` more instances of `flavor`. down: see in_use."""
+def check_new_instances(fleet: Fleet, native: NativeCells, project_id: str, flavor: Flavor, count: int) -> None:
+    """Raise QuotaExceededError when the project may not have `count` more instances of `flavor`."""
     requested = {"instances": count, "cores": count * flavor.vcpus, "ram": count * flavor.memory_mb}
-    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), requested)
+    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
 
 
 def check_larger_flavor(
@@ -92,16 +88,11 @@ def check_larger_flavor(
     project_id: str,
     old: Mapping[str, Any] | None,
     new: Mapping[str, Any] | None,
-    *,
-    down: Collection[str] = (),
 ) -> None:
-    """Raise QuotaExceededError when an instance of flavor `old` may not get `new` instead (Nova's FlavorPayload).
-
-    down: see in_use.
-    """
+    """Raise QuotaExceededError when an instance of flavor `old` may not get `new` instead (Nova's FlavorPayload)."""
     more = _more_than(old or {}, new or {})
     if any(amount > 0 for amount in more.values()):
-        check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), more)
+        check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), more)
 
 
 def check_restored_instance(
@@ -109,13 +100,11 @@ def check_restored_instance(
     native: NativeCells,
     project_id: str,
     flavor: Mapping[str, Any] | None,
-    *,
-    down: Collection[str] = (),
 ) -> None:
-    """Raise QuotaExceededError when a soft-deleted instance of `flavor` may not come back. down: see in_use."""
+    """Raise QuotaExceededError when a soft-deleted instance of `flavor` may not come back."""
     has = flavor or {}
     requested = {"instances": 1, "cores": has.get("vcpus") or 0, "ram": has.get("memory_mb") or 0}
-    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id, down=down), requested)
+    check(fleet.quotas.limits(project_id), in_use(fleet, native, project_id), requested)
 
 
 def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:

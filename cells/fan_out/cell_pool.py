@@ -1,7 +1,7 @@
-"""Asking many cells at once, each within a deadline, so that a cell that hangs holds up nobody else.
+"""Asking many cells at once, each within a deadline, so that a cell that hangs holds up no request for others.
 
-Adapters block, so each cell has a few threads of its own, and one that hangs is waited for once
-(cells.fan_out.guarded_cell).
+A process has each cell open once: one adapter, with one pool of connections, and one circuit breaker with a few threads
+(cells.fan_out.guarded_cell), for questions as well as for changes.
 """
 
 import asyncio
@@ -24,11 +24,12 @@ _log = structlog.get_logger(__name__)
 
 
 class CellPool:
-    """The cells of the fleet, as the API asks them.
+    """The cells of the fleet, as the API asks and changes them. Belongs to one event loop, but for `opened`.
 
     list_cells: reads the registry (`Fleet.cells`); called again when the list is older than `refresh_interval_s`.
-    open_adapter: `cells.adapters.open_adapter`; raises CellUnreachableError for a cell that cannot be asked at all.
-    threads_per_cell: questions that one cell answers at the same time; more wait, inside their deadline.
+    open_adapter: `cells.kinds.opening.open_adapter`; CellUnreachableError for a cell that cannot be asked.
+    threads_per_cell: questions that one cell answers at the same time, and changes; more wait, questions inside their
+        deadline.
     list_timeout_s: how long a caller waits for the registry.
     deadline_s, probe_interval_s: see GuardedCell.
     """
@@ -38,23 +39,36 @@ class CellPool:
         list_cells: Callable[[], Sequence[Cell]],
         open_adapter: Callable[[Cell], CellAdapter],
         *,
-        threads_per_cell: int = 3,
+        threads_per_cell: int = 4,
         refresh_interval_s: float = 10.0,
         list_timeout_s: float = 2.0,
         deadline_s: float = 5.0,
         probe_interval_s: float = 1.0,
     ) -> None:
         self._list_cells = list_cells
-        self._open_adapter = open_adapter
-        self._open_guarded = partial(
-            GuardedCell, threads=threads_per_cell, deadline_s=deadline_s, probe_interval_s=probe_interval_s
+        self._new_open_cell = partial(
+            _OpenCell,
+            open_adapter=open_adapter,
+            threads=threads_per_cell,
+            deadline_s=deadline_s,
+            probe_interval_s=probe_interval_s,
         )
         self._refresh_interval_s = refresh_interval_s
-        self._lines: dict[str, _Line] = {}
+        self._deadline_s = deadline_s
+        # Replaced, and never changed, for other threads look into it.
+        self._open_cells: Mapping[str, _OpenCell] = {}
+        self._replacing = threading.Lock()
+        self._is_closed = False
         self._refreshed_at = float("-inf")
         self._is_current = False
+        self._was_listed = False
         self._list_timeout_s = list_timeout_s
         self._refreshing: asyncio.Task[FleetUnreachableError | None] | None = None
+
+    @property
+    def deadline_s(self) -> float:
+        """How long a cell may be silent."""
+        return self._deadline_s
 
     async def cells(self) -> tuple[Cell, ...]:
         """Every cell of the fleet. While the fleet database is away, or hangs, the list is the one read last.
@@ -63,10 +77,10 @@ class CellPool:
         """
         if time.monotonic() - self._refreshed_at > self._refresh_interval_s:
             failure = await self._refresh_in_time()
-            if failure is not None and not self._lines:
+            if failure is not None and not self._was_listed:
                 self._refreshed_at = float("-inf")
                 raise failure
-        return tuple(line.cell for line in self._lines.values())
+        return tuple(opened.cell for opened in self._open_cells.values())
 
     async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
         """Whether `cells` are all of the fleet, as of `refresh_interval_s` ago at most.
@@ -75,9 +89,9 @@ class CellPool:
         Raises as `cells` does.
         """
         await self.cells()
-        if self._is_current and not self._lines.keys() >= set(cell_uuids):
+        if self._is_current and not self._open_cells.keys() >= set(cell_uuids):
             await self._refresh_in_time()
-        return self._is_current and self._lines.keys() >= set(cell_uuids)
+        return self._is_current and self._open_cells.keys() >= set(cell_uuids)
 
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         """One page of one cell (see CellAdapter.read_page).
@@ -103,26 +117,56 @@ class CellPool:
 
     def hanging(self) -> frozenset[str]:
         """The uuids of cells that are treated as down, without being asked, until a probe was answered."""
-        return frozenset(uuid for uuid, line in self._lines.items() if line.hangs)
-
-    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
-        """Ask that cell nothing until a probe was answered; somebody found out by other ways that it hangs."""
-        if cell_uuid in self._lines:
-            self._lines[cell_uuid].treat_as_hanging(reason)
+        return frozenset(uuid for uuid, opened in self._open_cells.items() if opened.hangs)
 
     async def close(self) -> None:
-        """Let go of the cells; does not wait for one that hangs."""
-        lines, self._lines = list(self._lines.values()), {}
-        for line in lines:
-            line.close()
+        """Close the cells; does not wait for one that hangs."""
+        with self._replacing:
+            self._is_closed = True
+            open_cells, self._open_cells = self._open_cells, {}
+        for opened in open_cells.values():
+            opened.close(opened.close_adapter)
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
         """The answer of one cell to a `question` to its adapter; raises as `read_page` does."""
         await self.knows_all_cells((cell_uuid,))
-        line = self._lines.get(cell_uuid)
-        if line is None:
-            raise UnknownCellError(cell_uuid, tuple(known.cell.name for known in self._lines.values()))
-        return await line.ask(question, timeout_s)
+        opened = self._open_cells.get(cell_uuid)
+        if opened is None:
+            raise UnknownCellError(cell_uuid, tuple(known.cell.name for known in self._open_cells.values()))
+        return await opened.ask(lambda: question(opened.opened()), timeout_s)
+
+    async def ask_known(self, cell: Cell, question: Callable[[], T], timeout_s: float) -> T:
+        """The answer to a `question` about a `cell` that the registry has just named; see `opened` and `ask`."""
+        return await (await self._current(cell)).ask(question, timeout_s)
+
+    async def act(self, cell: Cell, change: Callable[[], T]) -> T:
+        """What a `change` of such a cell returns or raises; it is waited for (see GuardedCell.act)."""
+        return await (await self._current(cell)).act(change)
+
+    def opened(self, cell: Cell) -> CellAdapter:
+        """The adapter of a cell that the registry has just named, for questions and changes that block.
+
+        Any thread may call this. Raises CellUnreachableError for a cell that cannot be opened.
+        """
+        return self._open_cell(cell).opened()
+
+    async def _current(self, cell: Cell) -> "_OpenCell":
+        opened = self._open_cells.get(cell.uuid)
+        if opened is not None and opened.cell.database_url != cell.database_url:
+            await self._refresh_in_time()
+        return self._open_cell(cell)
+
+    def _open_cell(self, cell: Cell) -> "_OpenCell":
+        with self._replacing:
+            opened = self._open_cells.get(cell.uuid)
+            if opened is None:
+                if self._is_closed:
+                    raise CellUnreachableError(cell.name, "this process is about to end")
+                opened = self._new_open_cell(cell)
+                self._open_cells = {**self._open_cells, cell.uuid: opened}
+        if opened.cell.database_url != cell.database_url:
+            raise CellUnreachableError(cell.name, "it has just moved to another address")
+        return opened
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
         """Read the registry, once for all who wait for it; a reading that hangs goes on, and no second one begins."""
@@ -149,15 +193,19 @@ class CellPool:
         return None
 
     def _use(self, cells: Sequence[Cell]) -> None:
-        previous, self._lines = self._lines, {}
-        for cell in cells:
-            line = previous.get(cell.uuid)
-            if line is not None and line.cell == cell:
-                self._lines[cell.uuid] = previous.pop(cell.uuid)
-            else:
-                self._lines[cell.uuid] = _Line(cell, partial(self._open_adapter, cell), self._open_guarded)
-        for line in previous.values():
-            line.close()
+        with self._replacing:
+            previous = dict(self._open_cells)
+            open_cells: dict[str, _OpenCell] = {}
+            for cell in cells:
+                opened = previous.get(cell.uuid)
+                if opened is not None and opened.cell == cell:
+                    open_cells[cell.uuid] = previous.pop(cell.uuid)
+                else:
+                    open_cells[cell.uuid] = self._new_open_cell(cell)
+            self._open_cells = open_cells
+            self._was_listed = True
+        for opened in previous.values():
+            opened.close(opened.close_adapter)
 
 
 def _probe(adapter: CellAdapter) -> None:
@@ -167,39 +215,24 @@ def _probe(adapter: CellAdapter) -> None:
         adapter.find(NOBODY)
 
 
-class _Line:
-    """The connection to one cell: its adapter, opened at the first question, and what guards it."""
+class _OpenCell(GuardedCell):
+    """One cell of this process: its adapter, opened when it is first needed, and what guards it."""
 
-    def __init__(
-        self, cell: Cell, open_adapter: Callable[[], CellAdapter], open_guarded: Callable[..., GuardedCell]
-    ) -> None:
+    def __init__(self, cell: Cell, open_adapter: Callable[[Cell], CellAdapter], **limits: Any) -> None:
+        """limits: see GuardedCell."""
+        super().__init__(cell.name, lambda: _probe(self.opened()), **limits)
         self.cell = cell
         self._open = open_adapter
-        self._guarded = open_guarded(cell.name, lambda: _probe(self._opened()))
         self._adapter: CellAdapter | None = None
         self._opening = threading.Lock()
 
-    @property
-    def hangs(self) -> bool:
-        return self._guarded.hangs
-
-    def treat_as_hanging(self, reason: str) -> None:
-        self._guarded.treat_as_hanging(reason)
-
-    async def ask(self, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
-        return await self._guarded.ask(lambda: question(self._opened()), timeout_s)
-
-    def close(self) -> None:
-        # Behind the questions that wait or run already.
-        self._guarded.close(self._close_adapter)
-
-    def _opened(self) -> CellAdapter:
+    def opened(self) -> CellAdapter:
         with self._opening:
             if self._adapter is None:
-                self._adapter = self._open()
+                self._adapter = self._open(self.cell)
             return self._adapter
 
-    def _close_adapter(self) -> None:
+    def close_adapter(self) -> None:
         with self._opening:
             adapter, self._adapter = self._adapter, None
         if adapter is not None:

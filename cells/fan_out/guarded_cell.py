@@ -31,7 +31,6 @@ class GuardedCell:
     name: of the cell. probe: a question that costs the cell next to nothing; raises CellUnreachableError.
     threads: questions at the same time; more wait, inside their deadline.
     deadline_s: how long the cell may be silent. probe_interval_s: from a probe that failed to the next one.
-    on_hang: told, with the reason, when the cell begins to be treated as down.
     """
 
     def __init__(
@@ -42,13 +41,11 @@ class GuardedCell:
         threads: int,
         deadline_s: float,
         probe_interval_s: float,
-        on_hang: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self._name = name
         self._probe = probe
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
-        self._on_hang = on_hang
         self._threads = BoundedThreads(threads, f"cell-{name}", deadline_s=deadline_s)
         # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
         self._changing = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{name}-changes")
@@ -103,12 +100,17 @@ class GuardedCell:
         return await asyncio.get_running_loop().run_in_executor(self._changing, change)
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
-        """Call `last` behind the questions that wait or run already, without waiting for them."""
+        """Call `last` behind the questions and changes that wait or run already, without waiting for them."""
         for task in (self._probing, self._suspicion):
             if task is not None:
                 task.cancel()
         self._changing.shutdown(wait=False)
-        self._threads.close(last)
+
+        def close_behind_changes() -> None:
+            self._changing.shutdown(wait=True)
+            last()
+
+        self._threads.close(close_behind_changes)
 
     def _refuse_if_it_hangs(self) -> None:
         if self._hangs_because is not None:
@@ -128,15 +130,14 @@ class GuardedCell:
 
     def _suspect(self, began: float, reason: str) -> None:
         if self._answered_at < began:
-            self.treat_as_hanging(reason)
+            self._treat_as_hanging(reason)
 
-    def treat_as_hanging(self, reason: str) -> None:
-        """Ask it nothing until a probe was answered; somebody found out by other ways that it hangs."""
+    def _treat_as_hanging(self, reason: str) -> None:
+        """Ask it nothing until a probe was answered."""
         if self.hangs:
             return
         self._hangs_because = reason
         _log.warning("cell_hangs", cell=self._name, reason=reason)
-        self._on_hang(reason)
         now = asyncio.get_running_loop().time()
         for waiting in self._waiting:
             if not waiting.expired():

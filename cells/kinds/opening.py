@@ -10,7 +10,7 @@ from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.nova_api.adapter import NovaApiAdapter
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.nova_db.build_requests import NovaBuildRequests
-from cells.model import Cell, CellAdapter, ChangelogAdapter
+from cells.model import Cell, CellAdapter
 from resources.clock import Clock, system_clock
 
 
@@ -34,7 +34,7 @@ def open_adapter(cell: Cell, *, statement_timeout_s: float | None = None, clock:
                 assert_never(cell.kind)
 
 
-def open_changelog_adapter(cell: Cell) -> ChangelogAdapter:
+def open_changelog_adapter(cell: Cell) -> NativeAdapter:
     """As `open_adapter`, for a kind of cell that numbers its changes; statements may take as long as they do."""
     if not cell.can.numbers_changes:
         raise CellUnreachableError(cell.name, f"nothing here numbers the changes of cells of kind '{cell.kind}'")

@@ -1,20 +1,20 @@
 """`fleetlight host`: the hosts of native cells, where new servers go."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
-from operations.native_cells import NativeCells
 from resources.instance import DEFAULT_ZONE
 
 app = typer.Typer(no_args_is_help=True)
@@ -98,8 +98,5 @@ def _hosts_of(name: str, config: ConfigOption, data_dir: DataDirOption) -> Itera
         cell = fleet.cell(name)
         if not cell.can.takes_changes:
             raise ConfigurationError(f"cell {cell.name} is not a native one: its hosts are not ours")
-        native = NativeCells(fleet.cells)
-        try:
-            yield fleet, cell, native.nodes(cell)
-        finally:
-            native.close()
+        with closing(open_changelog_adapter(cell)) as adapter:
+            yield fleet, cell, CellNodes(adapter.engine, cell)

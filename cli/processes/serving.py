@@ -122,13 +122,12 @@ async def open_parts(
         refresh_interval_s=min(settings.fleet.cells_refresh_interval_s, settings.search.staleness_limit_s),
         deadline_s=settings.search.cell_timeout_s,
     )
-    native = NativeCells(fleet.cells, statement_timeout_s=settings.search.cell_timeout_s)
     searcher = open_searcher(settings.index) if settings.search.enabled else None
     try:
         yield ApiParts(
             cells=pool,
             fleet=fleet,
-            native=native,
+            native=NativeCells(fleet.cells, pool),
             identity=identity,
             searcher=searcher,
             soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
@@ -139,7 +138,6 @@ async def open_parts(
         )
     finally:
         await pool.close()
-        native.close()
         if searcher is not None:
             await searcher.close()
 

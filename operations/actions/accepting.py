@@ -159,7 +159,7 @@ class Acceptance:
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
             check(record)
             if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid)):
-                return self._row(instance)
+                return instance.row
             now = self._clock()
             if action.replaces_others:
                 self._give_up_jobs(instance, action, now)
@@ -181,7 +181,7 @@ class Acceptance:
             parameters |= {"origin": _origin(record), "is_by_administrator": order.is_admin}
             job = NewJob(uuid, parameters, action_id, migration_id)
             add_jobs(connection, action.name, [job], order.request, now)
-            return self._row(instance)
+            return instance.row
 
     def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
         """Set fields of the record, in whatever state, also of a locked instance. Raises what `check_values` raises."""
@@ -205,7 +205,7 @@ class Acceptance:
             values = decide(instance.record)
             check_values(values)
             if not announces_always and all(instance.record[name] == value for name, value in values.items()):
-                return self._row(instance)
+                return instance.row
             instance.change(
                 INSTANCE_UPDATE,
                 values,
@@ -213,14 +213,14 @@ class Acceptance:
                 publisher_id=self._publisher(PublisherService.API),
                 request=request,
             )
-            return self._row(instance)
+            return instance.row
 
     def lock(self, uuid: str, *, by: str, reason: str | None, request: Request) -> InstanceRow:
         """by: "owner" or "admin". An owner's lock on what is locked already changes nothing."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             if instance.record["locked"] and by == "owner":
-                return self._row(instance)
+                return instance.row
             values = {"locked": True, "locked_by": by, "locked_reason": reason or instance.record["locked_reason"]}
             return self._change_at_once(instance, "instance.lock", values, request, record="lock", work="api_lock")
 
@@ -262,7 +262,7 @@ class Acceptance:
         if work is not None:
             begin_event(instance.connection, action_id, work, instance.record["host"], now)
             finish_event(instance.connection, action_id, now)
-        return self._row(instance)
+        return instance.row
 
     def _give_up_jobs(self, instance: LockedInstance, action: Action | None, now: int) -> None:
         connection = instance.connection
@@ -303,9 +303,6 @@ class Acceptance:
 
     def _publisher(self, source: PublisherService) -> str:
         return f"{source.value}:{self._cell.name}"
-
-    def _row(self, instance: LockedInstance) -> InstanceRow:
-        return InstanceRow(self._cell.uuid, instance.revision, instance.record)
 
 
 def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> None:

@@ -143,7 +143,7 @@ class InstanceOperations:
             if not _OF_ITS_NODE.isdisjoint(values):
                 release_except(connection, uuid, None)
                 allocate_on_their_nodes(connection, [instance.record])
-            return Changed(uuid, instance.revision)
+            return Changed(uuid, instance.row.revision)
 
     def _existing(self, uuids: Collection[str]) -> list[str]:
         with cell_failures(self._cell.name), self._engine.connect() as connection:

@@ -239,7 +239,7 @@ class ComputeFleet:
         self._writer.prepare()
         self.searcher = CountingSearcher(self.index_settings)
         self.pool = CellPool(self.fleet.cells, open_adapter)
-        self.native = NativeCells(self.fleet.cells)
+        self.native = NativeCells(self.fleet.cells, self.pool)
         self._apis: list[Api] = []
 
     def add_cell(self, name: str) -> Cell:
@@ -355,7 +355,7 @@ class ComputeFleet:
         parts = ApiParts(
             cells=pool or self.pool,
             fleet=self.fleet,
-            native=self.native,
+            native=NativeCells(self.fleet.cells, pool) if isinstance(pool, CellPool) else self.native,
             searcher=self.searcher,
             soft_deletes=soft_deletes,
             api=ApiSettings(
@@ -395,7 +395,6 @@ class ComputeFleet:
         for api in self._apis:
             api.close()
         self._runner.run(self.pool.close())
-        self.native.close()
         self._runner.run(self.searcher.close())
         self._runner.close()
         self._writer.close()
@@ -504,9 +503,6 @@ class BrokenCells:
 
     def hanging(self) -> Collection[str]:
         return self._pool.hanging()
-
-    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
-        self._pool.treat_as_hanging(cell_uuid, reason)
 
     async def _misbehave(self, cell_uuid: str, timeout_s: float) -> None:
         if cell_uuid in self._hanging:

@@ -306,12 +306,11 @@ def test_hanging_cell_is_listed_from_the_index_without_being_asked_until_it_answ
 
 
 def test_hanging_cell_found_by_other_requests_costs_a_list_nothing(fleet: ComputeFleet) -> None:
-    uuids = fleet.fill(6)
+    in_south, *_ = uuids = fleet.fill(6)
     fleet.index(age_s=60)
     with hanging_pool(fleet, "south") as pool:
-        api = fleet.api(staleness_limit_s=30, pool=pool.cells)
-        api.readiness()  # reads which cells there are
-        pool.cells.treat_as_hanging(fleet.cells["south"].uuid, "the services of the cell do not answer")
+        api = fleet.api(staleness_limit_s=30, cell_timeout_s=0.2, pool=pool.cells)
+        wait_until(lambda: api.get(f"/v2.1/servers/{in_south}/metadata").status_code == 500 and pool.cells.hanging())
         assert api.ids("/v2.1/servers") == uuids
         assert pool.pages["south"] == 0
 

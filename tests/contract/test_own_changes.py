@@ -100,7 +100,10 @@ def test_list_without_an_own_change_says_so(fleet: ComputeFleet) -> None:
     with hanging_pool(fleet, "south") as pool:
         rename(fleet.api(), uuid, "renamed")
         api = fleet.api(pool=pool.cells, cell_timeout_s=0.2)
-        rename(api, uuid, "renamed again")
+        pool.gate.set()
+        again = {"server": {"name": "renamed again"}}
+        wait_until(lambda: api.request("PUT", f"{LIST}/{uuid}", json=again).status_code == 200)
+        pool.gate.clear()
         response = api.get(LIST)
     assert "south=index-while-down" in response.headers["Fleetlight-Route"]
     assert response.headers["Fleetlight-Complete"] == "false"

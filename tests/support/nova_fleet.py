@@ -35,7 +35,7 @@ class NovaFleet:
         self.index = IndexSettings(backend="sqlite", path=folder / "index")
         self._runner = asyncio.Runner()
         self._pool = CellPool(self.fleet.cells, open_adapter)
-        self._native = NativeCells(self.fleet.cells)
+        self._native = NativeCells(self.fleet.cells, self._pool)
         self._searcher = open_searcher(self.index)
         self._apis: list[Api] = []
 
@@ -67,7 +67,6 @@ class NovaFleet:
             api.close()
         self._runner.run(self._pool.close())
         self._runner.run(self._searcher.close())
-        self._native.close()
         self._runner.close()
         self.fleet.close()
 

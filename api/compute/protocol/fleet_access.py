@@ -1,6 +1,6 @@
-"""How handlers ask the fleet database and the cells that can be changed, which both block.
+"""How handlers ask the fleet database, and ask and change native cells, which all block.
 
-Each has threads of its own: a cell that hangs takes none from the fleet database and from other cells.
+Cells are asked by the same pool as lists ask them by (cells.fan_out.cell_pool): what hangs for one hangs for all.
 """
 
 import asyncio
@@ -16,10 +16,9 @@ import structlog
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from cells.errors import CellHangsError, CellUnreachableError
-from cells.fan_out.guarded_cell import GuardedCell
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
-from cells.model import NOBODY, Cell
+from cells.model import Cell
 from listing.errors import CellDownError
 from listing.sources import ask_fleet
 from operations.native_cells import NativeCells
@@ -28,9 +27,7 @@ from operations.usage import size_in, with_sizes
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
-_THREADS_PER_CELL = 4
 _CHANGING_THREADS = 8
-_PROBE_INTERVAL_S = 1.0
 # Where a part of the cells is enough: many times what a cell needs that is well, and hardly noticed by who waits.
 _SOON_S = 0.25
 
@@ -72,7 +69,6 @@ class FleetAccess:
     """timeout_s: what a question may cost a request. max_limit: the largest page.
 
     has_image: whether there is an image with that uuid. has_project: whether there is a project with that id.
-    on_hang: told uuid and reason of a cell that is found hanging, so that lists need not find out for themselves.
     """
 
     fleet: Fleet
@@ -81,9 +77,7 @@ class FleetAccess:
     timeout_s: float
     max_limit: int
     has_image: Callable[[str], bool]
-    on_hang: Callable[[str, str], None] = lambda _cell_uuid, _reason: None
     has_project: Callable[[str], Awaitable[bool]] = any_project
-    _guarded: dict[str, GuardedCell] = field(default_factory=dict)
     _late: set[asyncio.Task[Any]] = field(default_factory=set)
     _changing: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
@@ -102,15 +96,11 @@ class FleetAccess:
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
         """What a `change` of a native cell that blocks returns; it is waited for (see GuardedCell.act)."""
-        return await self._guard(cell).act(change)
+        return await self.native.pool.act(cell, change)
 
     async def act_anywhere(self, change: Callable[[], T]) -> T:
         """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
         return await asyncio.get_running_loop().run_in_executor(self._changing, change)
-
-    def hanging(self) -> Collection[str]:
-        """The uuids of cells that are not asked, because they hang."""
-        return [uuid for uuid, guarded in self._guarded.items() if guarded.hangs]
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""
@@ -120,7 +110,7 @@ class FleetAccess:
         """The answer of a native cell to a `question` that blocks. Raises CellUnreachableError when it is late, and at
         once while the cell hangs.
         """
-        return await self._guard(cell).ask(question, self.timeout_s)
+        return await self.native.pool.ask_known(cell, question, self.timeout_s)
 
     async def ask_cells(self, question: Callable[[Cell], T]) -> OfCells[T]:
         """The answers of all native cells, asked at the same time. Raises FleetUnreachableError for the registry."""
@@ -181,10 +171,8 @@ class FleetAccess:
         return InUse(with_sizes(counted, [size for _, size in sizes.answers]), sizes.headers)
 
     def close(self) -> None:
-        """Let go of the threads; does not wait for a cell that hangs."""
+        """End the threads; does not wait for a cell that hangs."""
         self._changing.shutdown(wait=False)
-        for guarded in self._guarded.values():
-            guarded.close()
 
     async def _ask_one(self, cell: Cell, question: Callable[[Cell], T]) -> tuple[T] | None:
         try:
@@ -193,16 +181,3 @@ class FleetAccess:
             if not isinstance(error, CellHangsError):
                 _log.warning("cell_unreachable", cell=cell.name, reason=error.reason)
             return None
-
-    def _guard(self, cell: Cell) -> GuardedCell:
-        guarded = self._guarded.get(cell.uuid)
-        if guarded is None:
-            guarded = self._guarded[cell.uuid] = GuardedCell(
-                cell.name,
-                partial(self.native.find, cell, NOBODY),
-                threads=_THREADS_PER_CELL,
-                deadline_s=self.timeout_s,
-                probe_interval_s=_PROBE_INTERVAL_S,
-                on_hang=partial(self.on_hang, cell.uuid),
-            )
-        return guarded

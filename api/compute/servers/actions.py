@@ -218,8 +218,7 @@ class ServerActionHandlers:
         fleet, record = self._access.fleet, server.row.record
         project_id = str(record["project_id"])
         with fleet.lock(project_lock(project_id)):
-            down = self._access.hanging()
-            check_restored_instance(fleet, self._access.native, project_id, record["flavor"], down=down)
+            check_restored_instance(fleet, self._access.native, project_id, record["flavor"])
             return server.acceptance.accept(server.uuid, order_of(request, "restore"))
 
     async def _reset_state(

@@ -195,12 +195,11 @@ class ServerCreation:
             "count": count,
             "is_by_administrator": is_by_administrator,
         }
-        down = {*self._access.hanging(), *(cell.uuid for cell in answered.down)}
         # From here on others must not add to what is counted, nor to the group whose members decide on the cell.
         locks = [project_lock(project_id), *([] if group_uuid is None else [f"server group {group_uuid}"])]
         with fleet.lock(*locks):
             group = self._group(request, group_uuid)
-            check_new_instances(fleet, native, project_id, prepared.flavor, count, down=down)
+            check_new_instances(fleet, native, project_id, prepared.flavor, count)
             cells = requested_cells(fleet, group, prepared.beside, project_id=prepared.named_project_id)
             cell = choose_cell([capacity for _, capacity in answered.answers], cells)
             if cell is None:

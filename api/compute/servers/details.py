@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.servers.lookup import FoundServer, find_server
-from api.http.errors import ApiError
 from cells.errors import InstanceLockedError, InvalidTransitionError
 from listing.sources import damaged_row
 from resources.fields import Record
@@ -17,21 +16,23 @@ T = TypeVar("T")
 _STATES = ("active", "paused", "suspended", "stopped")
 
 
-async def read_record(
-    access: FleetAccess, request: ComputeRequest, rule: str, read: Callable[[Record], T] = lambda record: record
-) -> T:
-    """What `read` makes of the record of the server that the address names, for who may read it.
-
-    Raises UnreadableRowError when that cannot be made of a damaged row, and what `read` says of the request (ApiError).
-    """
+async def find_readable(access: FleetAccess, request: ComputeRequest, rule: str) -> FoundServer:
+    """The server that the address names, for who may read it."""
     server = await find_server(access, request)
     request.authorize(f"os_compute_api:{rule}")
+    return server
+
+
+async def read_record(access: FleetAccess, request: ComputeRequest, rule: str, read: Callable[[Record], T]) -> T:
+    """What `read` makes of the record of the server that the address names, for who may read it.
+
+    Raises UnreadableRowError when the row is damaged where `read` looks.
+    """
+    row = (await find_readable(access, request, rule)).row
     try:
-        return read(server.row.record)
-    except ApiError:
-        raise
+        return read(row.record)
     except Exception as error:  # it is about this row
-        raise damaged_row(server.row, error) from error
+        raise damaged_row(row, error) from error
 
 
 async def change_record(
@@ -57,8 +58,7 @@ async def change_record(
             raise InvalidTransitionError(record["uuid"], action, record["vm_state"])
         return decide(record)
 
-    server: FoundServer = await find_server(access, request)
-    request.authorize(f"os_compute_api:{rule}")
+    server = await find_readable(access, request, rule)
     revise = partial(
         server.acceptance.revise, server.uuid, decide_if_allowed, request.origin, announces_always=announces_always
     )

@@ -136,8 +136,7 @@ class MoveActions:
         fleet, native, record = self._access.fleet, self._access.native, server.row.record
         project_id = str(record["project_id"])
         with fleet.lock(project_lock(project_id)):
-            down = self._access.hanging()
-            check_larger_flavor(fleet, native, project_id, record["flavor"], parameters["flavor"], down=down)
+            check_larger_flavor(fleet, native, project_id, record["flavor"], parameters["flavor"])
             order = order_of(request, action, values=values, parameters=parameters)
             return server.acceptance.accept(server.uuid, order)
 

@@ -16,7 +16,7 @@ from api.compute.protocol.paging import whole_number
 from api.compute.protocol.routes import ApiRoute
 from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
-from api.compute.servers.details import read_record
+from api.compute.servers.details import find_readable, read_record
 from api.compute.servers.lookup import find_server
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, NotFoundError, NotSupportedError
@@ -151,16 +151,16 @@ class ServerPartHandlers:
 
     async def security_groups(self, request: ComputeRequest) -> Response:
         """Names are all that is known of them, and no list of groups can be made of names alone."""
-        await read_record(self._access, request, "os-security-groups:list")
+        await find_readable(self._access, request, "os-security-groups:list")
         return json_answer({"security_groups": []})
 
     async def clear_password(self, request: ComputeRequest) -> Response:
         """No password is kept, so there is none to forget."""
-        await read_record(self._access, request, "os-server-password:clear")
+        await find_readable(self._access, request, "os-server-password:clear")
         return empty_answer(204)
 
     async def port(self, request: ComputeRequest) -> Response:
-        await read_record(self._access, request, "os-attach-interfaces:show")
+        await find_readable(self._access, request, "os-attach-interfaces:show")
         raise NotFoundError(f"No interface attachment {request.http.path_params['port_id']} is there.")
 
     async def volumes(self, request: ComputeRequest) -> Response:
@@ -189,7 +189,7 @@ class ServerPartHandlers:
         """The same answer for every server that the caller may see."""
 
         async def show(request: ComputeRequest) -> Response:
-            await read_record(self._access, request, rule)
+            await find_readable(self._access, request, rule)
             return json_answer(document)
 
         return show

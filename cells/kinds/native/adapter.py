@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, get_args, overload
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, select
 
 from cells.database.engines import cell_failures, create_database_engine
 from cells.digests import RangeDigest, select_digests, to_digests, within
@@ -63,6 +63,11 @@ class NativeAdapter:
     @property
     def cell(self) -> Cell:
         return self._cell
+
+    @property
+    def engine(self) -> Engine:
+        """Its database, for what reads and changes other things in it than rows of instances."""
+        return self._engine
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))

@@ -88,15 +88,11 @@ FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
 
 # Made once: to make a statement costs as much as to carry it out.
 _UUID = "wanted_uuid"
-_BY_UUID = {
+_ONE = {
     dialect: select(instances.c.revision, text.label("fields")).where(instances.c.uuid == bindparam(_UUID))
     for dialect, text in FIELDS_TEXT.items()
 }
-_ONE = {
-    (dialect, locks): one.with_for_update() if locks else one
-    for dialect, one in _BY_UUID.items()
-    for locks in (True, False)
-}
+_ONE_LOCKED = {dialect: one.with_for_update() for dialect, one in _ONE.items()}
 
 
 def _reason_of_damage(error: Exception) -> str:
@@ -199,7 +195,8 @@ def read_row(connection: Connection, cell: Cell, uuid: str, *, locks: bool = Fal
     locks: waits until no other transaction has the row locked, and locks it until this one ends.
     """
     try:
-        row = connection.execute(_ONE[dialect_of(connection.engine), locks], {_UUID: uuid}).one_or_none()
+        one = (_ONE_LOCKED if locks else _ONE)[dialect_of(connection.engine)]
+        row = connection.execute(one, {_UUID: uuid}).one_or_none()
         return None if row is None else InstanceRow(cell.uuid, row.revision, read_fields(row.fields))
     except Exception as error:
         if not is_damage(error):

@@ -9,6 +9,7 @@ from cells.errors import InstanceNotFoundError
 from cells.kinds.native import outbox
 from cells.kinds.native.instance_rows import change_row, read_row
 from cells.model import NO_REQUEST, Cell, InstanceRow, Request
+from resources.fields import Record
 
 
 class LockedInstance:
@@ -17,8 +18,7 @@ class LockedInstance:
     def __init__(self, connection: Connection, cell: Cell, row: InstanceRow) -> None:
         self.connection = connection
         self.cell = cell
-        self.revision = row.revision
-        self.record = row.record
+        self.row = row
 
     @classmethod
     def lock(cls, connection: Connection, cell: Cell, uuid: str) -> "LockedInstance":
@@ -34,7 +34,11 @@ class LockedInstance:
 
     @property
     def uuid(self) -> str:
-        return str(self.record["uuid"])
+        return self.row.uuid
+
+    @property
+    def record(self) -> Record:
+        return self.row.record
 
     def change(
         self,
@@ -50,9 +54,9 @@ class LockedInstance:
         now: microseconds since the epoch. Raises PayloadError (notifications.errors).
         """
         changed = {"updated_at": now, **values}
-        self.revision += 1
-        self.record = {**self.record, **changed}
-        row = InstanceRow(self.cell.uuid, self.revision, self.record)
-        change_row(self.connection, row, changed)
-        announced = outbox.announcements(self.cell, event_type, [row], now, publisher_id=publisher_id, request=request)
+        self.row = InstanceRow(self.cell.uuid, self.row.revision + 1, {**self.record, **changed})
+        change_row(self.connection, self.row, changed)
+        announced = outbox.announcements(
+            self.cell, event_type, [self.row], now, publisher_id=publisher_id, request=request
+        )
         outbox.append(self.connection, announced)

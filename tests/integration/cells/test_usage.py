@@ -1,6 +1,9 @@
 """What a project takes up, over all cells."""
 
+import asyncio
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
@@ -8,8 +11,10 @@ from sqlalchemy import Engine
 
 from cells.capabilities import CellKind
 from cells.errors import QuotaExceededError
+from cells.fan_out.cell_pool import CellPool
 from cells.fleet.fleet import Fleet, InstanceMapping
-from cells.model import Cell
+from cells.kinds.opening import open_adapter
+from cells.model import Cell, CellAdapter
 from operations.actions.immediate import InstanceOperations
 from operations.native_cells import NativeCells
 from operations.usage import check_new_instances, in_use
@@ -25,26 +30,21 @@ def test_usage_is_the_sum_of_the_flavors_of_a_project(
         uuid = operations.create(values).uuid
     operations.create(values | {"project_id": "blue"})
     operations.delete(uuid)
-    native = NativeCells(fleet.cells)
-    try:
+    with native_cells(fleet) as native:
         used = in_use(fleet, native, "red", "ada")
         assert used == {"instances": 2, "cores": 8, "ram": 16384, "server_groups": 0, "key_pairs": 0}
         check_new_instances(fleet, native, "red", large, 3)
         with pytest.raises(QuotaExceededError, match="cores"):
             check_new_instances(fleet, native, "red", large, 4)
-    finally:
-        native.close()
 
 
 def test_cells_that_a_project_is_in_are_asked_at_the_same_time_and_no_others(
     fleet: Fleet, engine: Engine, operations: InstanceOperations
 ) -> None:
-    class MeetingCells(NativeCells):
-        """Cells of which none answers before all have been asked."""
-
-        def engine(self, cell: Cell) -> Engine:
-            meeting.wait(60)
-            return super().engine(cell)
+    def open_together(cell: Cell) -> CellAdapter:
+        """Of these none answers before all have been asked."""
+        meeting.wait(60)
+        return open_adapter(cell)
 
     large = fleet.flavors.find("4")
     operations.create({"project_id": "red", "user_id": "ada", "flavor": large.payload()})
@@ -52,11 +52,17 @@ def test_cells_that_a_project_is_in_are_asked_at_the_same_time_and_no_others(
     fleet.add_cell("without", CellKind.NATIVE, engine_url(engine), "memory://")  # is not asked
     fleet.add_mappings([InstanceMapping(str(uuid4()), cell.uuid, "red", "ada", 0) for cell in others])
     meeting = threading.Barrier(1 + len(others))
-    native = MeetingCells(fleet.cells)
-    try:
+    with native_cells(fleet, open_together) as native:
         assert in_use(fleet, native, "red")["cores"] == large.vcpus * (1 + len(others)), "they share one database here"
+
+
+@contextmanager
+def native_cells(fleet: Fleet, open_cell: Callable[[Cell], CellAdapter] = open_adapter) -> Iterator[NativeCells]:
+    pool = CellPool(fleet.cells, open_cell, deadline_s=60)
+    try:
+        yield NativeCells(fleet.cells, pool)
     finally:
-        native.close()
+        asyncio.run(pool.close())
 
 
 def engine_url(engine: Engine) -> str:

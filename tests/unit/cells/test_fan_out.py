@@ -132,15 +132,65 @@ def test_hanging_cell_is_waited_for_once_and_asked_again_after_it_answered_a_pro
     asyncio.run(scenario())
 
 
-def test_cell_that_others_found_hanging_is_not_asked(fleet: Fleet) -> None:
+def test_cell_that_hangs_for_one_kind_of_question_hangs_for_lists_and_changes(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet, deadline_s=SOON_S)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        hanging = fleet.adapter(ONE)
+        hanging.gate.clear()
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await pool.ask_known(ONE, lambda: hanging.gate.wait(60), SOON_S)
+        with pytest.raises(CellUnreachableError, match="it is probed in the background"):
+            await pool.read_page(ONE.uuid, REQUEST, 3600)
+        with pytest.raises(CellUnreachableError, match="it is probed in the background"):
+            await pool.act(ONE, lambda: pytest.fail("this is not made"))
+        hanging.gate.set()
+        await eventually(lambda: not pool.hanging())
+        assert await pool.act(ONE, lambda: "changed") == "changed"
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_cell_is_opened_once_for_lists_other_questions_and_changes(fleet: Fleet) -> None:
     async def scenario() -> None:
         pool = new_pool(fleet)
-        await pool.cells()
-        pool.treat_as_hanging(ONE.uuid, "its services do not answer")
-        with pytest.raises(CellUnreachableError, match="its services do not answer"):
-            await pool.read_page(ONE.uuid, REQUEST, 3600)
-        await eventually(lambda: not pool.hanging())
-        pool.treat_as_hanging("nobody", "is not there")
+        opened = await pool.ask_known(ONE, lambda: pool.opened(ONE), 5)  # before the registry was read
+        assert await pool.act(ONE, lambda: pool.opened(ONE)) is opened
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        assert pool.opened(ONE) is opened
+        assert fleet.adapters == [opened]
+        await pool.close()
+        await eventually(lambda: fleet.adapters[0].is_closed)
+        with pytest.raises(CellUnreachableError, match="about to end"):
+            pool.opened(ONE)
+
+    asyncio.run(scenario())
+
+
+def test_cell_that_has_moved_is_asked_and_changed_at_its_new_address_alone(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        await pool.read_page(ONE.uuid, REQUEST, 5)
+        moved = replace(ONE, database_url="sqlite:///elsewhere.db")
+        with pytest.raises(CellUnreachableError, match="moved to another address"):
+            pool.opened(moved)
+        fleet.cells[0] = moved
+        assert await pool.act(moved, lambda: pool.opened(moved).cell) == moved
+        with pytest.raises(CellUnreachableError, match="moved to another address"):
+            await pool.act(ONE, lambda: pytest.fail("this is not made"))
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_list_of_cells_that_was_never_read_is_not_what_was_asked_for_otherwise(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        pool = new_pool(fleet)
+        fleet.is_reachable = False
+        assert await pool.ask_known(ONE, lambda: "answer", 5) == "answer"
+        with pytest.raises(FleetUnreachableError):
+            await pool.cells()
         await pool.close()
 
     asyncio.run(scenario())

@@ -156,15 +156,33 @@ def test_change_of_a_cell_that_hangs_is_refused_before_it_is_made(gates: Gates) 
 
     async def scenario() -> None:
         gates.is_up = False
-        cell = guarded(gates, deadline_s=LONG_S)
+        cell = guarded(gates, deadline_s=AT_ONCE_S)
         await cell.act(lambda: changed.append(time.monotonic()))
-        cell.treat_as_hanging("no answer")
+        with pytest.raises(CellUnreachableError, match="no answer within"):
+            await cell.ask(gates.question()[0], AT_ONCE_S)
         with pytest.raises(CellUnreachableError):
             await cell.act(lambda: changed.append(time.monotonic()))
         cell.close()
 
     asyncio.run(scenario())
     assert len(changed) == 1
+
+
+def test_what_a_change_uses_is_closed_behind_it(gates: Gates) -> None:
+    closed: list[str] = []
+
+    async def scenario() -> None:
+        cell = guarded(gates, deadline_s=LONG_S)
+        change, gate = gates.question()
+        changing = asyncio.create_task(cell.act(change))
+        await eventually(lambda: gates.asked == 1)
+        cell.close(lambda: closed.append("after the change"))
+        assert closed == []
+        gate.set()
+        assert await changing == "late"
+        await eventually(lambda: closed == ["after the change"])
+
+    asyncio.run(scenario())
 
 
 def test_cell_whose_threads_are_all_held_is_used_again_when_one_is_let_go(gates: Gates) -> None:

@@ -63,8 +63,6 @@ class Cells:
     def hanging(self) -> Collection[str]:
         return ()
 
-    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None: ...
-
 
 class Index:
     """An index that knows both cells, `stale` ones since long ago, and answers so many searches before it fails."""

@@ -46,9 +46,6 @@ class NumberedCells:
     def hanging(self) -> Collection[str]:
         raise AssertionError("nobody asks for this here")
 
-    def treat_as_hanging(self, cell_uuid: str, reason: str) -> None:
-        raise AssertionError("nobody asks for this here")
-
     async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
         if self._answers_left == 0:
             raise CellUnreachableError(cell_uuid, "gone")
