@@ -27,7 +27,7 @@ class CellPool:
     """The cells of the fleet, as the API asks and changes them. Belongs to one event loop, but for `opened`.
 
     list_cells: reads the registry (`Fleet.cells`); called again when the list is older than `refresh_interval_s`.
-    open_adapter: `cells.kinds.opening.open_adapter`; CellUnreachableError for a cell that cannot be asked.
+    open_adapter: see cells.kinds.opening; raises CellUnreachableError for a cell that cannot be asked at all.
     threads_per_cell: questions that one cell answers at the same time, and changes; more wait, questions inside their
         deadline.
     list_timeout_s: how long a caller waits for the registry.

@@ -182,6 +182,21 @@ def test_change_of_a_server_whose_row_cannot_be_read_fails_as_of_a_cell_that_is_
         assert not [entry for entry in logs if "exc_info" in entry]
 
 
+@pytest.mark.parametrize("what", ["flavor = '{'", "flavor = x'00ff'", "display_name = CAST(x'ff41' AS TEXT)"])
+def test_usage_and_limits_leave_out_a_cell_whose_rows_cannot_be_read(tmp_path: Path, what: str) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        damaged, _ = fill(fleet)
+        with writing(fleet.engine("east")) as connection:
+            connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
+            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
+        api = fleet.api(enabled=False)
+        for path in ("os-simple-tenant-usage/demo?start=2020-01-01T00:00:00", "limits"):
+            response = api.get(f"/v2.1/{path}", MEMBER)
+            assert response.status_code == 200, response.text
+            is_needed = path != "limits" or "flavor" in what
+            assert response.headers["Fleetlight-Complete"] == ("false" if is_needed else "true")
+
+
 def test_list_explains_what_is_damaged_and_the_log_names_it_once(fleet: ComputeFleet) -> None:
     damaged, _ = fill(fleet)
     damage(fleet, damaged)

@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import Engine, Row, and_, or_, select
 
 from cells.database.engines import cell_failures
+from cells.errors import CellUnreachableError
+from cells.kinds.native.instance_rows import UNDECODABLE
 from cells.model import Cell
 from cells.tables import instances
 
@@ -41,7 +43,7 @@ class UsageQuery:
 
 
 def instances_that_ran(engine: Engine, cell: Cell, query: UsageQuery) -> Sequence[RanInstance]:
-    """At most `query.limit`, in the order of their positions. Raises CellUnreachableError."""
+    """At most `query.limit`, in the order of their positions. Raises CellUnreachableError, also for a damaged row."""
     columns = instances.c
     names = ("uuid", "project_id", "display_name", "vm_state", "launched_at", "terminated_at", "flavor")
     statement = (
@@ -58,7 +60,10 @@ def instances_that_ran(engine: Engine, cell: Cell, query: UsageQuery) -> Sequenc
         behind = and_(columns.project_id == project_id, columns.uuid > uuid)
         statement = statement.where(or_(columns.project_id > project_id, behind))
     with cell_failures(cell.name), engine.connect() as connection:
-        return [_ran(row) for row in connection.execute(statement)]
+        try:
+            return [_ran(row) for row in connection.execute(statement)]
+        except UNDECODABLE as error:
+            raise CellUnreachableError(cell.name, f"one of its rows is damaged: {error}") from error
 
 
 def _ran(row: Row[Any]) -> RanInstance:
