@@ -13,7 +13,6 @@ from cells.errors import UnreadableRowError
 from query.page import PageRequest
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptInstance
 
 NO_REVISION = 0
 """The revision of a notification of somebody else, which a cell only passes on: it is about none of its rows."""
@@ -190,11 +189,8 @@ class HostReportingAdapter(Protocol):
 class ChangelogAdapter(CellAdapter, Protocol):
     """A cell that numbers its changes, so that completeness can be proven by counting."""
 
-    def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
-        """What `read_page` returns, for who goes through many rows: each is made anew when it is asked for.
-
-        What the cell keeps ready of a row takes its place, where that is so.
-        """
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
+        """What `read_page` returns, for a caller that goes through many rows: each is made when it is asked for."""
         ...
 
     def position(self) -> Position:

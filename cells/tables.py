@@ -187,17 +187,6 @@ _NEWEST_FIRST = (instances.c.deleted, _NewestFirst(instances.c.created_at), inst
 Index("ix_instances_by_age", *_NEWEST_FIRST)
 Index("ix_instances_project_by_age", instances.c.project_id, *_NEWEST_FIRST)
 
-# What the index wants of each instance, made when it was changed (views.compute.kept). revision: which one it is of.
-kept_texts = Table(
-    "kept_texts",
-    cell_metadata,
-    # Compared as `instances.uuid` is: with another collation PostgreSQL could not look it up.
-    Column("instance_uuid", BINARY_TEXT, primary_key=True),
-    Column("revision", BigInteger, nullable=False),
-    Column("form", Integer, nullable=False),
-    Column("text", Text, nullable=False),
-)
-
 _UNNUMBERED = text("sequence IS NULL")
 _UNPUBLISHED = text("published_at IS NULL AND sequence IS NOT NULL")
 

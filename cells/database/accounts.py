@@ -56,7 +56,6 @@ _KEYS = (tables.cell_keys,)
 _ANNOUNCE = May(tables.changes, ("INSERT",), but=("sequence", "published_at"))
 _ACT = (
     May(tables.instances, ("INSERT", "UPDATE")),
-    May(tables.kept_texts, ("INSERT", "UPDATE")),
     _ANNOUNCE,
     May(tables.allocations),
     May(tables.jobs),

@@ -1,8 +1,7 @@
 """Alembic migrations of the fleet database (`fleet/`) and of cell databases (`cell/`).
 
 `upgrade_fleet` and `upgrade_cell` bring a database up to date; every process may call them at its start. A migration is
-frozen history: it names its columns itself and does not import `cells.tables`. One that changes rows of `instances`
-deletes their texts for the index (`kept_texts`), which are of what the rows were.
+frozen history: it names its columns itself and does not import `cells.tables`.
 """
 
 from pathlib import Path

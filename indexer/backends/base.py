@@ -15,14 +15,15 @@ from cells.digests import RangeDigest
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
 from query.page import PageRequest
-from resources.fields import Record
+from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KEPT_FIELDS
 from views.compute.view import ItemTemplate, View
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
 
+KEPT_FIELDS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is not Kind.OTHER or field.is_list)
+"""What backends keep of the record of an instance with a revision (Document.kept_record)."""
 _NOT_KEPT: Record = {name: None for name in INSTANCE_FIELDS if name not in KEPT_FIELDS}
 
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
 from cells.kinds.nova_api.items import read_item
-from cells.model import InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.reconcile.bulk_sync import SourcePage, no_limit
 from indexer.transform.documents import ExternalChange, merge
@@ -74,10 +73,6 @@ class ApiSource:
             yield from self._stage(_LIVE, after)
             after = ""
         yield from self._stage(_DELETED, after)
-
-    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
-        """None: the same request would have the same answer."""
-        return ()
 
     def _stage(self, stage: str, after: str) -> Iterator[SourcePage]:
         # The last servers of the page before: if one has gone, the one before it is as good.

@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cells.batched import batched
 from cells.epochs import Position
-from cells.model import ChangelogAdapter, InstanceRow
+from cells.model import ChangelogAdapter
 from indexer.backends.base import Document, Rejection, WriteResult
 from indexer.errors import IndexerError
 from indexer.writing.checkpoints import Checkpoint, Checkpoints
 from indexer.writing.page_writing import write_pages
-from indexer.writing.rereading import RenderedRows, render_rows, rows_of
+from indexer.writing.rereading import RenderedRows
 from indexer.writing.retrying_writer import WritesDocuments
 from query.filters import EVERYTHING
 from query.page import PageRequest
@@ -80,10 +79,6 @@ class RowSource(Protocol):
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         """All rows, or those after `position`; used by a thread of its own."""
-        ...
-
-    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
-        """Of the rows that were rejected, those of which the source may say more than `pages` did."""
         ...
 
 
@@ -159,10 +154,6 @@ class CellRows:
                 return
             self._spend(len(rows))
 
-    def read_again(self, uuids: Collection[str]) -> Collection[InstanceRow]:
-        """The fields of the rows: what is broken may be no more than the text that the cell keeps of one."""
-        return rows_of(self._adapter, uuids).values()
-
     def _look(self) -> Position:
         """Where the cell is now, and whether where it was before is still part of its past."""
         before, now = self._seen, self._adapter.position()
@@ -196,7 +187,6 @@ def sync(
     work = _Work(done, checkpoints, on_progress, has_checkpoint=found is not None)
     try:
         write_pages(source.pages(done.position or None), writer, on_written=work.on_written, on_idle=work.on_idle)
-        rejected = _write_again(source, writer, work.done.rejected)
     except BaseException:
         # Who could not write the rows cannot write this either.
         with suppress(IndexerError):
@@ -204,19 +194,7 @@ def sync(
         raise
     work.forget()
     done = work.done
-    return SyncResult(done.rows, done.sequence, rejected, done.seen, source.has_gone_back)
-
-
-def _write_again(source: RowSource, writer: WritesDocuments, rejected: Mapping[str, str]) -> Mapping[str, str]:
-    """What stays of `rejected` when these rows are read again."""
-    left = dict(rejected)
-    for uuids in batched(rejected, _READ_AGAIN_BATCH):
-        documents, refused = render_rows(source.read_again(uuids))
-        refused += writer.write(documents).rejected
-        for document in documents:
-            del left[document.id]
-        left |= {rejection.document.id: rejection.reason for rejection in refused}
-    return left
+    return SyncResult(done.rows, done.sequence, done.rejected, done.seen, source.has_gone_back)
 
 
 class _Work:

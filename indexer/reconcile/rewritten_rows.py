@@ -26,7 +26,6 @@ def replace_rewritten(
     replaced = 0
     request = PageRequest(EVERYTHING, _BY_UUID, batch_size)
     while True:
-        # The rows themselves, and not the texts that their cell keeps of them: what is compared here is their content.
         rows = adapter.read_page(request)
         wanted, _ = render_rows(rows)
         known = writer.read([document.id for document in wanted])

@@ -16,7 +16,6 @@ from indexer.extra_fields import Extra, merged
 from notifications.event_types import INSTANCE_DELETE_END
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptInstance
 from views.compute.view import render_view
 
 _NEVER_NULL = {"deleted": False, "hidden": False, "locked": False}
@@ -56,11 +55,6 @@ def to_document(cell_uuid: str, revision: int, record: Record, extra: Extra | No
     record: every field of INSTANCE_FIELDS. Raises KeyError naming a field that is missing.
     """
     return Document(cell_uuid, revision, record, render_view(record), extra)
-
-
-def kept_document(instance: KeptInstance) -> Document:
-    """The document of one row of a cell, as the cell keeps it ready: nothing is rendered again. Raises ValueError."""
-    return Document(instance.cell_uuid, instance.revision, *instance.read())
 
 
 def remade(cell_uuid: str, bare: BareDocument) -> Document:

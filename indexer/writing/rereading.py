@@ -12,14 +12,13 @@ from cells.errors import CellUnreachableError
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.transform.batches import ReadsRows
-from indexer.transform.documents import kept_document, to_document
+from indexer.transform.documents import to_document
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.retrying_writer import WritesDocuments
 from query.filters import In
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptInstance
 
 _log = structlog.get_logger(__name__)
 
@@ -46,18 +45,14 @@ class RenderedRows:
     rejected: by uuid, the rows that this program failed on so far; the others go on.
     """
 
-    def __init__(self, rows: Iterable[InstanceRow | KeptInstance]) -> None:
+    def __init__(self, rows: Iterable[InstanceRow]) -> None:
         self._rows = rows
         self.rejected: dict[str, Rejection] = {}
 
     def __iter__(self) -> Iterator[Document]:
         for row in self._rows:
             try:
-                document = (
-                    kept_document(row)
-                    if isinstance(row, KeptInstance)
-                    else to_document(row.cell_uuid, row.revision, row.record)
-                )
+                document = to_document(row.cell_uuid, row.revision, row.record)
             except Exception as error:  # noqa: BLE001  # it is about this row
                 unreadable = Document(row.cell_uuid, row.revision, {"uuid": row.uuid}, ())
                 self.rejected[row.uuid] = Rejection(unreadable, f"{type(error).__name__}: {error}")
@@ -65,7 +60,7 @@ class RenderedRows:
                 yield document
 
 
-def render_rows(rows: Iterable[InstanceRow | KeptInstance]) -> tuple[list[Document], list[Rejection]]:
+def render_rows(rows: Iterable[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
     """The documents of all these rows, and the rows that this program failed on."""
     rendered = RenderedRows(rows)
     return list(rendered), list(rendered.rejected.values())

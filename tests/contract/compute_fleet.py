@@ -56,7 +56,6 @@ from query.sort import SortOrder
 from resources.clock import Clock, system_clock
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from tests.support.kept_texts import assert_kept_texts_are_those_of_the_rows
 from views.compute.view import ItemTemplate
 
 T = TypeVar("T")
@@ -410,10 +409,6 @@ def compute_fleet(
     fleet = ComputeFleet(folder, index, new_database)
     try:
         yield fleet
-        # Whatever the tests did.
-        for name, cell in fleet.cells.items():
-            if cell.kind is CellKind.NATIVE:
-                assert_kept_texts_are_those_of_the_rows(fleet.engine(name))
     finally:
         fleet.close()
 

@@ -3,21 +3,19 @@
 Answers with such a row are not complete (contracts/nova-servers, section 12; docs/decisions/0055).
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import update
 from structlog.testing import capture_logs
 
 from cells.database.engines import writing
-from cells.kinds.native.instance_rows import fill_texts
 from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter
-from cells.tables import changes, instances, kept_texts
+from cells.tables import changes, instances
 from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.reconcile.bulk_sync import CellRows, SyncResult
@@ -52,7 +50,6 @@ def damage(fleet: ComputeFleet, uuid: str, **values: Any) -> None:
     """Change the row of an instance in east as nobody should, without a new revision."""
     with writing(fleet.engine("east")) as connection:
         connection.execute(update(instances).where(instances.c.uuid == uuid).values(**values or WITHOUT_SIZES))
-        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == uuid))
 
 
 WITHOUT_SIZES = {"flavor": {"name": "x"}}
@@ -114,7 +111,6 @@ def test_row_that_cannot_even_be_read_is_shown_in_the_same_way(tmp_path: Path, w
         fleet.operations("east").delete(deleted)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
         api = fleet.api(enabled=False)
         for path, members in MINIMAL.items():
             response = api.get(f"/v2.1/{path}", SINCE, MEMBER)
@@ -247,67 +243,22 @@ def test_watch_lists_again_when_nobody_can_say_whom_a_damaged_row_concerns(tmp_p
                 with writing(fleet.engine("east")) as connection:
                     connection.execute(update(changes).where(changes.c.sequence.is_(None)).values(message=b"{}"))
                     connection.exec_driver_sql("UPDATE instances SET project_id = x'ff' WHERE uuid = ?", (damaged,))
-                    connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
                 fleet.number_changes()
                 assert (await watch.next()).name == "reset"
 
         api.run(scenario())
 
 
-# What of a text that a cell keeps for the index can be broken: to the whole text, as it would be.
-BREAK = {
-    "nothing of it": lambda _: "",
-    "an array": lambda _: "[1]",
-    "no JSON": lambda text: "{" + text,
-    "no JSON at its end": lambda text: text[:-1] + "}",
-    "a line too few": lambda text: text.partition("\n")[2],
-    "a bracket for a brace": lambda text: "[" + text[1:],
-}
-
-
-@pytest.mark.parametrize("change", BREAK.values(), ids=list(BREAK))
-def test_sync_makes_a_text_that_is_broken_anew(fleet_of_any_store: ComputeFleet, change: Callable[[str], str]) -> None:
-    fleet = fleet_of_any_store
-    broken, others = fill(fleet)
-    kept = kept_texts.c.instance_uuid == broken
-    with writing(fleet.engine("east")) as connection:
-        text = connection.scalars(select(kept_texts.c.text).where(kept)).one()
-        connection.execute(update(kept_texts).where(kept).values(text=change(text)))
+def test_rows_of_a_restored_cell_are_compared_by_content(fleet: ComputeFleet) -> None:
+    first, others = fill(fleet)
     assert sync(fleet).rejected == {}
     with writing(fleet.engine("east")) as connection:
-        connection.execute(delete(kept_texts).where(kept))
-    documents = indexed(fleet, [broken, others[1]])
-    assert [document.record["display_name"] for document in documents] == ["server", "server"]
-    assert all(msgspec.json.decode(piece, type=msgspec.Raw) for document in documents for piece in document.view)
-
-
-def test_rows_of_a_restored_cell_are_compared_although_a_text_is_broken(fleet: ComputeFleet) -> None:
-    broken, others = fill(fleet)
-    assert sync(fleet).rejected == {}
-    kept = kept_texts.c.instance_uuid == broken
-    with writing(fleet.engine("east")) as connection:
-        connection.execute(update(kept_texts).where(kept).values(text="{\n\n\n\n\n\n"))
-        both = instances.c.uuid.in_([broken, others[1]])
+        both = instances.c.uuid.in_([first, others[1]])
         connection.execute(update(instances).where(both).values(display_name="before the restore"))
-        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == others[1]))
     with opened(fleet) as (adapter, writer):
         assert replace_rewritten(adapter, writer, batch_size=2, on_batch=lambda: None) == 2
-    with writing(fleet.engine("east")) as connection:
-        connection.execute(delete(kept_texts).where(kept))
-    names = [document.record["display_name"] for document in indexed(fleet, [broken, others[1]])]
+    names = [document.record["display_name"] for document in indexed(fleet, [first, others[1]])]
     assert names == ["before the restore"] * 2
-
-
-@pytest.mark.parametrize("what", ["text = CAST(x'7bff' AS TEXT)", "text = x'7bff'"])
-def test_sync_makes_a_text_of_bytes_anew(tmp_path: Path, what: str) -> None:
-    with compute_fleet(tmp_path) as fleet:
-        broken, _ = fill(fleet)
-        with writing(fleet.engine("east")) as connection:
-            connection.exec_driver_sql(f"UPDATE kept_texts SET {what} WHERE instance_uuid = ?", (broken,))  # noqa: S608
-        assert sync(fleet).rejected == {}
-        assert len(indexed(fleet, [broken])) == 1
-        with writing(fleet.engine("east")) as connection:
-            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == broken))
 
 
 def test_sync_names_a_row_that_cannot_be_rendered_and_goes_on(fleet_of_any_store: ComputeFleet) -> None:
@@ -319,14 +270,11 @@ def test_sync_names_a_row_that_cannot_be_rendered_and_goes_on(fleet_of_any_store
 
 
 @pytest.mark.parametrize("what", UNREADABLE.values(), ids=list(UNREADABLE))
-def test_sync_upgrade_and_comparison_go_on_around_a_row_that_cannot_be_read(tmp_path: Path, what: str) -> None:
+def test_sync_and_comparison_go_on_around_a_row_that_cannot_be_read(tmp_path: Path, what: str) -> None:
     with compute_fleet(tmp_path) as fleet:
         damaged, others = fill(fleet)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-            connection.execute(delete(kept_texts))
-        filled = fill_texts(fleet.engine("east"))
-        assert (filled.made, list(filled.unrenderable)) == (1, [damaged])
         assert list(sync(fleet).rejected) == [damaged]
         assert [document.id for document in indexed(fleet, [damaged, others[1]])] == [others[1]]
         with opened(fleet) as (adapter, writer):

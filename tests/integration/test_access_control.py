@@ -388,7 +388,6 @@ _RIGHTS = {
     },
     "cell": {
         "instances": ("SIU", "S", "S", "SIU"),
-        "kept_texts": ("SIU", "S", "S", "SIU"),
         # In single columns only: nobody but the relay says which number a change has.
         "changes": ("S", "S", "SUD", "S"),
         "cell_state": ("S", "S", "SU", "S"),

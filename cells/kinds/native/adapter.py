@@ -1,7 +1,7 @@
 """Reading a native cell: its own database, SQLite or PostgreSQL."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, get_args, overload
 
@@ -14,7 +14,6 @@ from cells.interpreter_slot import INTERPRETER_SLOT
 from cells.kinds.native.epochs import read_epoch_history
 from cells.kinds.native.instance_rows import (
     FIELDS_TEXT,
-    KEPT_TEXT,
     UNDECODABLE,
     Dialect,
     dialect_of,
@@ -23,7 +22,7 @@ from cells.kinds.native.instance_rows import (
     read_fields,
     read_row,
 )
-from cells.model import NO_REVISION, Cell, Change, InstanceRow
+from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
 from cells.tables import cell_state, changes, epochs, instances
 from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
@@ -32,14 +31,10 @@ from query.retention import remembered
 from query.sort import keeps_places
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptInstance
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
-_SELECTED = {dialect: select(instances.c.revision, FIELDS_TEXT[dialect]) for dialect in get_args(Dialect)}
-# Where a row has a kept text, which is no array, that comes instead of its fields.
-_SCANNED = {
-    dialect: select(instances.c.revision, func.coalesce(KEPT_TEXT, FIELDS_TEXT[dialect]), instances.c.uuid)
-    for dialect in get_args(Dialect)
+_SELECTED = {
+    dialect: select(instances.c.revision, FIELDS_TEXT[dialect], instances.c.uuid) for dialect in get_args(Dialect)
 }
 _PLACES = select(instances.c.revision, instances.c.uuid)
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
@@ -87,13 +82,13 @@ class NativeAdapter:
                     return found[: request.limit]
                 batch = replace(batch, after=request.order.values(rows[-1].record))
 
-    def scan(self, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
+    def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
         if not can_express(request.filter, self._dialect):
             return self.read_page(request)
         slot = INTERPRETER_SLOT if self._dialect == "sqlite" else nullcontext()
         with self._reading() as connection, slot:
             try:
-                return _ScannedRows(self._select(connection, request, _SCANNED[self._dialect]), self._scanned_row)
+                return _ScannedRows(self._select(connection, request, self._rows), self._scanned_row)
             except Exception as error:
                 if not is_damage(error):
                     raise
@@ -236,13 +231,11 @@ class NativeAdapter:
     def _row(self, row: Sequence[Any]) -> InstanceRow:
         return InstanceRow(self._cell.uuid, row[0], read_fields(row[1]))
 
-    def _scanned_row(self, row: Sequence[Any]) -> InstanceRow | KeptInstance:
-        revision, text, uuid = row
-        if text[:1] == "[":
-            with suppress(*UNDECODABLE):
-                return self._row(row)
-        # Who reads what is neither fields nor a text that was kept is told so.
-        return KeptInstance(self._cell.uuid, revision, uuid, text)
+    def _scanned_row(self, row: Sequence[Any]) -> InstanceRow:
+        try:
+            return self._row(row)
+        except UNDECODABLE as error:
+            return InstanceRow(self._cell.uuid, row[0], DamagedRecord(self._cell.name, {"uuid": row[2]}, str(error)))
 
     @contextmanager
     def _reading(self, *, at_one_moment: bool = False) -> Iterator[Connection]:
@@ -253,26 +246,26 @@ class NativeAdapter:
             yield connection
 
 
-class _ScannedRows(Sequence[InstanceRow | KeptInstance]):
+class _ScannedRows(Sequence[InstanceRow]):
     """Rows as the database gave them; a page of records would be larger than what a processor keeps near."""
 
-    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow | KeptInstance]) -> None:
+    def __init__(self, rows: Sequence[Row[Any]], to_instance: Callable[[Row[Any]], InstanceRow]) -> None:
         self._rows = rows
         self._to_instance = to_instance
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[InstanceRow | KeptInstance]:
+    def __iter__(self) -> Iterator[InstanceRow]:
         return map(self._to_instance, self._rows)
 
     @overload
-    def __getitem__(self, index: int) -> InstanceRow | KeptInstance: ...
+    def __getitem__(self, index: int) -> InstanceRow: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[InstanceRow | KeptInstance]: ...
+    def __getitem__(self, index: slice) -> Sequence[InstanceRow]: ...
 
-    def __getitem__(self, index: int | slice) -> InstanceRow | KeptInstance | Sequence[InstanceRow | KeptInstance]:
+    def __getitem__(self, index: int | slice) -> InstanceRow | Sequence[InstanceRow]:
         if isinstance(index, slice):
             return _ScannedRows(self._rows[index], self._to_instance)
         return self._to_instance(self._rows[index])

@@ -1,28 +1,17 @@
-"""The rows of instances: how they are read as text, and how they are written.
+"""The rows of instances: how they are read as text, and how they are written."""
 
-Each has beside it the text that the index wants of it (views.compute.kept), written in the same transaction. A text
-names the revision that it is of, so one that a program from before, which knows nothing of texts, has left behind is
-not taken for what the row is now.
-"""
-
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Literal, get_args
 
 import msgspec
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
     Engine,
-    ScalarSelect,
-    Select,
     Text,
     bindparam,
     cast,
-    delete,
     func,
     insert,
     literal_column,
@@ -31,12 +20,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.engines import reason_of, tells_of_damage, writing
+from cells.database.engines import reason_of, tells_of_damage
 from cells.model import Cell, DamagedRecord, InstanceRow
-from cells.tables import instances, kept_texts
+from cells.tables import instances
 from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import FORM, to_text
 
 Dialect = Literal["sqlite", "postgresql"]
 
@@ -109,57 +97,10 @@ def is_damage(error: Exception) -> bool:
     return isinstance(error, UNDECODABLE) or (isinstance(error, DBAPIError) and tells_of_damage(error))
 
 
-def _of_its_text(column: Column[Any]) -> ScalarSelect[Any]:
-    """What the text of a row of `instances` has in a column of `kept_texts`; null without a text of what the row is."""
-    # Not joined: each row looks up its own, however many there are.
-    return (
-        select(column)
-        .where(
-            kept_texts.c.instance_uuid == instances.c.uuid,
-            kept_texts.c.revision == instances.c.revision,
-            kept_texts.c.form == FORM,
-        )
-        .correlate(instances)
-        .scalar_subquery()
-    )
-
-
-KEPT_TEXT = _of_its_text(kept_texts.c.text)
-"""The text that `to_text` makes of a row, or null."""
-
 # Made once: to make a statement costs as much as to carry it out.
-_WANTED, _AFTER, _AT_ONCE = "wanted", "after", "at_once"
-_ADD_ROW, _ADD_TEXT = insert(instances), insert(kept_texts)
+_WANTED = "wanted"
+_ADD_ROW = insert(instances)
 _CHANGE_ROW = update(instances).where(instances.c.uuid == bindparam(_WANTED))
-_CHANGE_TEXT = update(kept_texts).where(kept_texts.c.instance_uuid == bindparam(_WANTED))
-_FILLED_AT_ONCE = 500
-# Writers of SQLite look for their turn, the longer they wait the more seldom, at last each 0.1 s.
-_TURN_FOR_OTHERS_S = {"sqlite": 0.15, "postgresql": 0.0}
-_HAS_NO_TEXT = _of_its_text(kept_texts.c.revision).is_(None)
-# All rows, and not those without a text: PostgreSQL thinks that hardly any is, and would read and sort the whole table.
-_PAGE = (
-    select(instances.c.uuid, _HAS_NO_TEXT.label("lacks"))
-    .where(instances.c.uuid > bindparam(_AFTER))
-    .order_by(instances.c.uuid)
-    .limit(bindparam(_AT_ONCE))
-)
-# Rows are locked, so that none changes before it has the text of what it was. One that somebody else has locked is not
-# waited for: those before it would be locked as long.
-_LOCKED: Mapping[Dialect, Select[Any]] = {
-    dialect: select(instances.c.uuid, instances.c.revision, FIELDS_TEXT[dialect].label("fields"))
-    .where(_HAS_NO_TEXT, instances.c.uuid.in_(bindparam(_WANTED, expanding=True)))
-    .order_by(instances.c.uuid)
-    .with_for_update(of=instances, skip_locked=True)
-    for dialect in get_args(Dialect)
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """made: how many texts. unrenderable: by uuid, why there is none of a row that lacks it all the same."""
-
-    made: int
-    unrenderable: Mapping[str, str]
 
 
 def dialect_of(engine: Engine) -> Dialect:
@@ -208,95 +149,8 @@ def read_row(connection: Connection, cell: Cell, uuid: str, *, locks: bool = Fal
 def add_rows(connection: Connection, rows: Sequence[InstanceRow]) -> None:
     """Write the rows of new instances. Raises IntegrityError when there is one already."""
     connection.execute(_ADD_ROW, [{**row.record, "revision": row.revision} for row in rows])
-    _add_texts(connection, list(_texts_of(rows)))
 
 
 def change_row(connection: Connection, row: InstanceRow, changed: Mapping[str, Any]) -> None:
     """Write what has `changed` of the row of an instance that the transaction has locked, so that it is `row` now."""
     connection.execute(_CHANGE_ROW, {**changed, "revision": row.revision, _WANTED: row.uuid})
-    for text in _texts_of([row]):
-        if not connection.execute(_CHANGE_TEXT, {**text, _WANTED: row.uuid}).rowcount:
-            connection.execute(_ADD_TEXT, text)
-
-
-def ignore_filled(_texts: int) -> None:
-    """For callers who do not want to see how far it is."""
-
-
-def count_rows(engine: Engine) -> int:
-    """How many rows `fill_texts` goes through."""
-    with engine.connect() as connection:
-        return int(connection.execute(select(func.count()).select_from(instances)).scalar_one())
-
-
-def fill_texts(engine: Engine, on_batch: Callable[[int], None] = ignore_filled) -> Filled:
-    """Make the texts that rows lack: those of rows that were last written by a program without texts of this form.
-
-    Can be repeated, and done while rows change: who changes one gives it its text, and has it locked meanwhile, so such
-    rows are passed over.
-    on_batch: called now and then with how many rows it has gone through.
-    """
-    passed, made, after = 0, 0, ""
-    unrenderable: dict[str, str] = {}
-    while True:
-        # Looked for without a lock: to go through all rows takes seconds when few lack a text, or none.
-        with engine.connect() as connection:
-            page = connection.execute(_PAGE, {_AFTER: after, _AT_ONCE: _FILLED_AT_ONCE}).all()
-        if not page:
-            return Filled(made, unrenderable)
-        if lacking := [row.uuid for row in page if row.lacks]:
-            filled = _fill(engine, lacking)
-            made += filled.made
-            unrenderable |= filled.unrenderable
-            time.sleep(_TURN_FOR_OTHERS_S[dialect_of(engine)])
-        passed += len(page)
-        on_batch(passed)
-        after = page[-1].uuid
-
-
-def _fill(engine: Engine, uuids: Sequence[str]) -> Filled:
-    """Make the texts of those rows that still lack theirs; halved until those that cannot be read stand alone."""
-    try:
-        return _fill_at_once(engine, uuids)
-    except DBAPIError as error:
-        if not is_damage(error):
-            raise
-        if len(uuids) == 1:
-            return Filled(0, {uuids[0]: _reason_of_damage(error)})
-    middle = len(uuids) // 2
-    first, second = _fill(engine, uuids[:middle]), _fill(engine, uuids[middle:])
-    return Filled(first.made + second.made, {**first.unrenderable, **second.unrenderable})
-
-
-def _fill_at_once(engine: Engine, uuids: Sequence[str]) -> Filled:
-    texts: list[dict[str, Any]] = []
-    unrenderable: dict[str, str] = {}
-    with writing(engine) as connection:
-        for row in connection.execute(_LOCKED[dialect_of(engine)], {_WANTED: uuids}).all():
-            try:
-                texts.append(_text_of(InstanceRow("", row.revision, read_fields(row.fields))))
-            except Exception as error:  # noqa: BLE001  # it is about this row
-                unrenderable[row.uuid] = f"{type(error).__name__}: {error}"
-        older = kept_texts.c.instance_uuid.in_([text["instance_uuid"] for text in texts])
-        connection.execute(delete(kept_texts).where(older))
-        _add_texts(connection, texts)
-    return Filled(len(texts), unrenderable)
-
-
-def _add_texts(connection: Connection, texts: Sequence[Mapping[str, Any]]) -> None:
-    if texts:
-        connection.execute(_ADD_TEXT, texts)
-
-
-def _texts_of(rows: Iterable[InstanceRow]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        try:
-            text = _text_of(row)
-        except Exception:  # noqa: BLE001, S112  # who goes through the rows meets it again, and reports it
-            continue
-        yield text
-
-
-def _text_of(row: InstanceRow) -> dict[str, Any]:
-    """What `kept_texts` has of a row. Raises whatever the rendering of a broken one raises."""
-    return {"instance_uuid": row.uuid, "revision": row.revision, "form": FORM, "text": to_text(row.record)}

@@ -5,12 +5,13 @@ the view: each piece a value of its own, so that it can be cut out of an answer 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import CellProgress, Document
+from indexer.backends.base import KEPT_FIELDS, CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
@@ -18,7 +19,6 @@ from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailab
 from indexer.extra_fields import Extra
 from query.to_dsl import UUID_PARTS, uuid_parts
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptRecord, kept_fields
 from views.compute.view import PIECE_NAMES
 
 # Measured: 500 documents a bulk is about right; fewer cost more requests, more make the server wait for one of them.
@@ -156,6 +156,8 @@ _Source = msgspec.defstruct(
 
 # A structure is encoded in half the time that a dict needs to be made and encoded. Nulls are left out.
 _Record = msgspec.defstruct("_Record", [(name, Any, None) for name in INSTANCE_FIELDS], omit_defaults=True, gc=False)
+_Kept = msgspec.defstruct("_Kept", [(name, Any, None) for name in KEPT_FIELDS], omit_defaults=True, gc=False)
+_kept_values = itemgetter(*KEPT_FIELDS)
 # What is no field of the record.
 _Others = msgspec.defstruct(
     "_Others",
@@ -341,9 +343,7 @@ def _bulk_line(document: Document) -> bytes:
 def _fields(document: Document) -> bytes:
     """The JSON object of what is kept of the record, without nulls."""
     record = document.record
-    if document.keeps_all:
-        return _encode(_Record(**record))
-    return record.text if isinstance(record, KeptRecord) else kept_fields(record)
+    return _encode(_Record(**record) if document.keeps_all else _Kept(*_kept_values(record)))
 
 
 def _document(source: Any, version: int) -> Document:

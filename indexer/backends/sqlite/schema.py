@@ -14,7 +14,6 @@ from indexer.errors import IndexDocumentError
 from indexer.extra_fields import Extra
 from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import KeptRecord
 from views.compute.view import PIECE_NAMES
 
 # Kept in the file as `user_version`; +1 whenever the tables below change.
@@ -36,7 +35,6 @@ _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and nam
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 # In a row.
@@ -114,13 +112,7 @@ def upsert_statement(documents: Table = DOCUMENTS) -> str:
 
 
 def row_of(document: Document) -> tuple[Any, ...]:
-    """The values of one row, in the order of the columns.
-
-    Raises KeyError when the record is not complete, msgspec.DecodeError when its cell has kept what is no JSON.
-    """
-    if isinstance(document.record, KeptRecord):
-        # Nobody else looks into them before they are part of an answer.
-        _check(b"[%b]" % b",".join(document.view))
+    """The values of one row, in the order of the columns. Raises KeyError when the record is not complete."""
     record = document.kept_record
     others = {name: record[name] for name in _OTHERS}
     if (extra := document.extra) is not None:

@@ -1,11 +1,11 @@
 """Reading a native cell gives what the plain-Python oracle gives, in SQL, on both databases."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, delete, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
 from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine, writing
@@ -15,7 +15,7 @@ from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.migrations import upgrade_cell
 from cells.model import Cell, InstanceRow
-from cells.tables import changes, instances, kept_texts
+from cells.tables import changes, instances
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.sqlite.schema import row_of
 from indexer.transform.documents import to_document
@@ -30,7 +30,6 @@ from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
 from resources.fields import Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
-from views.compute.kept import FORM, KeptInstance
 
 NOW = 1_800_000_000_000_000
 NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]
@@ -201,36 +200,9 @@ def test_scan_gives_the_rows_of_a_page_again_and_again(adapter: NativeAdapter, r
         assert documents_of(scanned[2:5]) == expected[2:5]
 
 
-def documents_of(rows: Iterable[InstanceRow | KeptInstance]) -> list[tuple[Any, ...]]:
+def documents_of(rows: Iterable[InstanceRow]) -> list[tuple[Any, ...]]:
     """What the index keeps of rows, as values."""
     return [row_of(document) for document in RenderedRows(rows)]
-
-
-def test_row_is_scanned_as_it_is_whatever_program_has_written_it(
-    adapter: NativeAdapter, operations: InstanceOperations, engine: Engine
-) -> None:
-    names = ("as it is now", "without a text", "changed by an older program", "with a text of another form")
-    uuids = dict(zip(names, (operations.create({"display_name": name}).uuid for name in names), strict=True))
-    changed = instances.c.uuid == uuids["changed by an older program"]
-    with writing(engine) as connection:
-        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == uuids["without a text"]))
-        connection.execute(update(instances).where(changed).values(revision=2, host="elsewhere"))
-        of_another_form = kept_texts.c.instance_uuid == uuids["with a text of another form"]
-        connection.execute(update(kept_texts).where(of_another_form).values(form=FORM + 1, text="{}"))
-    request = PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), limit=10)
-    scanned = checked_scan(adapter, request)
-    assert [row.uuid for row in scanned if isinstance(row, KeptInstance)] == [uuids["as it is now"]]
-    # Whoever changes a row next makes its text anew.
-    for uuid in uuids.values():
-        operations.update(uuid, {"display_name": "changed"})
-    assert all(isinstance(row, KeptInstance) for row in checked_scan(adapter, request))
-
-
-def checked_scan(adapter: NativeAdapter, request: PageRequest) -> Sequence[InstanceRow | KeptInstance]:
-    """A scan whose rows say what those of the page say."""
-    scanned = adapter.scan(request)
-    assert documents_of(scanned) == documents_of(adapter.read_page(request))
-    return scanned
 
 
 def test_scanned_rows_become_the_documents_that_their_notifications_become(
@@ -409,3 +381,18 @@ def test_reading_does_not_create_a_missing_sqlite_file(tmp_path: Any) -> None:
         adapter.find("any")
     adapter.close()
     assert not path.exists()
+
+
+def test_cell_that_was_not_upgraded_says_what_upgrades_it(
+    adapter: NativeAdapter, operations: InstanceOperations, engine: Engine
+) -> None:
+    """Lists are made of the rows alone."""
+    operations.create({})
+    with writing(engine) as connection:
+        connection.exec_driver_sql("ALTER TABLE changes RENAME TO of_a_later_version")
+    what_to_do = "changes.*; `fleetlight database upgrade` brings its tables to this version"
+    assert adapter.read_page(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 10))
+    with pytest.raises(CellUnreachableError, match=what_to_do):
+        adapter.changes_after(0, 1)
+    with pytest.raises(CellUnreachableError, match=what_to_do):
+        operations.create({})

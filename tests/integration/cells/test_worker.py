@@ -173,13 +173,13 @@ def work_on(worker: Worker) -> None:
 def test_job_waits_for_the_tables_that_its_worker_needs(acting: ActingCell) -> None:
     """A worker that is started before `fleetlight database upgrade`, while an older one has left something to do."""
     [uuid] = create(acting, 1)
-    _run(acting.engine, "ALTER TABLE kept_texts RENAME TO not_made_yet")
+    _run(acting.engine, "ALTER TABLE changes RENAME TO not_made_yet")
     with capture_logs() as logs:
         for _ in range(2):
             with pytest.raises(CellUnreachableError, match="`fleetlight database upgrade` brings its tables"):
                 work_on(acting.worker)
     assert logs == []
-    _run(acting.engine, "ALTER TABLE not_made_yet RENAME TO kept_texts")
+    _run(acting.engine, "ALTER TABLE not_made_yet RENAME TO changes")
     acting.work()
     assert acting.record(uuid)["vm_state"] == "active"
 
@@ -190,14 +190,14 @@ def test_job_waits_for_the_rights_that_its_worker_needs(acting: ActingCell, flee
     [uuid] = create(acting, 1)
     role = f"worker_{uuid4().hex}"
     rights = [f"GRANT ALL ON ALL {kind} IN SCHEMA public TO {role}" for kind in ("TABLES", "SEQUENCES")]
-    _run(acting.engine, f"CREATE ROLE {role}", *rights, f"REVOKE ALL ON kept_texts FROM {role}")
+    _run(acting.engine, f"CREATE ROLE {role}", *rights, f"REVOKE ALL ON changes FROM {role}")
     url = make_url(cell.database_url).update_query_dict({"options": f"-c role={role}"})
     engine = create_database_engine(url.render_as_string(hide_password=False))
     worker = Worker(engine, fleet, cell)
     try:
         with pytest.raises(CellUnreachableError, match=r"permission denied.*`fleetlight accounts postgresql`"):
             work_on(worker)
-        _run(acting.engine, f"GRANT ALL ON kept_texts TO {role}")
+        _run(acting.engine, f"GRANT ALL ON changes TO {role}")
         work_on(worker)
     finally:
         engine.dispose()

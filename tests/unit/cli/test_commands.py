@@ -7,27 +7,24 @@ import pty
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, insert, select, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import select, update
 
-from cells.database.engines import create_database_engine, writing
+from cells.database.engines import create_database_engine
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fleet.fleet import Fleet
-from cells.kinds.native.instance_rows import Filled, count_rows, fill_texts
 from cells.model import Cell
-from cells.tables import cell_state, changes, instances, kept_texts
+from cells.tables import cell_state, changes
 from cli.data_folder import DataFolder
 from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import REPAIRS
 from indexer.backends.opening import open_writer
 from indexer.writing.leases import CellLeases
-from tests.support.documents import make_record, make_uuid
 from tests.unit.cli.conftest import Run
 
 SAMPLES = Path(__file__).parents[3] / "notifications" / "samples"
@@ -186,86 +183,6 @@ def test_database_upgrade_can_be_repeated(run: Run, cells: Sequence[Cell]) -> No
             "cell cell1: up to date",
             "cell cell2: up to date",
         ]
-
-
-def add_rows_without_texts(cell: Cell) -> None:
-    engine = create_database_engine(cell.database_url)
-    with writing(engine) as connection:
-        connection.execute(insert(instances), [{**make_record(number), "revision": 1} for number in (1, 2)])
-    engine.dispose()
-
-
-def revisions_of_texts(cell: Cell) -> list[int]:
-    engine = create_database_engine(cell.database_url)
-    with engine.connect() as connection:
-        is_one = kept_texts.c.instance_uuid.in_([make_uuid(1), make_uuid(2)])
-        found = connection.scalars(select(kept_texts.c.revision).where(is_one)).all()
-    engine.dispose()
-    return list(found)
-
-
-def test_database_upgrade_makes_what_the_index_wants_of_rows_from_before(run: Run, cells: Sequence[Cell]) -> None:
-    add_rows_without_texts(cells[0])
-    result = run("database", "upgrade")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "cell cell1: 2 texts for the index made"
-    assert revisions_of_texts(cells[0]) == [1, 1]
-    assert "text" not in run("database", "upgrade").output
-
-
-def test_row_of_which_no_text_can_be_made_is_named_and_keeps_nobody_waiting(run: Run, cells: Sequence[Cell]) -> None:
-    add_rows_without_texts(cells[0])
-    engine = create_database_engine(cells[0].database_url)
-    with writing(engine) as connection:
-        is_first = instances.c.uuid == make_uuid(1)
-        connection.execute(update(instances).where(is_first).values(flavor={"name": "x"}))
-    engine.dispose()
-    # Whoever starts the new version when this has worked does so whatever one row is like.
-    for made in ("cell cell1: 1 text for the index made", "cell cell2: up to date"):
-        result = run("database", "upgrade")
-        assert result.exit_code == 0
-        assert result.stdout.splitlines()[-1] == made
-        told = f"cell cell1: instance {make_uuid(1)} cannot be rendered, so no index gets it: KeyError: 'vcpus'"
-        assert result.stderr.splitlines()[-1] == told
-
-
-def test_cell_that_goes_away_while_texts_are_made_does_not_keep_others_from_theirs(
-    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def count_rows_of_others(engine: Engine) -> int:
-        if "cell1" in str(engine.url):
-            raise OperationalError("SELECT", {}, sqlite3.OperationalError("gone"))
-        return count_rows(engine)
-
-    monkeypatch.setattr("cli.cells.database.count_rows", count_rows_of_others)
-    for cell in cells:
-        add_rows_without_texts(cell)
-    result = run("database", "upgrade")
-    assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1] == "cell cell2: 2 texts for the index made"
-    assert "cell 'cell1' cannot be reached: gone; not all texts for the index are made" in result.stderr
-
-
-def test_database_upgrade_that_is_stopped_goes_on_when_it_is_repeated(
-    run: Run, cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fill_one(engine: Engine, on_batch: Callable[[int], None]) -> Filled:
-        def stop(filled: int) -> None:
-            on_batch(filled)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as fewer:
-            fewer.setattr("cells.kinds.native.instance_rows._FILLED_AT_ONCE", 1)
-            return fill_texts(engine, stop)
-
-    add_rows_without_texts(cells[0])
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("cli.cells.database.fill_texts", fill_one)
-        result = run("database", "upgrade")
-    assert result.exit_code == 130
-    assert "stopped; the same command goes on from here" in result.stderr
-    assert revisions_of_texts(cells[0]) == [1]
-    assert run("database", "upgrade").stdout.splitlines()[-1] == "cell cell1: 1 text for the index made"
 
 
 def test_new_fleet_database_is_made_ready_by_upgrade(run: Run, empty_place: Path) -> None:
