@@ -147,7 +147,6 @@ def test_part_of_a_server_whose_row_cannot_be_read_is_shown_unless_it_is_what_is
             damaged = fleet.create("east")
             with writing(fleet.engine("east")) as connection:
                 connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-                connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
             is_readable = what.partition(" ")[0] != PARTS[path]
             with capture_logs() as logs:
                 response = api.get(f"/v2.1/servers/{damaged}/{path}", SINCE, MEMBER)
@@ -163,7 +162,6 @@ def test_change_of_a_server_whose_row_cannot_be_read_fails_as_of_a_cell_that_is_
         damaged, _ = fill(fleet)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
         api = fleet.api(enabled=False)
         server = f"/v2.1/servers/{damaged}"
         with capture_logs() as logs:
@@ -184,7 +182,6 @@ def test_usage_and_limits_leave_out_a_cell_whose_rows_cannot_be_read(tmp_path: P
         damaged, _ = fill(fleet)
         with writing(fleet.engine("east")) as connection:
             connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
-            connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == damaged))
         api = fleet.api(enabled=False)
         for path in ("os-simple-tenant-usage/demo?start=2020-01-01T00:00:00", "limits"):
             response = api.get(f"/v2.1/{path}", MEMBER)
