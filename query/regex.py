@@ -6,22 +6,26 @@ a dialect of their own get a translation of the subset in `regex_syntax`, or non
 """
 
 import string
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import re2
 
 from query.errors import NotExpressibleError, RegularExpressionError
-from query.regex_cost import determinization_effort
 from query.regex_syntax import ANY, Branch, Chars, Choice, Node, Repeat, Sequence, branches
 
 _LUCENE = "Elasticsearch"
 _POSTGRESQL = "PostgreSQL"
 # index.max_regex_length of Elasticsearch, in UTF-16 units.
 _LUCENE_MAX_LENGTH = 1000
-# Elasticsearch refuses a pattern whose automaton takes more effort; it accepted 32,768 of our count and refused 69,632
-# (9.4.3, `.*a.{12}` and `.*a.{13}`). It counts again on bytes, up to four for a character: hence the distance.
-_LUCENE_MAX_EFFORT = 8000
+# To be sent with each expression: no syntax of Lucene's own, and no more than this much work to make states of it;
+# Elasticsearch refuses the others (docs/decisions/0004).
+LUCENE_OPTIONS: Mapping[str, Any] = {"flags": "NONE", "max_determinized_states": 1000}
+# What it does not count: with 600 ranges a thousand states took it 18 s, and the one of `(a?){1000}` 9 s (9.4.3).
+# Within these limits no pattern was found that takes longer than a second.
+_LUCENE_MAX_RANGES = 40
+_LUCENE_MAX_REPEATED = 200
 # DUPMAX of PostgreSQL's regular expressions.
 _POSTGRESQL_MAX_REPEAT = 255
 _POSTGRESQL_MAX_SIZE = 2000
@@ -58,15 +62,16 @@ def compile_pattern(pattern: str) -> CompiledPattern:
 def to_lucene(pattern: str) -> str:
     """The Lucene expression that matches a whole term exactly when `pattern` is found in it.
 
-    To be sent with `flags` NONE. Raises RegularExpressionError, NotExpressibleError.
+    To be sent with LUCENE_OPTIONS; Elasticsearch may still refuse it. Raises RegularExpressionError,
+    NotExpressibleError.
     """
     compile_pattern(pattern)
     whole = Choice(tuple(_whole_text(branch) for branch in branches(pattern, _LUCENE)))
+    if len(_ranges(whole)) > _LUCENE_MAX_RANGES or _repeated(whole) > _LUCENE_MAX_REPEATED:
+        raise NotExpressibleError(_LUCENE, f"a pattern as complex as '{pattern}'")
     text = _render(whole, group="(")
     if len(text.encode("utf-16-le")) > 2 * _LUCENE_MAX_LENGTH:
         raise NotExpressibleError(_LUCENE, f"a pattern as long as '{pattern[:50]}…'")
-    if determinization_effort(whole, _LUCENE_MAX_EFFORT) is None:
-        raise NotExpressibleError(_LUCENE, f"a pattern as complex as '{pattern}'")
     return text
 
 
@@ -144,6 +149,30 @@ def _render_chars(chars: Chars) -> str:
 def _escape(code_point: int) -> str:
     character = chr(code_point)
     return f"\\{character}" if character in _SPECIAL else character
+
+
+def _ranges(node: Node) -> set[tuple[int, int]]:
+    """The different ranges of all classes."""
+    match node:
+        case Sequence(nodes) | Choice(nodes):
+            return {found for child in nodes for found in _ranges(child)}
+        case Repeat(body):
+            return _ranges(body)
+        case Chars(ranges, is_negated) if is_negated or len(ranges) > 1:
+            return set(ranges)
+    return set()
+
+
+def _repeated(node: Node, *, is_inside: bool = False) -> int:
+    """Ranges inside of repetitions, once these are written out."""
+    match node:
+        case Sequence(nodes) | Choice(nodes):
+            return sum(_repeated(child, is_inside=is_inside) for child in nodes)
+        case Repeat(body, least, most):
+            return _repeated(body, is_inside=True) * max(least if most is None else most, 1)
+        case Chars(ranges, is_negated):
+            return len(ranges) + is_negated if is_inside else 0
+    return 0
 
 
 def _size(node: Node) -> int:

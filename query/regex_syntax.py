@@ -33,9 +33,6 @@ class Chars:
     ranges: tuple[tuple[int, int], ...]
     is_negated: bool = False
 
-    def accepts(self, code_point: int) -> bool:
-        return self.is_negated != any(first <= code_point <= last for first, last in self.ranges)
-
 
 @dataclass(frozen=True, slots=True)
 class Start:

@@ -10,7 +10,7 @@ from query.errors import NotExpressibleError
 from query.operators.fits import require_filterable
 from query.operators.negation import Negation
 from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
-from query.regex import compile_pattern, to_lucene, to_postgres
+from query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
 from query.text_forms import text_form, time_text
 from query.tree import Dsl, Leaf, Matcher
 from resources.errors import FilterValueError
@@ -60,7 +60,7 @@ class Matches(Leaf):
     def dsl(self, field: Field) -> Dsl:
         if field.kind is not Kind.TEXT:
             raise NotExpressibleError("Elasticsearch", f"a pattern about '{field.name}', which is no text")
-        return {"regexp": {field.name: {"value": to_lucene(self.pattern), "flags": "NONE"}}}
+        return {"regexp": {field.name: {"value": to_lucene(self.pattern), **LUCENE_OPTIONS}}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,24 @@ from indexer.backends.settings import IndexSettings
 from tests.contract.compute_fleet import ComputeFleet, compute_fleet
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql]
-# Elasticsearch refuses each of them, though query.regex_cost thinks that it would not.
+CHARACTERS = [chr(0x4E00 + 2 * number) for number in range(120)]
+# Elasticsearch refuses each of them.
 TOO_COMPLEX = (
     r"(ab|ba){1,30}\db-(ab|ba)",
     r"[^a]{1,30}[α-ω]*(ab|ba)b+\w{0,9}\w?[a-c]?-",
     r"(\w{0,9}😀+\d+a*(a*b)+[a-c]?){3}",
+    ".*a.{20}$",
+    "(a|b)*a[ab]{30}",
+    "x" * 200,
+    ".{60}" + "".join(CHARACTERS),
+)
+# Elasticsearch would take 3 to 60 s for each of them, or all of its memory.
+TOO_SLOW = (
+    r"(\w?){255}",
+    "(a?){1000}",
+    "(a?){1000}" * 20,
+    f"([{''.join(CHARACTERS[:60])}]?){{255}}",
+    f"[^{''.join(CHARACTERS[:60])}]*[ab{''.join(CHARACTERS[:20])}].{{9}}",
 )
 NESTED = tuple("(" * depth + "web" + ")" * depth for depth in (30, 31, 250, 900))
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -35,7 +48,7 @@ def fleet(
 
 def test_no_pattern_takes_the_index_away_or_fails(fleet: ComputeFleet) -> None:
     api = fleet.api()
-    for pattern in (*TOO_COMPLEX, *NESTED):
+    for pattern in (*TOO_COMPLEX, *TOO_SLOW, *NESTED):
         path = f"/v2.1/servers?all_tenants=1&name={quote(pattern)}"
         assert api.ids(path) == api.ids(path, STRONG)
         assert api.index.why_not is None

@@ -102,7 +102,7 @@ class ElasticsearchSearcher:
         except TimeoutError:
             raise IndexUnavailableError(f"no answer within {self._timeout_s:g} s") from None
         except TooComplexError as error:
-            # How much work a pattern is for the server can only be guessed beforehand (query.regex_cost).
+            # How much work a pattern is, the server knows (query.regex).
             raise NotExpressibleError("Elasticsearch", "a pattern as complex as this one") from error
 
 

@@ -29,6 +29,7 @@ from query.filters import (
     Or,
 )
 from query.operators.sql import SqlDialect
+from query.regex import LUCENE_OPTIONS
 from query.sort import Direction, SortKey, SortOrder
 from query.to_dsl import search_after, sort, to_dsl, uuid_parts
 from query.to_sql import after, order_by, to_sql
@@ -102,13 +103,13 @@ def _text(clause: ClauseElement, dialect: SqlDialect) -> str:
             Matches("name", "^a-"),
             "re2_search('^a-', t.name)",
             r"""t.name COLLATE "C" ~ '^a\-'""",
-            {"regexp": {"name": {"value": r"a\-.*", "flags": "NONE"}}},
+            {"regexp": {"name": {"value": r"a\-.*", **LUCENE_OPTIONS}}},
         ),
         (
             NotMatches("name", "^a"),
             "re2_search('^a', t.name) = 0",
             """NOT (t.name COLLATE "C" ~ '^a')""",
-            {"bool": {"filter": [EXISTS], "must_not": [{"regexp": {"name": {"value": "a.*", "flags": "NONE"}}}]}},
+            {"bool": {"filter": [EXISTS], "must_not": [{"regexp": {"name": {"value": "a.*", **LUCENE_OPTIONS}}}]}},
         ),
         (
             Has("tags", "x"),
