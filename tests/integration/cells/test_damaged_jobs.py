@@ -1,7 +1,7 @@
 """A damaged row takes no worker away: its job ends with an error that the log names, the others of the cell go on."""
 
 import pytest
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, func, select
 from structlog.testing import capture_logs
 
 from cells.database.engines import writing
@@ -9,7 +9,7 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
 from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
-from cells.tables import jobs, kept_texts
+from cells.tables import jobs
 from operations.actions.reclaiming import Reclaimer
 from tests.support.acting_cell import REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
@@ -36,7 +36,6 @@ def acting(engine: Engine, fleet: Fleet, cell: Cell) -> ActingCell:
 def damage(acting: ActingCell, uuid: str, what: str) -> None:
     with writing(acting.engine) as connection:
         connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (uuid,))  # noqa: S608
-        connection.execute(delete(kept_texts).where(kept_texts.c.instance_uuid == uuid))
 
 
 def count_jobs(acting: ActingCell) -> int:
