@@ -3,10 +3,10 @@
 The bare query asks the same index, which is sorted at write time, for the same documents in the same order; a client of
 the same kind reads its answer as bytes and does nothing with them. The figures `client` are from the request to objects
 (the official client with its fastest JSON, and the API's answer read by the same decoder), and are only reported
-(docs/decisions/0093). The API is a process of its own, as in production.
+(docs/performance.md). The API is a process of its own, as in production.
 
 Who lists again what was listed a moment ago, as dashboards do, is answered from what is remembered of the page
-(docs/decisions/0087). The figures `new` are of pages that nobody has asked for: each has another length.
+(docs/performance.md). The figures `new` are of pages that nobody has asked for: each has another length.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 py-amqp reads all properties, each type of value by a list of comparisons; that took a third of what it takes to receive
 a message. Here only headers are read, and only such values as our own messages have: texts and whole numbers
-(docs/decisions/0033). Whatever else there is has py-amqp read all of it.
+(docs/performance.md). Whatever else there is has py-amqp read all of it.
 """
 
 import struct

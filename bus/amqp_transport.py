@@ -2,7 +2,7 @@
 
 By itself it asks the system for each part of a frame: nine times for a message, and a dozen times more for time limits.
 With each of them a thread gives up its turn, and behind a thread that encodes documents it waits milliseconds for the
-next one. Measured: docs/decisions/0033.
+next one. Measured: docs/performance.md.
 
 And it fails on what a broker hands on all the same: routing keys, names and texts that are no UTF-8, a time that no
 clock has, arrays in arrays without end. Here such a message comes without its properties, or with what can be read of

@@ -3,7 +3,7 @@
 A full item differs between callers by microversion and by what admins see. What everybody sees is kept as one text, in
 *segments* ordered by the microversion that brought them: an older item is a beginning of a newer one, and where each
 segment ends is kept beside it. So an answer is a few slices, joined: no row is parsed or rendered again
-(docs/decisions/0001). Rows read live from a cell go through the same function, which is why a row looks the same by
+(docs/decisions/0019). Rows read live from a cell go through the same function, which is why a row looks the same by
 every route.
 
 Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.

@@ -27,7 +27,7 @@ class OwnChange:
 
 
 class OwnChanges:
-    """Remembers them for `kept_s` seconds, in the memory of this process (docs/decisions/0075).
+    """Remembers them for `kept_s` seconds, in the memory of this process (docs/decisions/0045).
 
     kept_s: no less than `search.staleness_limit_s`: whoever is asked after that has the change, or counts as stale.
     """

@@ -3,7 +3,7 @@
 What a page costs Elasticsearch and us is mostly its documents: they are read, written as JSON, and taken apart. Which
 documents it has, and which write each of them is from, Elasticsearch tells from its columns in a fifth of the time. A
 document that is still from the same write (Elasticsearch, "Optimistic concurrency control") is what it was, so what is
-remembered is never older than what the search for the page itself would find (docs/decisions/0087).
+remembered is never older than what the search for the page itself would find (docs/performance.md).
 """
 
 import threading
