@@ -23,7 +23,7 @@ from query.filters import (
     any_of,
     with_leaves,
 )
-from query.sort import UNIQUE_FIELD, Direction, SortKey, SortOrder
+from query.sort import Direction, SortKey, SortOrder
 from query.tree import Store
 from resources.fields import FieldSet
 
@@ -72,7 +72,7 @@ def next_beyond(order: SortOrder, position: Sequence[Any]) -> Filter | None:
     by reading its index from the start, so that a page costs as much as all those before it.
     """
     first, value = order.keys[0], position[0]
-    if value is None or first.direction is Direction.ASC or first.field == UNIQUE_FIELD:
+    if value is None or first.direction is Direction.ASC or len(order.keys) == 1:
         return None
     return all_of(Le(first.field, value), beyond(order, position))
 

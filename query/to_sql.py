@@ -41,7 +41,11 @@ def can_express(node: Filter, dialect: SqlDialect) -> bool:
 
 
 def order_by(order: SortOrder, columns: Columns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
-    """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it."""
+    """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it.
+
+    Raises NotExpressibleError for an order that is not by code point.
+    """
+    order.require_code_points("SQL")
     terms: list[ColumnElement[Any]] = []
     for key in order.keys:
         is_ascending = key.direction is Direction.ASC

@@ -107,11 +107,13 @@ _EXPECTED = {
 class FieldSet(Mapping[str, Field]):
     """The fields of one resource by name, in the order of their definition.
 
+    unique: the field, never null, that no two items share; it ends every order.
     Raises ValueError when a name, or (ignoring case) a title, appears twice.
     """
 
-    def __init__(self, resource: str, fields: Iterable[Field]) -> None:
+    def __init__(self, resource: str, fields: Iterable[Field], *, unique: str = "uuid") -> None:
         self.resource = resource
+        self.unique = unique
         self._fields: dict[str, Field] = {}
         titles: set[str] = set()
         for field in fields:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from indexer.backends.base import FoundRow
 from listing.merge_sort import Row, merge_sorted
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.instance import INSTANCE_FIELDS
 
 BY_NAME = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name", Direction.DESC)])
@@ -19,8 +19,10 @@ BY_NAME = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name", Direction.DESC)
 class ListSource:
     """Rows in batches of a size; remembers how many batches were asked for."""
 
-    def __init__(self, positions: Sequence[tuple[str | None, str]], batch_size: int = 2) -> None:
-        ordered = sorted(positions, key=BY_NAME.comparable)
+    def __init__(
+        self, positions: Sequence[tuple[str | None, str]], batch_size: int = 2, order: SortOrder = BY_NAME
+    ) -> None:
+        ordered = sorted(positions, key=order.comparable)
         self._batches = [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
         self.asked = 0
 
@@ -50,10 +52,12 @@ class FailingSource:
         raise OSError("gone")
 
 
-def merged(sources: Sequence[ListSource], limit: int | None = None) -> list[tuple[object, ...]]:
+def merged(
+    sources: Sequence[ListSource], limit: int | None = None, order: SortOrder = BY_NAME
+) -> list[tuple[object, ...]]:
     async def collect() -> list[tuple[object, ...]]:
         positions: list[tuple[object, ...]] = []
-        async with aclosing(merge_sorted(sources, BY_NAME)) as runs:
+        async with aclosing(merge_sorted(sources, order)) as runs:
             async for run in runs:
                 positions += [row.position for row in run]
                 if limit is not None and len(positions) >= limit:
@@ -116,3 +120,10 @@ def test_first_batches_are_fetched_at_the_same_time() -> None:
             return [row.position async for run in merge_sorted(sources, BY_NAME) for row in run]
 
     assert asyncio.run(collect()) == [("c", "c"), ("b", "b"), ("a", "a")]
+
+
+def test_sources_in_nice_order_merge_in_nice_order() -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name", collation=Collation.NICE)])
+    rows = [("web-2", "b"), ("web-10", "a"), (None, "c"), ("web-1", "e"), ("web-01", "d"), ("web", "f")]
+    sources = [ListSource(rows[start::2], order=order) for start in range(2)]
+    assert [uuid for _, uuid in merged(sources, order=order)] == ["c", "f", "d", "e", "b", "a"]

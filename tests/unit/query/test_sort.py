@@ -2,8 +2,12 @@ from itertools import pairwise
 
 import pytest
 
-from query.sort import Direction, SortKey, SortOrder
+from query.errors import NotExpressibleError
+from query.sort import Collation, Direction, SortKey, SortOrder, nice_key
+from query.to_dsl import sort
+from query.to_sql import order_by
 from resources.errors import UnknownFieldError
+from resources.fields import Field, FieldSet, Kind
 from resources.instance import INSTANCE_FIELDS
 
 
@@ -35,3 +39,51 @@ def test_null_is_lower_than_every_value(direction: Direction) -> None:
 def test_ties_are_broken_by_uuid_ascending() -> None:
     order = SortOrder.of(INSTANCE_FIELDS, [SortKey("host", Direction.DESC)])
     assert order.comparable((None, "0")) < order.comparable((None, "1"))
+
+
+NAMED = FieldSet(
+    "node",
+    (Field("name", "Name", Kind.TEXT, "Name of the node"), Field("size", "Size", Kind.NUMBER, "Its size")),
+    unique="name",
+)
+NICE = SortKey("name", collation=Collation.NICE)
+# The example of Ganeti's own.
+IN_NICE_ORDER = ["", "9b", "10", "A1", "a", "a1", "a1.2", "a1b9", "a1b10", "a2", "a10", "b"]
+
+
+def test_numbers_in_names_compare_as_numbers_in_nice_order() -> None:
+    assert sorted(sorted(IN_NICE_ORDER), key=nice_key) == IN_NICE_ORDER
+    assert nice_key("a01") == nice_key("a1")
+    assert nice_key("a" + "9" * 5000) < nice_key("a1" + "0" * 5000)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_nice_order_has_nulls_where_every_order_has_them(direction: Direction) -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey("host", direction, Collation.NICE)])
+    hosts = [None, *IN_NICE_ORDER]
+    for before, behind in pairwise(hosts if direction is Direction.ASC else hosts[::-1]):
+        assert order.comparable((before, "1")) < order.comparable((behind, "0"))
+    assert order.comparable(("a01", "0")) < order.comparable(("a1", "1"))
+
+
+def test_unique_key_is_that_of_the_item_type() -> None:
+    assert SortOrder.of(NAMED, [SortKey("size")]).keys == (SortKey("size"), SortKey("name"))
+    assert SortOrder.of(NAMED, [SortKey("name"), SortKey("size")]).keys == (SortKey("name"),)
+
+
+def test_nice_order_of_the_unique_key_is_total_too() -> None:
+    order = SortOrder.of(NAMED, [NICE, NICE, SortKey("size")])
+    assert order.keys == (NICE, SortKey("size"), SortKey("name"))
+    assert order.comparable(("a01", 1, "a01")) < order.comparable(("a1", 1, "a1"))
+
+
+def test_what_is_no_text_has_one_order() -> None:
+    assert SortOrder.of(NAMED, [SortKey("size", collation=Collation.NICE)]).keys == (SortKey("size"), SortKey("name"))
+
+
+def test_no_store_is_asked_for_a_nice_order() -> None:
+    order = SortOrder.of(NAMED, [NICE])
+    with pytest.raises(NotExpressibleError, match="nice order of 'name'"):
+        order_by(order, {}, "sqlite")
+    with pytest.raises(NotExpressibleError, match="nice order of 'name'"):
+        sort(order)
