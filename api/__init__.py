@@ -1,6 +1,6 @@
-"""The faces: what people and programs call.
+"""What programs call over HTTP.
 
-`listing` decides which sources answer a list and merges them, `watching` tells what changes in one; `compute` is the
-compute API on top of both, and `image` the little of another one that its clients need. `identity` says who is calling.
-`app` puts everything together. Nothing here writes to an index.
+`http` is what all services share. `compute` is the compute API on top of `listing`, `identity` says who is calling, and
+`image` is the little of another service that clients of compute need. `app` puts everything together. Nothing here
+writes to an index.
 """

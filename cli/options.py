@@ -57,7 +57,8 @@ AuthOption = Annotated[
     str | None, typer.Option(metavar="STRATEGY", help="Who says who is calling; api.auth unless given.")
 ]
 InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none asks nobody.")
+    bool,
+    typer.Option("--insecure", help="Listen on other addresses than loopback although --auth none checks no login."),
 ]
 
 

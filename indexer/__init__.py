@@ -1,6 +1,6 @@
 """What follows the truth: notifications and rows in, documents out.
 
 `backends` keep and search documents. `transform` makes documents of what cells say, `writing` brings them into the
-index, with patience. `upkeep` is work on the whole of a cell, and `followers` follow each cell from start to stop. Each
-imports only those named before it.
+index, and waits while it is away. `reconcile` makes the index equal to the whole of a cell, and `stream` follows each
+cell from start to stop. Each imports only those named before it.
 """

@@ -40,13 +40,13 @@ class IndexerMetrics:
         )
         self._is_active = Gauge(
             "fleetlight_indexer_active",
-            "1: this indexer gets the messages of the cell; 0: another one does, or nobody has sent any",
+            "1: this indexer gets the messages of the cell; 0: another indexer does, or there are none",
             ["cell"],
             registry=registry,
         )
         self._dead_letters = Gauge(
             "fleetlight_indexer_dead_letters",
-            "Messages that could not be indexed and that nobody has solved or dropped yet",
+            "Messages that could not be indexed and that are neither solved nor dropped yet",
             ["cell"],
             registry=registry,
         )

@@ -20,8 +20,8 @@ class IndexerSettings(BaseModel):
     batch_wait_s: or when its first message has waited for so long.
     prefetch: messages that the broker may hand out before the first of them is acknowledged. So many of each cell wait
         in memory while the index is away; by default no more than it takes to keep the writes going.
-    prefetch_max_bytes: bytes of such messages. What comes beyond them is let go of, and comes again when some are
-        acknowledged; messages of usual size do not come near it.
+    prefetch_max_bytes: bytes of such messages. What comes beyond them is returned to the bus, and comes again when
+        some are acknowledged; messages of usual size do not come near it.
     writes_in_flight: bulk writes that may be under way at once while there is a backlog. Measured: two raise the rate
         into Elasticsearch by a fifth, three no more; into a SQLite file one is fastest, since it shares our processor.
     hole_timeout_s: how long a missing sequence may take to arrive before it is read from the cell's changelog.

@@ -25,8 +25,8 @@ _SILENT_TOO_AFTER_S = 3.0
 def limit_answers(engine: Engine, timeout_s: float | None = None) -> None:
     """Connections that `engine` opens from now on give up a silent server: OperationalError, and they are closed.
 
-    Silent is one from which nothing has come for SILENT_AFTER_S, and which lets nobody else in either. One that does is
-    busy with what it was asked, and may be so for as long as that takes.
+    Silent is one from which nothing has come for SILENT_AFTER_S, and which accepts no other connection either. One
+    that does is busy with what it was asked, and may be so for as long as that takes.
     timeout_s: for longer than this no question is waited for, whatever else the server answers.
     """
 
@@ -81,7 +81,7 @@ class _AnsweringConnection(psycopg.Connection[Any]):
                     self._give_up(f"it has not answered for {limit_s:g} s")
                 elif now_s - heard_s > deadline_s:
                     if not self._lets_others_in():
-                        self._give_up(f"it has been silent for {deadline_s:g} s and lets nobody else in")
+                        self._give_up(f"it has been silent for {deadline_s:g} s and accepts no other connection")
                     heard_s, deadline_s = time.monotonic(), SILENT_AFTER_S
                 awaited = question.send(ready)
         except StopIteration as answered:

@@ -255,7 +255,7 @@ def _print_joined(joined: Joined) -> None:
 
 
 def _bus_of_others(url: str | None, file: Path | None) -> str:
-    """The address of a bus that somebody else's notifications come by; empty: there is none."""
+    """The address of a bus with external notifications; empty: there is none."""
     if url is None and file is None:
         return ""
     transport = given_url("--transport-url", url, file)
@@ -300,7 +300,9 @@ def _remove_bus(settings: Settings, cell: Cell) -> None:
     except BusError as error:
         # A bus that is gone for good must not keep the cell.
         names = f"{work_queue_name(cell.uuid)} and {dead_name(cell.uuid)}"
-        print_notice(f"{error}; should it come back, delete its queues {names} there, which nobody empties any more")
+        print_notice(
+            f"{error}; should it come back, delete its queues {names} there, which no indexer empties any more"
+        )
 
 
 def _is_relayed(cell: Cell) -> bool:
@@ -316,7 +318,9 @@ def _is_relayed(cell: Cell) -> bool:
 
 def _ask(cell: Cell, instances: int) -> None:
     if not is_terminal():
-        raise ConfigurationError(f"cell {cell.name} is not removed without --yes where nobody can be asked")
+        raise ConfigurationError(
+            f"cell {cell.name} is not removed without --yes when there is no terminal to confirm it"
+        )
     typer.confirm(f"Remove cell {cell.name} with its {counted(instances, 'instance')} from the fleet?", abort=True)
 
 
@@ -328,7 +332,7 @@ def _set_disabled(fleet: Fleet, name: str, *, disabled: bool) -> Cell:
 
 
 def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
-    """Have the cell's queue get nothing more, as soon as nobody is left who would bind it again when reconnecting."""
+    """Have the cell's queue get nothing more, as soon as no indexer is left that would bind it again."""
     ending = f"its queue {work_queue_name(cell.uuid)} goes on filling"
     deadline_s, on_wait = _waiting(settings, cell)
     with closing(CellLeases(fleet.open_leases("fleetlight cell disable"))) as leases:
@@ -338,7 +342,7 @@ def _unbind(settings: Settings, fleet: Fleet, cell: Cell) -> None:
                 if fleet.cell(cell.uuid).disabled:
                     unbind(cell.transport_url, cell.uuid, settings.bus)
         except BusError as error:
-            print_notice(f"{error}; until somebody removes it, {ending}")
+            print_notice(f"{error}; until it is removed there, {ending}")
         except LeaseHeldError as error:
             print_notice(f"{error}; if that ends without this being repeated, {ending}")
 

@@ -30,7 +30,7 @@ app.add_typer(credentials.app, name="credential")
 def token(
     user: UserArgument, project: ProjectOption = None, config: ConfigOption = None, data_dir: DataDirOption = None
 ) -> None:
-    """Print a token of a user, for the default project unless given: whoever may read the file needs no password."""
+    """Print a token of a user, for the default project unless given. Reading the file takes no password."""
     settings = load_settings(config, data_dir)
     directory = directory_file(settings).read()
     owner = directory.named_user(user)

@@ -40,7 +40,7 @@ AllOption = Annotated[bool, typer.Option("--all", help="Every failure, of the fl
 def list_failures(
     cell: CellOption = None, config: ConfigOption = None, data_dir: DataDirOption = None, json: JsonOption = False
 ) -> None:
-    """Show the messages that could not be indexed and that nobody has solved or dropped yet."""
+    """Show the messages that could not be indexed and that are neither solved nor dropped yet."""
     with open_fleet(load_settings(config, data_dir).fleet) as fleet:
         names = _names(fleet, cell)
         summaries = list(fleet.failures.summaries(names))
@@ -131,7 +131,9 @@ def drop(
         chosen = _chosen(fleet, ids, every, cell)
         if every and not yes:
             if not is_terminal():
-                raise ConfigurationError("all failures are not dropped without --yes where nobody can be asked")
+                raise ConfigurationError(
+                    "all failures are not dropped without --yes when there is no terminal to confirm it"
+                )
             typer.confirm("Drop all of them for good?", abort=True)
         dropped = sum(fleet.failures.drop(batch) for batch in batched(chosen, _AT_ONCE))
         if every:

@@ -95,7 +95,7 @@ class CellLeases:
 
         def confirm() -> None:
             if not self._leases.holds(_REBUILD):
-                raise RebuildRunningError("nobody knows whom: the connection to the fleet database was lost")
+                raise RebuildRunningError("an unknown process: the connection to the fleet database was lost")
 
         try:
             yield confirm

@@ -78,7 +78,7 @@ def test_server_that_is_silent_is_given_up_and_asked_again_when_it_answers(
     engine = create(address)
     with engine.connect() as asked:
         proxy.hold()
-        with pytest.raises(OperationalError, match=r"silent for 0\.5 s and lets nobody else in"):
+        with pytest.raises(OperationalError, match=r"silent for 0\.5 s and accepts no other connection"):
             asked.execute(text("SELECT 1"))
     proxy.restore()
     with engine.connect() as asked:
