@@ -1,0 +1,105 @@
+"""A field that is added to the definitions goes from an operation to a list, and nothing else names it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+# A program of its own, since modules derive what they need of the fields when they are imported.
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+
+import resources.instance
+from resources.fields import Field, FieldSet, Kind
+
+# The one definition.
+resources.instance.INSTANCE_FIELDS = FieldSet(
+    "instance",
+    (*resources.instance.INSTANCE_FIELDS.values(), Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in")),
+)
+from resources.instance import INSTANCE_FIELDS
+
+from views.compute import members, view
+
+
+class Rack(members.Members, gc=False):
+    rack: str | None
+
+
+# The one line of rendering: a segment, and the microversion that brings it.
+view._PUBLIC_SEGMENTS.append(lambda record: Rack(record["rack"]))
+
+from sqlalchemy import select, text
+
+from cells.capabilities import CellKind
+from cells.database.engines import create_database_engine
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.adapter import NativeAdapter
+from cells.migrations import upgrade_cell, upgrade_fleet
+from cells.tables import changes
+from indexer.backends.elasticsearch.mapping import instance_mapping
+from indexer.backends.opening import open_searcher, open_writer
+from indexer.backends.settings import IndexSettings
+from indexer.transform.documents import to_document
+from indexer.transform.native_messages import read_record
+from notifications.envelope import decode
+from notifications.payloads.fleetlight import InstancePayload
+from operations.actions.immediate import InstanceOperations
+from query.check import check
+from query.filters import Matches
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
+from query.to_dsl import to_dsl
+from views.compute.view import ItemTemplate
+
+folder = Path(sys.argv[1])
+fleet_engine = create_database_engine(f"sqlite:///{folder}/fleet.db")
+upgrade_fleet(fleet_engine)
+fleet = Fleet(fleet_engine)
+cell = fleet.add_cell("one", CellKind.NATIVE, f"sqlite:///{folder}/one.db", "memory://")
+engine = create_database_engine(cell.database_url)
+upgrade_cell(engine)
+with engine.begin() as connection:  # what a migration of the cells would do
+    connection.execute(text("ALTER TABLE instances ADD COLUMN rack TEXT"))
+
+operations = InstanceOperations(engine, fleet, cell)
+for name, rack in (("a", "r9"), ("b", "r10"), ("c", None), ("d", "x1")):
+    operations.create({"project_id": "demo", "user_id": "ada", "display_name": name, "rack": rack})
+
+# In the cell, by filter and order.
+wanted = Matches("rack", "^r")
+check(wanted, INSTANCE_FIELDS)
+request = PageRequest(wanted, SortOrder.of(INSTANCE_FIELDS, [SortKey("rack")]), 10)
+live = NativeAdapter(cell).read_page(request)
+assert [row.record["rack"] for row in live] == ["r10", "r9"], live
+
+# On the bus, by the general way and by the short one.
+with engine.connect() as connection:
+    bodies = connection.execute(select(changes.c.message).order_by(changes.c.id)).scalars().all()
+assert [InstancePayload.unwrap(decode(body).payload).rack for body in bodies] == ["r9", "r10", None, "x1"]
+records = [read_record(body) for body in bodies]
+assert [record["rack"] for record in records] == ["r9", "r10", None, "x1"]
+
+# In the index, by the same filter and order; and in the item.
+settings = IndexSettings(path=folder / "index.db")
+writer = open_writer(settings)
+writer.prepare()
+writer.write([to_document(cell.uuid, 1, record) for record in records])
+writer.make_searchable()
+template = ItemTemplate.full(104, is_admin=False, versioned_base="/v2.1", plain_base="")
+found = asyncio.run(open_searcher(settings).search(request, [cell.uuid], template))
+assert [row.position[0] for row in found] == ["r10", "r9"], found
+assert [b'"rack":"r' in row.item for row in found] == [True, True], found
+
+assert instance_mapping()["properties"]["rack"] == {"type": "keyword"}
+assert "rack" in str(to_dsl(wanted, INSTANCE_FIELDS))
+print("rack is everywhere")
+"""
+
+
+def test_new_field_takes_one_definition_and_one_line_of_rendering(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith("rack is everywhere\n")
