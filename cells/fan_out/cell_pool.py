@@ -57,6 +57,7 @@ class CellPool:
         self._deadline_s = deadline_s
         # Replaced, and never changed, for other threads look into it.
         self._open_cells: Mapping[str, _OpenCell] = {}
+        self._moved: list[_OpenCell] = []  # are closed in the event loop
         self._replacing = threading.Lock()
         self._is_closed = False
         self._refreshed_at = float("-inf")
@@ -123,8 +124,9 @@ class CellPool:
         """Close the cells; does not wait for one that hangs."""
         with self._replacing:
             self._is_closed = True
-            open_cells, self._open_cells = self._open_cells, {}
-        for opened in open_cells.values():
+            closing = [*self._open_cells.values(), *self._moved]
+            self._open_cells, self._moved = {}, []
+        for opened in closing:
             opened.close(opened.close_adapter)
 
     async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
@@ -137,11 +139,11 @@ class CellPool:
 
     async def ask_known(self, cell: Cell, question: Callable[[], T], timeout_s: float) -> T:
         """The answer to a `question` about a `cell` that the registry has just named; see `opened` and `ask`."""
-        return await (await self._current(cell)).ask(question, timeout_s)
+        return await self._open_cell(cell).ask(question, timeout_s)
 
     async def act(self, cell: Cell, change: Callable[[], T]) -> T:
         """What a `change` of such a cell returns or raises; it is waited for (see GuardedCell.act)."""
-        return await (await self._current(cell)).act(change)
+        return await self._open_cell(cell).act(change)
 
     def opened(self, cell: Cell) -> CellAdapter:
         """The adapter of a cell that the registry has just named, for questions and changes that block.
@@ -150,23 +152,17 @@ class CellPool:
         """
         return self._open_cell(cell).opened()
 
-    async def _current(self, cell: Cell) -> "_OpenCell":
-        opened = self._open_cells.get(cell.uuid)
-        if opened is not None and opened.cell.database_url != cell.database_url:
-            await self._refresh_in_time()
-        return self._open_cell(cell)
-
     def _open_cell(self, cell: Cell) -> "_OpenCell":
         with self._replacing:
             opened = self._open_cells.get(cell.uuid)
-            if opened is None:
+            if opened is None or opened.cell.database_url != cell.database_url:
                 if self._is_closed:
                     raise CellUnreachableError(cell.name, "this process is about to end")
+                if opened is not None:
+                    self._moved.append(opened)
                 opened = self._new_open_cell(cell)
                 self._open_cells = {**self._open_cells, cell.uuid: opened}
-        if opened.cell.database_url != cell.database_url:
-            raise CellUnreachableError(cell.name, "it has just moved to another address")
-        return opened
+            return opened
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
         """Read the registry, once for all who wait for it; a reading that hangs goes on, and no second one begins."""
@@ -202,9 +198,10 @@ class CellPool:
                     open_cells[cell.uuid] = previous.pop(cell.uuid)
                 else:
                     open_cells[cell.uuid] = self._new_open_cell(cell)
-            self._open_cells = open_cells
+            closing = [*previous.values(), *self._moved]
+            self._open_cells, self._moved = open_cells, []
             self._was_listed = True
-        for opened in previous.values():
+        for opened in closing:
             opened.close(opened.close_adapter)
 
 

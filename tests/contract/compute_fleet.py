@@ -344,17 +344,23 @@ class ComputeFleet:
         watch_key: str | None = None,
         clock: Clock = system_clock,
         pool: CellReader | None = None,
+        native: NativeCells | None = None,
         compute_link_prefix: str | None = None,
         skips_down_cells: bool = True,
         soft_deletes: bool = False,
         identity: Identity | None = None,
         indexer: Probes | None = None,
     ) -> Api:
-        """An application over the fleet; closed with it."""
+        """An application over the fleet; closed with it.
+
+        native: other than by `pool`, or by that of the fleet where `pool` is none.
+        """
+        if native is None:
+            native = NativeCells(self.fleet.cells, pool) if isinstance(pool, CellPool) else self.native
         parts = ApiParts(
             cells=pool or self.pool,
             fleet=self.fleet,
-            native=NativeCells(self.fleet.cells, pool) if isinstance(pool, CellPool) else self.native,
+            native=native,
             searcher=self.searcher,
             soft_deletes=soft_deletes,
             api=ApiSettings(

@@ -60,6 +60,7 @@ class World:
     def new_api(self, *, has_index: bool = True) -> Api:
         return self.fleet.api(
             pool=self.pool,
+            native=self.fleet.native,  # changes are made whatever fails for lists
             enabled=has_index,
             staleness_limit_s=LIMIT_S,
             cell_timeout_s=60,

@@ -168,18 +168,16 @@ def test_cell_is_opened_once_for_lists_other_questions_and_changes(fleet: Fleet)
     asyncio.run(scenario())
 
 
-def test_cell_that_has_moved_is_asked_and_changed_at_its_new_address_alone(fleet: Fleet) -> None:
+def test_cell_that_has_moved_is_asked_and_changed_at_its_new_address_at_once(fleet: Fleet) -> None:
     async def scenario() -> None:
-        pool = new_pool(fleet)
+        pool = new_pool(fleet, refresh_interval_s=0)
         await pool.read_page(ONE.uuid, REQUEST, 5)
-        moved = replace(ONE, database_url="sqlite:///elsewhere.db")
-        with pytest.raises(CellUnreachableError, match="moved to another address"):
-            pool.opened(moved)
-        fleet.cells[0] = moved
+        fleet.cells[0] = moved = replace(ONE, database_url="sqlite:///elsewhere.db")
         assert await pool.act(moved, lambda: pool.opened(moved).cell) == moved
-        with pytest.raises(CellUnreachableError, match="moved to another address"):
-            await pool.act(ONE, lambda: pytest.fail("this is not made"))
+        assert await pool.ask(ONE.uuid, lambda adapter: adapter.cell, 5) == moved
+        await eventually(lambda: [adapter.is_closed for adapter in fleet.adapters] == [True, False])
         await pool.close()
+        await eventually(lambda: fleet.adapters[1].is_closed)
 
     asyncio.run(scenario())
 
