@@ -99,7 +99,7 @@ def _is_equal(document: Document, row: InstanceRow) -> bool:
     wanted = to_document(row.cell_uuid, row.revision, row.record)
     if (document.cell_uuid, document.version, document.view) != (wanted.cell_uuid, wanted.version, wanted.view):
         return False
-    return all(document.record[name] == value for name, value in wanted.kept_record.items())
+    return all(document.record[name] == value for name, value in wanted.record.items())
 
 
 def _is_kept(promise: Promise, row: InstanceRow | None) -> bool:

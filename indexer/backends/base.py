@@ -15,16 +15,11 @@ from cells.digests import RangeDigest
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
 from query.page import PageRequest
-from resources.fields import Kind, Record
-from resources.instance import INSTANCE_FIELDS
+from resources.fields import Record
 from views.compute.view import ItemTemplate, View
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
-
-KEPT_FIELDS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is not Kind.OTHER or field.is_list)
-"""What backends keep of the record of an instance with a revision (Document.kept_record)."""
-_NOT_KEPT: Record = {name: None for name in INSTANCE_FIELDS if name not in KEPT_FIELDS}
 
 
 def is_time(version: int) -> bool:
@@ -50,21 +45,6 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     @property
     def id(self) -> str:
         return str(self.record["uuid"])
-
-    @property
-    def kept_record(self) -> Record:
-        """What backends keep of the record: all of it only where notifications without a revision made it.
-
-        Those carry a part of the fields, and the rest comes from the document that is there. An instance with a
-        revision is known whole by its cell, so of what can only be read nothing is kept but the view: a page has half
-        as many bytes to carry.
-        """
-        return self.record if self.keeps_all else {**self.record, **_NOT_KEPT}
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether `kept_record` is the whole one."""
-        return is_time(self.version)
 
 
 MISSHAPEN = (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
@@ -206,7 +186,7 @@ class IndexWriter(Protocol):
         ...
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
-        """The documents there are among `ids`, with their `kept_record`, in one request, searchable yet or not.
+        """The documents there are among `ids`, in one request, searchable yet or not.
 
         Those that are damaged are left out, and named in the log.
         """
@@ -366,7 +346,7 @@ class IndexSearcher(Protocol):
         ...
 
     async def find(self, uuid: str) -> Record | None:
-        """The `kept_record` of one instance, also of a deleted one."""
+        """The record of one instance, also of a deleted one."""
         ...
 
     async def progress(self) -> Mapping[str, CellProgress]:

@@ -34,7 +34,7 @@ def replace_rewritten(
             for document in wanted
             if (there := known.get(document.id)) is not None
             and there.version == document.version
-            and (there.record, there.view) != (document.kept_record, document.view)
+            and (there.record, there.view) != (document.record, document.view)
         ]
         if rewritten:
             writer.remove({document.id: document.version for document in rewritten})

@@ -158,6 +158,8 @@ def test_rebuild_that_is_killed_harms_nobody_and_is_finished_by_the_next_one(wor
     ("index", "store"),
     [
         ("sqlite", "schema 1"),
+        ("sqlite", "schema 2"),
+        pytest.param("elasticsearch", "mapping 4", marks=pytest.mark.elasticsearch),
         pytest.param("elasticsearch", "mapping 2", marks=pytest.mark.elasticsearch),
         pytest.param("elasticsearch", "mapping 1", marks=pytest.mark.elasticsearch),
     ],

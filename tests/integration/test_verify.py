@@ -151,4 +151,4 @@ def test_random_differences_are_found_exactly_and_repaired(cell: Cell, engine: E
         for uuid in newer:
             row, document = adapter.find(uuid), writer.read([uuid])[uuid]
             assert row is not None
-            assert (document.version, document.record) == (1, to_document(cell.uuid, 1, row.record).kept_record)
+            assert (document.version, document.record) == (1, to_document(cell.uuid, 1, row.record).record)

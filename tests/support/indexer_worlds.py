@@ -108,7 +108,7 @@ class World:
             row.uuid: row.revision for row in rows
         }
         for row in rows:
-            assert documents[row.uuid].record == to_document(row.cell_uuid, row.revision, row.record).kept_record
+            assert documents[row.uuid].record == to_document(row.cell_uuid, row.revision, row.record).record
         return True
 
 

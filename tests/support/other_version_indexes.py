@@ -8,12 +8,14 @@ from pathlib import Path
 from elasticsearch import Elasticsearch
 
 from indexer.backends.elasticsearch.mapping import MAPPING_VERSION, progress_mapping
+from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.schema import SCHEMA_VERSION
 from tests.support.documents import make_document
 
 _STORED = Path(__file__).parent / "stored"
 
+_PARTIAL = (f"schema {SCHEMA_VERSION - 1}", f"mapping {MAPPING_VERSION - 1}")
 ANNOUNCED_CELL = "nova"
 ANNOUNCED = make_document(
     7,
@@ -27,7 +29,10 @@ ANNOUNCED = make_document(
 
 
 def store_other_version(settings: IndexSettings, store: str) -> None:
-    """store: `schema 1` of SQLite, `mapping 2` or `mapping 1` of Elasticsearch."""
+    """store: `schema 1` or `schema 2` of SQLite, `mapping 1`, `mapping 2` or `mapping 4` of Elasticsearch."""
+    if store in _PARTIAL:
+        _store_partial(settings)
+        return
     if settings.backend == "sqlite":
         with closing(sqlite3.connect(settings.path)) as connection:
             connection.executescript((_STORED / "sqlite_schema_1.sql").read_text())
@@ -53,6 +58,24 @@ def store_other_version(settings: IndexSettings, store: str) -> None:
                 version_type="external",
                 document=document["source"],
             )
+
+
+def _store_partial(settings: IndexSettings) -> None:
+    """An index of the version before this one, which kept of a document with a revision a part of the record only."""
+    with closing(open_writer(settings)) as writer:
+        writer.prepare()
+        writer.write([ANNOUNCED, make_document(8, metadata=None)])
+        writer.make_searchable()
+    if settings.backend == "sqlite":
+        with closing(sqlite3.connect(settings.path)) as connection:
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+        return
+    with Elasticsearch(list(settings.urls), request_timeout=60) as client:
+        name = f"{settings.prefix}-instances"
+        [found] = client.indices.get_mapping(index=name).body.values()
+        client.indices.put_mapping(
+            index=name, meta={**found["mappings"]["_meta"], "mapping_version": MAPPING_VERSION - 1}
+        )
 
 
 def make_newer(settings: IndexSettings, name: str = "") -> None:

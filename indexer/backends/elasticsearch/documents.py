@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cells.digests import row_digest
-from indexer.backends.base import KEPT_FIELDS, CellProgress, Document
+from indexer.backends.base import CellProgress, Document
 from indexer.backends.elasticsearch.client import Cause, is_blocked, is_missing_index, is_passing, unavailable
 from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTRA_FIELDS, EXTRA_TERMS, VERSION
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
@@ -156,8 +156,7 @@ _Source = msgspec.defstruct(
 
 # A structure is encoded in half the time that a dict needs to be made and encoded. Nulls are left out.
 _Record = msgspec.defstruct("_Record", [(name, Any, None) for name in INSTANCE_FIELDS], omit_defaults=True, gc=False)
-_Kept = msgspec.defstruct("_Kept", [(name, Any, None) for name in KEPT_FIELDS], omit_defaults=True, gc=False)
-_kept_values = itemgetter(*KEPT_FIELDS)
+_values_of = itemgetter(*INSTANCE_FIELDS)
 # What is no field of the record.
 _Others = msgspec.defstruct(
     "_Others",
@@ -341,9 +340,8 @@ def _bulk_line(document: Document) -> bytes:
 
 
 def _fields(document: Document) -> bytes:
-    """The JSON object of what is kept of the record, without nulls."""
-    record = document.record
-    return _encode(_Record(**record) if document.keeps_all else _Kept(*_kept_values(record)))
+    """The JSON object of the record, without nulls."""
+    return _encode(_Record(*_values_of(document.record)))
 
 
 def _document(source: Any, version: int) -> Document:

@@ -15,15 +15,16 @@ from resources.fields import Field, Kind
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
-MAPPING_VERSION = 4
+MAPPING_VERSION = 5
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
 2  + version, digest_high, digest_low: documents can be compared with their cell
 3  the view is one text in segments; of an instance with a revision, fields that can only be read are not kept
 4  + extra, extra_terms, extra_fields: what newer producers say can be searched for
+5  the whole record is kept of every instance
 """
-OLDEST_MAPPING_VERSION = 3
+OLDEST_MAPPING_VERSION = 5
 """What was written before cannot be read as it is."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"

@@ -16,8 +16,8 @@ from resources.fields import Kind, Record
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
-# Kept in the file as `user_version`; +1 whenever the tables below change.
-SCHEMA_VERSION = 2
+# Kept in the file as `user_version`; +1 whenever the tables below change, or what is in them.
+SCHEMA_VERSION = 3
 
 # The types of STRICT tables, which refuse a value of another type instead of storing it as it came.
 _TYPES: dict[Kind, type[TypeEngine[Any]]] = {
@@ -113,7 +113,7 @@ def upsert_statement(documents: Table = DOCUMENTS) -> str:
 
 def row_of(document: Document) -> tuple[Any, ...]:
     """The values of one row, in the order of the columns. Raises KeyError when the record is not complete."""
-    record = document.kept_record
+    record = document.record
     others = {name: record[name] for name in _OTHERS}
     if (extra := document.extra) is not None:
         others["extra"] = {**msgspec.structs.asdict(extra), "terms": extra.terms, "fields": extra.fields}
