@@ -23,12 +23,11 @@ from cells.errors import (
     UnreadableRowError,
 )
 from cells.model import Cell, CellAdapter, InstanceRow
-from indexer.transform.documents import to_document
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
 from query.sort import keeps_places
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.compute.view import ItemTemplate, render_view
 
 T = TypeVar("T")
 CellFailure = CellUnreachableError | UnknownCellError
@@ -54,7 +53,7 @@ class CellReader(Protocol):
 
 
 class LiveRow:
-    """A row of a cell. It is rendered as the indexer would, and only when the page shows it.
+    """A row of a cell. It is rendered as the indexer does it, and only when the page shows it.
 
     on_damage: makes the item of one that cannot be rendered.
     """
@@ -84,8 +83,7 @@ class LiveRow:
 def rendered(row: InstanceRow, template: ItemTemplate) -> bytes:
     """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
     try:
-        document = to_document(row.cell_uuid, row.revision, row.record)
-        return template.render(template.pick(document.view), row.cell_uuid)
+        return template.render(template.pick(render_view(row.record)), row.cell_uuid)
     except Exception as error:  # it is about this row
         raise damaged_row(row, error) from error
 

@@ -22,10 +22,9 @@ from api.compute.protocol.shapes import (
     or_null,
     page,
 )
-from indexer.transform.documents import to_document
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.compute.view import ItemTemplate, render_view
 
 _IMAGE_PROPERTIES_SINCE = 98
 _HOST_STATUS_SINCE = 16
@@ -121,7 +120,7 @@ class _Server:
 @cache
 def _keys(minor: int, *, is_admin: bool) -> frozenset[str]:
     template = ItemTemplate.full(minor, is_admin=is_admin, versioned_base="", plain_base="")
-    item: dict[str, object] = msgspec.json.decode(template.render(template.pick(to_document("", 1, _EXAMPLE).view)))
+    item: dict[str, object] = msgspec.json.decode(template.render(template.pick(render_view(_EXAMPLE))))
     return frozenset(item)
 
 
