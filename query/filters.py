@@ -2,9 +2,10 @@
 
 from query.operators.addresses import HasAddress, LacksAddress
 from query.operators.comparison import Eq, Ge, Gt, In, Le, Lt, Ne, NotIn
-from query.operators.lists import Has, Lacks
+from query.operators.lists import Has, HasAny, HasNone, Lacks
 from query.operators.negation import IsNotNull, IsNull, Negation, Not
-from query.operators.text import Matches, NotMatches
+from query.operators.text import HasName, HasOtherName, Matches, NotMatches
+from query.operators.truth import IsFalse, IsTrue
 from query.tree import (
     EVERYTHING,
     NOTHING,
@@ -20,6 +21,12 @@ from query.tree import (
     with_leaves,
 )
 
+
+def or_missing(leaf: Leaf) -> Filter:
+    """True of a null too: Query2 keeps what there is no data to judge by, and its negation drops it."""
+    return any_of(leaf, IsNull(leaf.field))
+
+
 __all__ = [
     "EVERYTHING",
     "NOTHING",
@@ -30,9 +37,15 @@ __all__ = [
     "Gt",
     "Has",
     "HasAddress",
+    "HasAny",
+    "HasName",
+    "HasNone",
+    "HasOtherName",
     "In",
+    "IsFalse",
     "IsNotNull",
     "IsNull",
+    "IsTrue",
     "Lacks",
     "LacksAddress",
     "Le",
@@ -49,6 +62,7 @@ __all__ = [
     "any_of",
     "leaves",
     "negate",
+    "or_missing",
     "split_expressible",
     "with_leaves",
 ]

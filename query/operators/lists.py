@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 
 from sqlalchemy import Boolean, false, func, literal
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import JSONB
 
 from query.operators.fits import can_hold, require_filterable
 from query.operators.negation import Negation
@@ -58,6 +60,46 @@ class Lacks(Negation):
 
     def negated(self) -> Has:
         return Has(self.field, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class HasAny(Leaf):
+    """A list `field` holds something."""
+
+    can_be_open = False
+
+    def negated(self) -> "HasNone":
+        return HasNone(self.field)
+
+    def check(self, field: Field) -> None:
+        require_filterable(field)
+        if not field.is_list:
+            raise FilterValueError(field.name, "", "no element: the field is not a list")
+
+    def matcher(self, field: Field) -> Matcher:
+        return lambda record: bool(record[field.name])
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return dialect != "mysql"
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        if column.dialect == "postgresql":
+            empty = [sql_cast(literal(text, TEXT), JSONB) for text in ("[]", "null")]
+            return func.coalesce(column.stored.not_in(empty), false())
+        return func.coalesce(func.json_array_length(column.stored), 0) > 0
+
+    def dsl(self, field: Field) -> Dsl:
+        return {"exists": {"field": field.name}}
+
+
+@dataclass(frozen=True, slots=True)
+class HasNone(Negation):
+    """A list `field` is empty."""
+
+    can_be_open = False
+
+    def negated(self) -> HasAny:
+        return HasAny(self.field)
 
 
 def _list_has(json_list: str | None, text: str) -> bool:

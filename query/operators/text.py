@@ -1,22 +1,26 @@
-"""What a text contains."""
+"""What a text contains, or which name it is."""
 
+import string
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Boolean, ColumnElement, Double, Numeric, String, Text, func, literal
+from sqlalchemy import Boolean, ColumnElement, Double, Numeric, String, Text, func, literal, or_
 from sqlalchemy import cast as sql_cast
 
 from query.errors import NotExpressibleError
-from query.operators.fits import require_filterable
+from query.operators.fits import can_hold, require_filterable
 from query.operators.negation import Negation
 from query.operators.sql import TEXT, Predicate, SqlColumn, SqlDialect, SqliteFunction, ordered
 from query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
 from query.text_forms import text_form, time_text
-from query.tree import Dsl, Leaf, Matcher
+from query.tree import NOTHING, Dsl, Filter, Leaf, Matcher, Store
 from resources.errors import FilterValueError
 from resources.fields import Field, Kind
 
 _MICROSECONDS = 1_000_000
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+# Of a host. Elasticsearch makes an automaton of it.
+_MAX_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,68 @@ class NotMatches(Negation):
         return Matches(self.field, self.pattern)
 
 
+@dataclass(frozen=True, slots=True)
+class HasName(Leaf):
+    """`field` is the `name` of a host, or one that it abbreviates at a dot: `node1` is `node1.example.com` as well.
+
+    The letters A to Z are the same in either case.
+    """
+
+    name: str
+
+    def negated(self) -> "HasOtherName":
+        return HasOtherName(self.field, self.name)
+
+    def check(self, field: Field) -> None:
+        require_filterable(field)
+        if field.kind is not Kind.TEXT:
+            raise FilterValueError(field.name, self.name, "no name: the field has no text")
+        field.stored(self.name)
+
+    def matcher(self, field: Field) -> Matcher:
+        return lambda record: record[field.name] is not None and _is_name(record[field.name], self.name)
+
+    def fitted(self, store: Store) -> Filter:
+        return self if can_hold(store, self.name) else NOTHING
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return dialect != "mysql"
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        if column.dialect == "sqlite":
+            return _IS_NAME(column.stored, literal(self.name, TEXT))
+        name, full = self.name.translate(_LOWER), func.lower(column.ordered)
+        return or_(full == literal(name, TEXT), func.starts_with(full, literal(f"{name}.", TEXT)))
+
+    def dsl(self, field: Field) -> Dsl:
+        if len(self.name) > _MAX_NAME:
+            raise NotExpressibleError("Elasticsearch", f"a name of more than {_MAX_NAME} characters in '{field.name}'")
+        whole, start = (
+            {query: {field.name: {"value": value, "case_insensitive": True}}}
+            for query, value in (("term", self.name), ("prefix", f"{self.name}."))
+        )
+        return {"bool": {"should": [whole, start], "minimum_should_match": 1}}
+
+
+@dataclass(frozen=True, slots=True)
+class HasOtherName(Negation):
+    """`field` is another name than `name`, and none that it abbreviates; not true of a null."""
+
+    name: str
+
+    def negated(self) -> HasName:
+        return HasName(self.field, self.name)
+
+
+def _is_name(full: str, name: str) -> bool:
+    full, name = full.translate(_LOWER), name.translate(_LOWER)
+    return full == name or full.startswith(f"{name}.")
+
+
+def _is_name_or_null(full: str | None, name: str) -> bool | None:
+    return None if full is None else _is_name(full, name)
+
+
 def _text(column: SqlColumn) -> ColumnElement[Any]:
     """The text of a field, as query.text_forms has it."""
     match column.kind:
@@ -95,5 +161,6 @@ def _time_text_or_null(microseconds: int | None) -> str | None:
     return None if microseconds is None else time_text(microseconds)
 
 
+_IS_NAME = SqliteFunction("is_name", 2, _is_name_or_null, Boolean())
 _RE2_SEARCH = SqliteFunction("re2_search", 2, _re2_search, Boolean())
 _TIME_TEXT = SqliteFunction("time_text", 1, _time_text_or_null, TEXT)

@@ -15,18 +15,27 @@ from query.filters import (
     Gt,
     Has,
     HasAddress,
+    HasAny,
+    HasName,
+    HasNone,
+    HasOtherName,
     In,
+    IsFalse,
     IsNotNull,
     IsNull,
+    IsTrue,
     Lacks,
     LacksAddress,
     Le,
+    Leaf,
     Lt,
     Matches,
     Ne,
     NotIn,
     NotMatches,
     Or,
+    negate,
+    or_missing,
 )
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
@@ -50,7 +59,27 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Few values, so that rows tie and filters hit; among them what collations and encodings disagree about: case, no text,
 # a space at the end, a newline, a combining mark, characters on both sides of the surrogates, and beyond 16 bits.
-TEXTS = ("", "a", "A", "b", "B", "ab", "a ", "a\n", "é", "e\u0301", "ß", "\ue000", "\uffff", "😀", "web-1", "web-10")
+TEXTS = (
+    "",
+    "a",
+    "A",
+    "b",
+    "B",
+    "ab",
+    "a ",
+    "a\n",
+    "é",
+    "e\u0301",
+    "ß",
+    "\ue000",
+    "\uffff",
+    "😀",
+    "web-1",
+    "web-10",
+    "a.b",
+    "A.b.c",
+    "\u212a.b",
+)
 STATES = ("active", "error", "Error")
 NUMBERS = (-(2**63) + 1, -5, -1, 0, 1, 2, 10, 2**31, 2**63 - 1)
 FLOATS = (-1.5, 0.0, 0.1, 2.0, 1e300)
@@ -137,9 +166,15 @@ def _leaves(draw: st.DrawFn) -> Filter:
     text = st.sampled_from(("name", "state", "size", "created_at"))
     matched = st.one_of(*(st.builds(leaf, text, st.sampled_from(PATTERNS)) for leaf in (Matches, NotMatches)))
     held = st.one_of(*(st.builds(leaf, st.just("tags"), st.sampled_from((*TAGS, "a\0"))) for leaf in (Has, Lacks)))
+    any_held = st.one_of(*(st.builds(leaf, st.just("tags")) for leaf in (HasAny, HasNone)))
+    truth = st.one_of(*(st.builds(leaf, st.sampled_from((*_NAMES, "tags"))) for leaf in (IsTrue, IsFalse)))
+    host = st.sampled_from(("a", "A", "a.B", "a.b.c", "web", "k", "", "a\0", "é", "x" * 300))
+    named = st.one_of(*(st.builds(leaf, st.just("name"), host) for leaf in (HasName, HasOtherName)))
     part = st.sampled_from(PARTS_OF_ADDRESSES)
     addressed = st.one_of(*(st.builds(leaf, st.just("addresses"), part) for leaf in (HasAddress, LacksAddress)))
-    leaf: Filter = draw(st.one_of(compared, listed, null, matched, held, addressed))
+    leaf: Leaf = draw(st.one_of(compared, listed, null, matched, held, addressed, any_held, truth, named))
+    if leaf.can_be_open and draw(st.integers(0, 9)) == 0:
+        return draw(st.sampled_from((or_missing(leaf), negate(or_missing(leaf)))))
     return leaf
 
 

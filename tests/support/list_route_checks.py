@@ -6,7 +6,17 @@ from dataclasses import replace
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from listing.answer import Consistency
 from query.evaluate import sorted_page
-from query.filters import EVERYTHING, Filter, HasAddress, LacksAddress, Matches, NotMatches, leaves
+from query.filters import (
+    EVERYTHING,
+    Filter,
+    HasAddress,
+    HasName,
+    HasOtherName,
+    LacksAddress,
+    Matches,
+    NotMatches,
+    leaves,
+)
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.fields import FieldSet, Kind
@@ -51,6 +61,7 @@ def is_beyond_the_index(node: Filter, fields: FieldSet) -> bool:
     """Whether some index cannot say exactly which rows satisfy the filter, so that the cells have to."""
     return any(
         isinstance(leaf, HasAddress | LacksAddress)
+        or (isinstance(leaf, HasName | HasOtherName) and len(leaf.name) > 255)
         or (isinstance(leaf, Matches | NotMatches) and fields[leaf.field].kind is not Kind.TEXT)
         for leaf in leaves(node)
     )
