@@ -13,7 +13,7 @@ from cells.batched import batched
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, Rejection
 from indexer.transform.external_rows import settle
-from indexer.writing.journaling import ComparedIndex
+from indexer.writing.compared_index import ComparedIndex
 from indexer.writing.rereading import rows_of
 from indexer.writing.retrying_writer import WritesAndReads
 from query.page import PageRequest

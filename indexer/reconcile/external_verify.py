@@ -15,7 +15,8 @@ from indexer.backends.base import Document, IndexWriter, WriteResult
 from indexer.reconcile.external_comparison import ExternalRows, compare_cell
 from indexer.reconcile.retention import load_horizons
 from indexer.reconcile.verify import Difference, DifferenceKind, Verification, ignore_progress
-from indexer.writing.journaling import CellJournal, ComparedIndex, JournalingIndex
+from indexer.writing.compared_index import ComparedIndex
+from indexer.writing.journaling import CellJournal, JournalingIndex
 from indexer.writing.ownership import KnowsOwners, OwnIndex, confirms_of
 from indexer.writing.rereading import rows_of
 from resources.clock import Clock, system_clock

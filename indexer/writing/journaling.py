@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import structlog
 
-from cells.digests import RangeDigest
 from cells.errors import FleetUnreachableError
 from cells.fleet.journals import DetectedChange
 from indexer.backends.base import Document, WriteResult
+from indexer.writing.compared_index import ComparedIndex, ComparedLayer
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
 
@@ -40,22 +40,6 @@ class StateStore(Protocol):
 
     def save_state(self, kind: str, values: Mapping[str, object | None]) -> None: ...
     def load_state(self, kind: str) -> Mapping[str, Any]: ...
-
-
-class ComparedIndex(WritesAndReads, Protocol):
-    """The part of an IndexWriter that a comparison with a cell needs."""
-
-    def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, RangeDigest]: ...
-
-    def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, int]: ...
-
-    def remove(self, versions: Mapping[str, int]) -> None: ...
-
-    def make_searchable(self) -> None: ...
 
 
 class CellJournal:
@@ -128,11 +112,11 @@ class JournalingWriter:
         return self._writer.read(ids)
 
 
-class JournalingIndex(JournalingWriter):
+class JournalingIndex(ComparedLayer, JournalingWriter):
     """As JournalingWriter, for a comparison of all rows."""
 
     def __init__(self, writer: ComparedIndex, journal: CellJournal) -> None:
-        super().__init__(writer, journal)
+        JournalingWriter.__init__(self, writer, journal)
         self._index = writer
 
     def remove(self, versions: Mapping[str, int]) -> None:
@@ -140,16 +124,3 @@ class JournalingIndex(JournalingWriter):
         # It has to be newer than what was told of the document itself.
         self._journal.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in gone])
         self._index.remove(versions)
-
-    def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, RangeDigest]:
-        return self._index.digests(cell_uuid, prefixes, length, horizon=horizon, external=external)
-
-    def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, int]:
-        return self._index.revisions(cell_uuid, prefixes, horizon=horizon, external=external)
-
-    def make_searchable(self) -> None:
-        self._index.make_searchable()

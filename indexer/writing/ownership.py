@@ -7,7 +7,7 @@ fleet database is away, the index itself is asked whose it has.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Thread
@@ -15,11 +15,10 @@ from typing import Protocol
 
 import structlog
 
-from cells.digests import RangeDigest
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import CellAdapter, ConfirmsInstances
 from indexer.backends.base import Document, Rejection, WriteResult
-from indexer.writing.journaling import ComparedIndex
+from indexer.writing.compared_index import ComparedIndex, ComparedLayer
 from indexer.writing.retrying_writer import WritesAndReads
 
 _log = structlog.get_logger(__name__)
@@ -163,27 +162,11 @@ def _answer_within(deadline_s: float, ask: Callable[[], Mapping[str, str]]) -> M
         raise FleetUnreachableError(f"it does not answer within {deadline_s:g} s") from None
 
 
-class OwnIndex(OwnWriter):
+class OwnIndex(ComparedLayer, OwnWriter):
     """As OwnWriter, for a comparison of all rows."""
 
     def __init__(
         self, index: ComparedIndex, cell_uuid: str, owners: KnowsOwners, confirms: Confirms | None = None
     ) -> None:
-        super().__init__(index, cell_uuid, owners, confirms)
+        OwnWriter.__init__(self, index, cell_uuid, owners, confirms)
         self._index = index
-
-    def remove(self, versions: Mapping[str, int]) -> None:
-        self._index.remove(versions)
-
-    def digests(
-        self, cell_uuid: str, prefixes: Sequence[str], length: int, *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, RangeDigest]:
-        return self._index.digests(cell_uuid, prefixes, length, horizon=horizon, external=external)
-
-    def revisions(
-        self, cell_uuid: str, prefixes: Sequence[str], *, horizon: int = 0, external: bool = False
-    ) -> Mapping[str, int]:
-        return self._index.revisions(cell_uuid, prefixes, horizon=horizon, external=external)
-
-    def make_searchable(self) -> None:
-        self._index.make_searchable()
