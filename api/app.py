@@ -13,7 +13,6 @@ from starlette.responses import Response
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Middleware
-from api.compute.protocol.faults import fault, no_such_route
 from api.compute.protocol.fleet_access import FleetAccess, any_project
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, RouteTable
@@ -27,6 +26,7 @@ from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
 from api.documented import Operation
 from api.explain import EXPLAIN, Explainer
 from api.health import HEALTH_OPERATIONS, Health, HealthEndpoints
+from api.http.faults import fault, no_such_route
 from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.compute.protocol.headers import Header
-from api.compute.protocol.shapes import JsonType
+from api.http.headers import Header
+from api.http.shapes import JsonType
 
 JSON = "application/json"
 

@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
-from api.compute.protocol.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from api.compute.server_lists.servers import ServerListHandlers
 from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, ForbiddenError
 from api.http.query_string import QueryString
+from api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
 from listing.answer import CellAnswer, Page
 from listing.explanation import Attempt, ObservedSource, Observer, Query
 from listing.list_instances import InstanceLister

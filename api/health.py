@@ -11,8 +11,8 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.shapes import TEXT, Shape
 from api.documented import Operation
+from api.http.shapes import TEXT, Shape
 from api.metrics import ApiMetrics
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
 from cells.model import NOBODY, Cell

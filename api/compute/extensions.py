@@ -4,9 +4,9 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import NOTHING, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError
+from api.http.shapes import NOTHING, page
 
 
 def extension_routes() -> list[ApiRoute]:

@@ -10,15 +10,16 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.faults import fault_of
-from api.compute.protocol.headers import OF_EVERY_ANSWER, Header
+from api.compute.protocol.headers import OF_EVERY_ANSWER
 from api.compute.protocol.microversion import LEGACY_HEADER, NEWEST, OLDEST, STANDARD_HEADER, negotiate, parse_version
 from api.compute.protocol.routes import ApiRoute, RouteTable
-from api.compute.protocol.shapes import OBJECT, JsonType
 from api.documented import JSON, Operation
 from api.http.answers import json_answer
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
+from api.http.faults import fault_of
+from api.http.headers import Header
 from api.http.secret_fields import schema_of_secret
+from api.http.shapes import OBJECT, JsonType
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")

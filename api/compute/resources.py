@@ -24,7 +24,6 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, LAST_EVENT_ID, ROUTE, TOKEN
 from api.compute.protocol.parameters import PARAMETERS
 from api.compute.protocol.routes import ApiRoute, gone
-from api.compute.protocol.shapes import Shape
 from api.compute.server_lists.servers import ServerListHandlers
 from api.compute.server_lists.show import ServerShowHandler
 from api.compute.servers.actions import ServerActionHandlers
@@ -38,6 +37,7 @@ from api.compute.servers.shape import SERVER_DETAILS, SERVER_EVENTS, SERVER_LIST
 from api.compute.servers.tags import ServerTagHandlers
 from api.compute.servers.update import ServerChangeHandlers
 from api.http.query_parameters import QueryParameters
+from api.http.shapes import Shape
 from resources.clock import Clock
 
 _LIST_PARAMETERS = QueryParameters(

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.compute.protocol.endpoint import Middleware
-from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import NEWEST, OLDEST, Microversion
-from api.compute.protocol.shapes import LINKS, TEXT, ListOf, Shape
 from api.documented import Operation
 from api.http.answers import json_answer
+from api.http.links import Links
+from api.http.shapes import LINKS, TEXT, ListOf, Shape
 
 _DOCUMENTATION = {"rel": "describedby", "type": "text/html", "href": "http://docs.openstack.org/"}
 _MULTIPLE_CHOICES = 300

@@ -10,8 +10,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.compute.protocol.faults import fault
 from api.http.access_log import AccessLog
+from api.http.faults import fault
 from api.http.request_deadlines import RequestDeadlines, protocol_with
 
 _SHUTDOWN_TIMEOUT_S = 5

@@ -4,7 +4,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.compute.protocol.faults import no_such_route
+from api.http.faults import no_such_route
 
 
 class Utf8Addresses:

@@ -9,10 +9,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from api.compute.protocol.links import Links
 from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
+from api.http.links import Links
 from api.identity.caller import Caller, Identity
 from api.identity.connection import Connection
 from api.identity.faults import unauthorized

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.compute.protocol.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
+from api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
 from operations.simulation.default_images import Image
 
 IMAGE = Shape(

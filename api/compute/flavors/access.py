@@ -10,10 +10,10 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import TEXT, Shape, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError
 from api.http.request_body import ActionModel, Body, IfGiven, RequestModel
+from api.http.shapes import TEXT, Shape, page
 
 
 class _Tenant(RequestModel):

@@ -11,11 +11,11 @@ from api.compute.flavors.known_extra_specs import check_extra_spec
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import MetadataKey, one_item
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.request_body import Body, RequestModel, RootRequestModel
+from api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from cells.fleet.flavors import Flavor
 
 _CHECKED_SINCE = 86

@@ -16,7 +16,12 @@ from api.compute.protocol.paging import PAGING, next_link, paging_of, whole_numb
 from api.compute.protocol.parameters import strict_bool
 from api.compute.protocol.policy import RULES
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import (
+from api.http.answers import empty_answer, json_answer
+from api.http.body_types import Count, Name, PositiveCount, is_printable
+from api.http.errors import ParameterError
+from api.http.query_parameters import list_parameters
+from api.http.request_body import Body, BodyBool, RequestModel
+from api.http.shapes import (
     BOOL,
     INTEGER,
     LINKS,
@@ -30,11 +35,6 @@ from api.compute.protocol.shapes import (
     or_null,
     page,
 )
-from api.http.answers import empty_answer, json_answer
-from api.http.body_types import Count, Name, PositiveCount, is_printable
-from api.http.errors import ParameterError
-from api.http.query_parameters import list_parameters
-from api.http.request_body import Body, BodyBool, RequestModel
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from listing.errors import MarkerNotFoundError

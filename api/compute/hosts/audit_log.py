@@ -11,9 +11,9 @@ from api.compute.hosts.fleet_hosts import FleetHosts
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError
+from api.http.shapes import INTEGER, TEXT, ListOf, MapOf, Shape
 from cells.kinds.native.nodes import COMPUTE
 from resources.clock import Clock
 from resources.fields import from_microseconds

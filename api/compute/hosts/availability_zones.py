@@ -8,9 +8,9 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import json_answer
+from api.http.shapes import BOOL, NOTHING, TEXT, JsonType, MapOf, Shape, or_null, page
 from cells.kinds.native.nodes import ComputeService
 from cells.model import Cell
 

@@ -13,11 +13,11 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, TEXT, Shape, page
 from api.http.answers import json_answer
 from api.http.errors import NotFoundError, NotSupportedError
 from api.http.query_parameters import QueryParameters
 from api.http.request_body import Body, IfGiven, RequestModel
+from api.http.shapes import INTEGER, TEXT, Shape, page
 from cells.kinds.native.nodes import Capacity
 
 _UNTIL = 42

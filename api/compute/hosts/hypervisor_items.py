@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
+from api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
 from cells.kinds.native.nodes import ComputeNode
 from resources.fields import from_microseconds
 from resources.uuids import number_of

@@ -23,11 +23,11 @@ from api.compute.protocol.fleet_access import FleetAccess, OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import Shape, page
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, NotFoundError, ParameterError
 from api.http.query_parameters import QueryParameters
 from api.http.request_body import BOOLEANS
+from api.http.shapes import Shape, page
 from cells.kinds.native.nodes import ComputeNode
 from listing.errors import CellDownError, MarkerNotFoundError
 from resources.clock import Clock

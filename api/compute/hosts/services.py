@@ -13,13 +13,13 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import OfCells
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Fqdn
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, BodyBool, IfGiven, RequestModel
+from api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
 from cells.errors import FleetUnreachableError
 from cells.kinds.native.nodes import COMPUTE, ComputeService
 from resources.uuids import is_uuid, number_of

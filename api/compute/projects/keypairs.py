@@ -10,12 +10,12 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import PAGING, Paging, next_link, paging_of
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import ForbiddenError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
+from api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
 from cells.errors import ResourceNotFoundError
 from cells.fleet.key_material import generate_key, read_key
 from cells.fleet.keypairs import SSH, Keypair, PublicKey

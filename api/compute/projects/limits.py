@@ -10,9 +10,9 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, NOTHING, Key, ListOf, Shape
 from api.http.answers import json_answer
 from api.http.query_parameters import list_parameters
+from api.http.shapes import INTEGER, NOTHING, Key, ListOf, Shape
 from cells.fleet.quotas import UNLIMITED
 
 _LIMITS = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from api.compute.protocol.shapes import JsonType, Key, Shape
+from api.http.shapes import JsonType, Key, Shape
 from cells.fleet.quotas import UNLIMITED
 
 _ALWAYS = ("instances", "cores", "ram", "metadata_items", "key_pairs", "server_groups", "server_group_members")

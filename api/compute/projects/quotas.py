@@ -12,11 +12,11 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, TEXT, Shape
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, NotSupportedError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
+from api.http.shapes import INTEGER, TEXT, Shape
 from cells.fleet.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})

@@ -10,12 +10,12 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Name, PositiveCount
 from api.http.errors import BadRequestError, ForbiddenError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
+from api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from operations.usage import project_lock

@@ -15,11 +15,11 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import Paging, next_link, paging_of
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from api.compute.protocol.times import without_zone
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError
 from api.http.query_parameters import list_parameters
+from api.http.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
 from cells.kinds.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from cells.model import Cell
 from listing.errors import MarkerNotFoundError

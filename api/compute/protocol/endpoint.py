@@ -15,8 +15,6 @@ import structlog
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from api.compute.protocol.faults import fault_of, no_such_route
-from api.compute.protocol.links import Links
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
 from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
@@ -31,6 +29,8 @@ from api.http.errors import (
     UnsupportedMicroversionError,
     status_of,
 )
+from api.http.faults import fault_of, no_such_route
+from api.http.links import Links
 from api.http.query_string import QueryString
 from api.identity.caller import Caller, Identity
 from api.identity.connection import Connection, LookingAhead

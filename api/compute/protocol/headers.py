@@ -1,37 +1,16 @@
 """The headers of requests and answers that programs may rely on, as the OpenAPI document shows them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
 from api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER
 from api.compute.protocol.token import TOKEN_HEADER
+from api.http.headers import Header
 from listing.answer import Consistency
 
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _TOKEN_PATTERN = "[0-9a-f-]{36}:[0-9]+"  # noqa: S105  # of the header's value
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """schema: of its value, as JSON Schema. is_required: whether it is always there, or has to be."""
-
-    name: str
-    description: str
-    schema: Mapping[str, Any]
-    is_required: bool = False
-
-    def parameter(self) -> dict[str, Any]:
-        """The header of a request."""
-        return {"name": self.name, "in": "header", **self._described()}
-
-    def response_header(self) -> dict[str, Any]:
-        """The header of an answer; its name is the key under which this stands."""
-        return self._described()
-
-    def _described(self) -> dict[str, Any]:
-        return {"description": self.description, "required": self.is_required, "schema": dict(self.schema)}
 
 
 CONSISTENCY = Header(

@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from api.compute.protocol.faults import no_such_route
-from api.compute.protocol.headers import Header
 from api.compute.protocol.microversion import NEWEST
-from api.compute.protocol.shapes import JsonType
 from api.http.errors import GoneError, NotInMicroversionError
+from api.http.faults import no_such_route
+from api.http.headers import Header
 from api.http.query_parameters import NO_PARAMETERS, QueryParameters
 from api.http.request_body import Body
+from api.http.shapes import JsonType
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 _NEWEST_MINOR = NEWEST[1]

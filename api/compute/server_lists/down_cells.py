@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from api.compute.protocol.links import Links
+from api.http.links import Links
 from cells.fleet.fleet import InstanceMapping
 from resources.fields import from_microseconds
 

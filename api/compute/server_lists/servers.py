@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.links import Links
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
 from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
 from api.compute.server_lists import down_cells
@@ -21,6 +20,7 @@ from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order
 from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
+from api.http.links import Links
 from api.http.parts_response import HeadResponse, PartsResponse
 from api.http.query_string import QueryString
 from api.identity.caller import Caller

@@ -17,7 +17,6 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import OneOf, Shape
 from api.compute.servers import action_bodies as bodies
 from api.compute.servers.create import given_or_new
 from api.compute.servers.lookup import FoundServer, find_server
@@ -28,6 +27,7 @@ from api.compute.servers.shape import ADMIN_PASSWORD
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, GoneError, NotFoundError, NotInMicroversionError, NotSupportedError
 from api.http.request_body import Body, RequestModel, read_json
+from api.http.shapes import OneOf, Shape
 from cells.model import InstanceRow
 from operations.usage import check_restored_instance, project_lock
 from resources.fields import Record

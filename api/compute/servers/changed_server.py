@@ -6,9 +6,9 @@ import msgspec
 
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
-from api.compute.protocol.shapes import Key, Shape, Since
 from api.compute.server_lists.show import show_item
 from api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
+from api.http.shapes import Key, Shape, Since
 from cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, TEXT, Shape, optional, page
 from api.http.answers import json_answer
 from api.http.body_types import UuidText
 from api.http.request_body import Body, RequestModel
+from api.http.shapes import INTEGER, TEXT, Shape, optional, page
 from cells.model import Cell
 from listing.errors import CellDownError
 

@@ -11,12 +11,12 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import next_link, paging_of
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.lookup import FoundServer, find_server
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import QueryParameters
+from api.http.shapes import TEXT, Key, ListOf, Shape, optional, or_null, page
 from cells.kinds.native.instance_actions import InstanceAction, InstanceActionEvent, InstanceActionLog
 from listing.errors import MarkerNotFoundError
 

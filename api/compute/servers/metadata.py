@@ -9,12 +9,12 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import TEXT, MapOf, Shape
 from api.compute.servers.details import change_record, read_record
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Metadata, OneItem
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.request_body import Body, RequestModel
+from api.http.shapes import TEXT, MapOf, Shape
 from cells.fleet.quotas import check
 from resources.fields import Record
 

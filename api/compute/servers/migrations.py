@@ -14,13 +14,13 @@ from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
 from api.compute.protocol.paging import next_link, paging_of
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
 from api.compute.protocol.times import time_of, without_zone
 from api.compute.servers.attachment_bodies import FORCE_COMPLETE
 from api.compute.servers.lookup import FoundServer, find_server
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import QueryParameters
+from api.http.shapes import INTEGER, LINKS, TEXT, Key, Shape, or_null, page
 from cells.kinds.native.instance_migrations import IN_PROGRESS, LIVE, Migration, MigrationLog, MigrationQuery
 from cells.model import Cell
 from listing.errors import MarkerNotFoundError

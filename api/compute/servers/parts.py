@@ -14,7 +14,6 @@ from api.compute.protocol.endpoint import ComputeRequest, Handler
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.paging import whole_number
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from api.compute.servers.attachment_bodies import NEW_CONSOLE, NEW_INTERFACE, NEW_VOLUME
 from api.compute.servers.details import find_readable, read_record
 from api.compute.servers.lookup import find_server
@@ -22,6 +21,7 @@ from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, NotFoundError, NotSupportedError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body
+from api.http.shapes import BOOL, INTEGER, NOTHING, TEXT, Key, ListOf, MapOf, Shape, or_null, page
 from resources.fields import Record
 
 _CONSOLES_SINCE = 6

@@ -8,7 +8,6 @@ from starlette.responses import Response
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.shapes import TEXT, Extended, Key, or_null
 from api.compute.servers.action_bodies import RebuildBody
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from api.compute.servers.create import given_or_new
@@ -16,6 +15,7 @@ from api.compute.servers.lookup import FoundServer
 from api.compute.servers.orders import accept, order_of, require_ready
 from api.compute.servers.references import check_metadata, named_keypairs
 from api.http.answers import json_answer
+from api.http.shapes import TEXT, Extended, Key, or_null
 
 _KEY_SINCE, _USER_DATA_SINCE = 54, 57
 REBUILT_SERVER = Extended(

@@ -5,7 +5,7 @@ from functools import cache
 
 import msgspec
 
-from api.compute.protocol.shapes import (
+from api.http.shapes import (
     BOOL,
     INTEGER,
     LINKS,

@@ -12,7 +12,6 @@ from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import TOKEN
 from api.compute.protocol.routes import ApiRoute
-from api.compute.protocol.shapes import Shape
 from api.compute.servers.changed_server import CHANGED_SERVER, changed_item
 from api.compute.servers.create_body import AccessIPv4, AccessIPv6, DiskConfig, Hostname
 from api.compute.servers.lookup import find_server
@@ -20,6 +19,7 @@ from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Description, Fqdn, Name
 from api.http.errors import ConflictError
 from api.http.request_body import Body, RequestModel
+from api.http.shapes import Shape
 from operations.actions.accepting import Order
 from resources.fields import Record
 

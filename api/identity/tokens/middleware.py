@@ -8,9 +8,9 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.links import Links
 from api.http.client import address_of_client
 from api.http.errors import DirectoryUnavailableError, ForbiddenError, UnauthorizedError, status_of
+from api.http.links import Links
 from api.identity.caller import Caller
 from api.identity.faults import identity_fault_of
 from api.identity.tokens.directory import Directory

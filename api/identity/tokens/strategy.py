@@ -6,10 +6,10 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.compute.protocol.headers import Header
-from api.compute.protocol.shapes import JsonType, Shape
 from api.documented import Operation
 from api.http.errors import IdentityNotFoundError, UnauthorizedError
+from api.http.headers import Header
+from api.http.shapes import JsonType, Shape
 from api.identity.caller import Caller
 from api.identity.connection import UNKNOWN, Connection
 from api.identity.tokens import shapes

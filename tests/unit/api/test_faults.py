@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.compute.protocol.faults import fault_of
+from api.http.faults import fault_of
 from cells.errors import CellUnreachableError
 
 

@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from api.compute.protocol.microversion import NEWEST
-
-_NEWEST_MINOR = NEWEST[1]
 JsonSchema = dict[str, Any]
 
 
@@ -91,11 +88,11 @@ class Key:
 
     kind: JsonType
     since: int = 1
-    until: int = _NEWEST_MINOR
+    until: int | None = None
     is_optional: bool = False
 
     def is_in(self, minor: int) -> bool:
-        return self.since <= minor <= self.until
+        return self.since <= minor and (self.until is None or minor <= self.until)
 
 
 class Shape:
