@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from bench.faults.world import World
 from bus.bus import Publisher
 from cells.database.engines import create_database_engine
+from cells.fleet.cell_keys import Keyring
 from cells.kinds.native.relay import Publishes, Relay
 from cells.model import Cell
 from cli.fleet import open_fleet
@@ -98,13 +100,15 @@ def relays(
 ) -> Iterator[None]:
     """A relay for each cell, in threads. change: what to put between a relay and its bus. clock: of the relays."""
     settings = world.settings
+    keys = Keyring(world.fleet.cell_keys)
     with ExitStack() as stack:
         for cell in world.fleet.cells():
             engine = create_database_engine(cell.database_url)
             stack.callback(engine.dispose)
             publisher = change(cell, Publisher(cell.transport_url, cell.uuid, settings.bus))
             stack.callback(publisher.close)
-            stack.enter_context(_in_thread(Relay(engine, cell, publisher, settings.relay, clock).run))
+            relay = Relay(engine, cell, publisher, settings.relay, clock, sign=partial(keys.sign, cell.uuid))
+            stack.enter_context(_in_thread(relay.run))
         yield
 
 
