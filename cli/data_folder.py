@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cells.database.locks import FileLock
+from cells.database.file_lock import FileLock
 from cli.errors import CommandError
 
 DEFAULT_DATA_DIR = Path("fleetlight-data")

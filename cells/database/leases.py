@@ -17,7 +17,8 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.locks import FileLock, advisory_key, lock_path
+from cells.database.file_lock import FileLock
+from cells.database.locks import advisory_key, lock_path
 
 Failures = Callable[[], AbstractContextManager[None]]
 

@@ -1,82 +1,13 @@
-"""Locks that die with their process, however it ends: on files, and of PostgreSQL.
+"""Locks of databases, which die with their process: advisory locks of PostgreSQL, and files beside a SQLite database.
 
-What a database of PostgreSQL does by advisory locks, a SQLite database does by locks on files beside it. Who holds a
-lock for long takes a lease (cells.database.leases); this is what leases, the locks of a fleet and other files share.
+Who holds a lock for long takes a lease (cells.database.leases); this is what leases and the locks of a fleet share.
 """
 
-import fcntl
 import hashlib
-import os
-import time
 from pathlib import Path
 from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, text
-
-_PAUSE_S = 0.01
-_LONGEST_NOTE = 1000
-
-
-class FileLock:
-    """A lock on a file (flock). It belongs to the open file, so it keeps two users of one process apart too.
-
-    Not for use by several threads. Calls raise OSError when the file cannot be used.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-
-    def acquire(self, *, shared: bool = False) -> bool:
-        """Take the lock, which this object must not hold; False, at once, while another holder has it.
-
-        shared: any number of holders may have it, as long as nobody has it alone.
-        """
-        return self._locked((fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Take the lock as soon as it is free; False if another holder still has it after `timeout_s`."""
-        if timeout_s is None:
-            return self._locked(fcntl.LOCK_EX)
-        deadline = time.monotonic() + timeout_s
-        while not self.acquire():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_PAUSE_S)
-        return True
-
-    def write_note(self, note: str) -> None:
-        """Say in the file who holds it, for others to read; only while the lock is held."""
-        if self._descriptor is None:
-            raise ValueError(f"nothing holds {self._path}")
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, note.encode()[:_LONGEST_NOTE], 0)
-
-    def read_note(self) -> str:
-        """What the last holder has said of itself; empty if nothing."""
-        try:
-            return self._path.read_text(encoding="utf-8", errors="replace").strip()
-        except FileNotFoundError:
-            return ""
-
-    def release(self) -> None:
-        # The file stays: removing it would let a second holder lock a new file of the same name.
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _locked(self, how: int) -> bool:
-        # For this user alone: whoever can read a lock can hold it.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, how)
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, BlockingIOError):
-                return False
-            raise
-        self._descriptor = descriptor
-        return True
 
 
 def lock_path(engine: Engine, name: str) -> Path:

@@ -11,7 +11,8 @@ from threading import BoundedSemaphore
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cells.database.locks import FileLock, lock_path, wait_for_lock
+from cells.database.file_lock import FileLock
+from cells.database.locks import lock_path, wait_for_lock
 from cells.errors import FleetUnreachableError
 from cells.fleet.database import translated_fleet_failures
 

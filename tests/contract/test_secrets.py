@@ -25,7 +25,7 @@ from operations.actions.accepting import Acceptance
 from tests.contract.compute_fleet import ComputeFleet
 from tests.support.terminal import terminal
 
-SECRET = "aHVudGVyMg=="
+SECRET = "aHVudGVyMjEyMzQ1Ng=="
 IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 PACKAGES = ("notifications", "query", "cells", "indexer", "api", "cli")
 NAMES_OF_SECRETS = re.compile(r"password|secret|api_key|admin_pass|user_data|database_url|transport_url|^contents$")

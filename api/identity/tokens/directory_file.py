@@ -17,7 +17,7 @@ from api.http.errors import DirectoryUnavailableError
 from api.identity.fair_turns import FairTurns
 from api.identity.tokens.directory import Directory
 from api.identity.watched_file import WatchedFile
-from cells.database.locks import FileLock
+from cells.database.file_lock import FileLock
 
 _MOST_WAITING = 256
 _MOST_WAITING_OF_USER = 16
