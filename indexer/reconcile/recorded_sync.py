@@ -44,7 +44,7 @@ def sync_and_record(
     for _ in range(_ATTEMPTS):
         history = History(source.adapter, writer, lambda: saved().watermark)
         if history.was_restored():
-            _forget_lost_future(source, writer, history, lambda: on_progress(0), pause)
+            _forget_lost_future(source, writer, history, lambda: on_progress(0), pause, owners=owners)
         result = sync(
             source,
             keeping_extras(own, own, writer),
@@ -80,6 +80,8 @@ def _forget_lost_future(
     history: History,
     on_step: Callable[[], None],
     pause: Callable[[float], object],
+    *,
+    owners: KnowsOwners | None,
 ) -> None:
     cell_uuid = source.adapter.cell.uuid
     history.begin_reconcile()
@@ -90,7 +92,12 @@ def _forget_lost_future(
     pause(LISTS_GRACE_S)
     on_step()
     verify_cell(
-        source.adapter, writer, repair=True, catch_up_timeout_s=0, on_progress=lambda _ranges, _differences: on_step()
+        source.adapter,
+        writer,
+        repair=True,
+        catch_up_timeout_s=0,
+        on_progress=lambda _ranges, _differences: on_step(),
+        owners=owners,
     )
     replace_rewritten(source.adapter, writer, batch_size=source.batch_size, on_batch=on_step)
     source.forget_lost_future()

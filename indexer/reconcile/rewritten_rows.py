@@ -21,6 +21,7 @@ def replace_rewritten(
 ) -> int:
     """Put rows in the place of documents that have the same revision and say something else; how many there were.
 
+    Documents of other cells, to which instances have moved, stay.
     Raises CellUnreachableError, and what the writer raises; it can be repeated.
     """
     replaced = 0
@@ -33,7 +34,7 @@ def replace_rewritten(
             document
             for document in wanted
             if (there := known.get(document.id)) is not None
-            and there.version == document.version
+            and (there.cell_uuid, there.version) == (document.cell_uuid, document.version)
             and (there.record, there.view) != (document.record, document.view)
         ]
         if rewritten:

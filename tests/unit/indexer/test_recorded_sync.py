@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from cells.epochs import EpochHistory, Position
 from cells.model import InstanceRow
@@ -14,7 +15,10 @@ from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from query.page import PageRequest
 from tests.support.memory_cell import CELL_UUID, MemoryCell
+from tests.support.memory_fleet import MemoryOwners
 from tests.support.memory_index import MemoryIndex, versions
+
+OTHER_UUID = "7d1a3c52-0000-4000-8000-00000000000b"
 
 
 class RestorableCell(MemoryCell):
@@ -132,6 +136,42 @@ def test_cell_that_was_restored_since_it_was_synced_is_repaired_by_the_next_sync
     sync(cell, index)
     go_on_differently(cell)
     assert_reconciled(cell, index)
+
+
+def test_instance_that_has_moved_stays_with_its_cell_when_the_one_before_is_restored(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    moved = next(iter(cell.rows))
+    sync(cell, index)
+    go_on_differently(cell)
+    there = replace(index.documents[moved], cell_uuid=OTHER_UUID, version=index.documents[moved].version + 5)
+    index.documents[moved] = there
+    sync_and_record(
+        CELL_UUID,
+        CellRows(cell, batch_size=2),
+        index,
+        pause=lambda _: None,
+        owners=MemoryOwners({moved: OTHER_UUID}),
+    )
+    assert index.documents[moved] == there
+
+
+def test_instance_that_has_moved_stays_with_its_cell_also_when_both_have_counted_as_far(
+    cell: RestorableCell, index: MemoryIndex
+) -> None:
+    moved = next(iter(cell.rows))
+    sync(cell, index)
+    go_on_differently(cell)
+    there = replace(index.documents[moved], cell_uuid=OTHER_UUID, version=cell.rows[moved].revision)
+    index.documents[moved] = there
+    sync_and_record(
+        CELL_UUID,
+        CellRows(cell, batch_size=2),
+        index,
+        pause=lambda _: None,
+        owners=MemoryOwners({moved: OTHER_UUID}),
+    )
+    assert index.documents[moved] == there
 
 
 def test_lists_know_that_the_cell_is_not_whole_before_rows_leave_the_index(
