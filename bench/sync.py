@@ -11,7 +11,7 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -100,6 +100,16 @@ def run(directory: Path, quick: bool) -> Iterator[Figure]:
     )
 
 
+class _NoMoves:
+    """Mappings that give no instance to another cell."""
+
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+
 def _sync(cells: Sequence[Cell], writer: IndexWriter) -> Callable[[], None]:
     def sync_one(cell: Cell) -> None:
         with closing(open_changelog_adapter(cell)) as adapter:
@@ -132,6 +142,7 @@ def _filling_s(cells: Sequence[Cell], index: "_Index", fleet: Engine, whole_s: l
                 current=index.writer,
                 generations=generations,
                 leases=leases,
+                owners=_NoMoves(),
                 pace=_PACE,
                 batch_size=_BATCH,
                 parallel=_CELLS,

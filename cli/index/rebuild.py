@@ -134,6 +134,7 @@ def _parts(settings: Settings, rate: float | None, parallel: int, stop: Event) -
             current=stack.enter_context(closing(open_writer(settings.index))),
             generations=stack.enter_context(closing(open_generations(settings.index))),
             leases=stack.enter_context(closing(CellLeases(fleet.open_leases("fleetlight index rebuild")))),
+            owners=fleet,
             pace=Pace(rate, stop),
             batch_size=settings.indexer.sync_batch_size,
             parallel=parallel,

@@ -24,6 +24,7 @@ from indexer.reconcile.rebuild_cells import BEGUN_AS, HISTORIES, RebuiltCell, op
 from indexer.writing.checkpoints import FOR_REBUILD, forget_checkpoints
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.leases import CellLeases
+from indexer.writing.ownership import KnowsOwners
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 from indexer.writing.throttle import Pace
 
@@ -63,7 +64,8 @@ class RebuildObserver(Protocol):
 class RebuildParts:
     """What a rebuild works with.
 
-    cells: every cell of the fleet. current: the index as everybody else sees it.
+    cells: every cell of the fleet. current: the index as everybody else sees it. owners: where it is known which cell
+        an instance lives in.
     """
 
     cells: Callable[[], Sequence[Cell]]
@@ -71,6 +73,7 @@ class RebuildParts:
     current: IndexWriter
     generations: Generations
     leases: CellLeases
+    owners: KnowsOwners
     pace: Pace
     batch_size: int
     parallel: int
@@ -175,6 +178,7 @@ class _Rebuild:
             self._new,
             unusable=self._unusable,
             open_adapter=parts.open_adapter,
+            owners=parts.owners,
             batch_size=parts.batch_size,
             is_filled=self._back,
             on_notice=self._watcher.on_notice,

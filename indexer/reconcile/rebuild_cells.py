@@ -22,6 +22,7 @@ from indexer.reconcile.verify import verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
 from indexer.writing.kept_extras import ExtraFieldKeeper
+from indexer.writing.ownership import KnowsOwners, OwnWriter
 from indexer.writing.progress import ProgressTracker
 from indexer.writing.rereading import Rereader, rows_of
 from indexer.writing.retrying_writer import WritesDocuments
@@ -78,14 +79,15 @@ def open_cell(
     *,
     unusable: Generations | None,
     open_adapter: Callable[[Cell], ChangelogAdapter],
+    owners: KnowsOwners,
     batch_size: int,
     is_filled: bool,
     on_notice: Callable[[str], None],
 ) -> RebuiltCell:
     """How this cell gets into the `new` index.
 
-    unusable: where documents of the current one are read if nothing else can be asked of it. is_filled: the new
-    one was the current one once, and only lacks changes.
+    unusable: where documents of the current one are read if nothing else can be asked of it. owners: where it is known
+    which cell an instance lives in. is_filled: the new one was the current one once, and only lacks changes.
     Raises CellUnreachableError when the cell alone has what is needed.
     """
     copies = _Copies(cell, current, new, unusable)
@@ -98,7 +100,9 @@ def open_cell(
                 raise
             on_notice(f"{error}; what the index has of it is kept as it is")
         else:
-            return _FollowedCell(adapter, copies, current, new, batch_size=batch_size, is_filled=is_filled)
+            return _FollowedCell(
+                adapter, copies, current, new, owners=owners, batch_size=batch_size, is_filled=is_filled
+            )
     return _CopiedCell(copies)
 
 
@@ -176,15 +180,18 @@ class _FollowedCell:
         current: IndexWriter,
         new: IndexWriter,
         *,
+        owners: KnowsOwners,
         batch_size: int,
         is_filled: bool,
     ) -> None:
         self.cell = adapter.cell
+        self._owners = owners
         self._adapter = adapter
         # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
         self._extras = new if copies.is_unusable else current
         self._current = current
         self._new = new
+        self._own = OwnWriter(new, self.cell.uuid, owners)
         self._batch_size = batch_size
         self._is_filled = is_filled
         self._copies = copies
@@ -232,12 +239,16 @@ class _FollowedCell:
                 catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
                 extras=self._extras,
                 on_progress=lambda _ranges, _differences: on_step(),
+                owners=self._owners,
             )
             self._compared_gaps = gaps
             if self._gaps == gaps:
                 break
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
+            for each in result.remaining:
+                self._rereader.add(each.uuid)
+            self._save()
         has_other_history = self._begun_as != self._adapter.position().epoch
         if has_other_history or (self._is_filled and not self._has_followed_this_history()):
             # Of a future that the cell lost since, it may have rows that differ in no revision.
@@ -279,7 +290,7 @@ class _FollowedCell:
 
     def _new_rereader(self, tracker: ProgressTracker) -> Rereader:
         read_rows = partial(rows_of, self._adapter)
-        writer = ExtraFieldKeeper(self._new, self._extras)
+        writer = ExtraFieldKeeper(self._own, self._extras)
         return Rereader(self.cell.uuid, read_rows, writer, tracker, on_reread=lambda _: None)
 
     def _catch_up(self, tracker: ProgressTracker, rereader: Rereader) -> bool:
@@ -291,7 +302,7 @@ class _FollowedCell:
 
         is_done = catch_up(
             self._adapter,
-            self._new,
+            self._own,
             tracker,
             dead_letters=read_again,
             batch_size=self._batch_size,

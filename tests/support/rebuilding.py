@@ -46,6 +46,7 @@ def open_parts(
             current=current,
             generations=generations,
             leases=leases,
+            owners=fleet,
             pace=Pace(None, Event()),
             batch_size=batch_size,
             parallel=2,

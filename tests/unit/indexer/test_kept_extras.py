@@ -18,7 +18,7 @@ from indexer.writing.leases import CellLeases
 from indexer.writing.throttle import Pace
 from tests.support.documents import make_document
 from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryLeases
+from tests.support.memory_fleet import MemoryLeases, MemoryOwners
 from tests.support.memory_generations import MemoryGenerations
 from tests.support.memory_index import MemoryIndex
 from tests.support.rebuilding import Silent
@@ -55,6 +55,7 @@ class Stage:
             current=self.index,
             generations=MemoryGenerations(self.index),
             leases=CellLeases(MemoryLeases()),
+            owners=MemoryOwners(),
             pace=Pace(None, Event()),
             batch_size=1,
             parallel=1,

@@ -8,7 +8,7 @@ import pytest
 
 from cells.capabilities import CellKind
 from cells.errors import CellUnreachableError
-from cells.model import Cell, ChangelogAdapter
+from cells.model import Cell, ChangelogAdapter, InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, BareDocument, CellProgress, Document
 from indexer.errors import LeaseHeldError, RebuildError, RebuildRunningError
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
@@ -17,7 +17,7 @@ from indexer.writing.leases import CellLeases
 from indexer.writing.throttle import Pace
 from tests.support.documents import make_document, make_uuid
 from tests.support.memory_cell import CELL_UUID, MemoryCell
-from tests.support.memory_fleet import MemoryLeases
+from tests.support.memory_fleet import MemoryLeases, MemoryOwners
 from tests.support.memory_generations import MemoryGenerations
 from tests.support.memory_index import MemoryIndex, versions
 
@@ -63,7 +63,9 @@ class Stage:
         self.index_rows()
         self.generations = MemoryGenerations(self.index)
         self.leases = MemoryLeases()
+        self.owners = MemoryOwners()
         self.fleet = [self.cell.cell]
+        self.others: dict[str, MemoryCell] = {}
 
     def index_rows(self) -> None:
         """As a live indexer would."""
@@ -78,6 +80,7 @@ class Stage:
             current=self.index,
             generations=self.generations,
             leases=CellLeases(self.leases),
+            owners=self.owners,
             pace=Pace(None, Event()),
             batch_size=3,
             parallel=2,
@@ -91,7 +94,7 @@ class Stage:
     def _open(self, cell: Cell) -> ChangelogAdapter:
         if self.cell.is_away:
             raise CellUnreachableError(cell.name, "it is away")
-        return self.cell
+        return self.others.get(cell.uuid, self.cell)
 
 
 def of_nova(number: int, version: int = OLDEST_TIME_VERSION) -> Document:
@@ -241,6 +244,23 @@ def test_index_that_takes_no_less_than_an_incomplete_one_takes_its_place() -> No
     stage.generations.refused = {min(stage.cell.rows): "too long"}
     stage.rebuild()
     assert len(stage.index.documents) == 9
+
+
+def test_instance_that_has_moved_stays_with_its_cell_although_the_one_before_still_has_a_row_of_it() -> None:
+    """As after that one was restored from a backup."""
+    stage = Stage()
+    uuid, before = min(stage.cell.rows.items())
+    there = MemoryCell("7d1a3c52-0000-4000-8000-00000000000b", "there")
+    there.rows[uuid] = InstanceRow(there.cell.uuid, before.revision + 1, before.record)
+    stage.others[there.cell.uuid] = there
+    stage.fleet = [there.cell, stage.cell.cell]
+    stage.owners.cells[uuid] = there.cell.uuid
+    stage.index.saved[there.cell.uuid] = CellProgress(there.cell.uuid, 0, 0, is_complete=True)
+    stage.index.saved[CELL_UUID] = replace(stage.index.saved[CELL_UUID], is_complete=False)
+    stage.rebuild()
+    assert stage.index.documents[uuid].cell_uuid == there.cell.uuid
+    assert not stage.index.saved[CELL_UUID].is_complete
+    assert stage.index.saved[there.cell.uuid].is_complete
 
 
 def test_what_the_index_has_of_a_cell_that_is_away_is_kept() -> None:
