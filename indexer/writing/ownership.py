@@ -105,8 +105,8 @@ class OwnWriter:
         others = self._mapped_elsewhere(unknown)
         if others is None:
             self._remember(self._writer.read(unknown))
-            return {uuid: self._elsewhere[uuid] for uuid in unknown if uuid in self._elsewhere}
-        in_index = {uuid: self._elsewhere[uuid] for uuid in unknown - others.keys() if uuid in self._elsewhere}
+            return self._known_elsewhere(unknown)
+        in_index = self._known_elsewhere(unknown - others.keys())
         if in_index:
             moved = self._moved(in_index)
             others |= {uuid: cell for uuid, cell in in_index.items() if uuid not in moved}
@@ -114,6 +114,11 @@ class OwnWriter:
                 self._elsewhere.pop(uuid, None)
         self._own.update(unknown - others.keys())
         return others
+
+    def _known_elsewhere(self, uuids: Collection[str]) -> dict[str, str]:
+        # In one step each: another thread may forget some meanwhile.
+        found = {uuid: self._elsewhere.get(uuid) for uuid in uuids}
+        return {uuid: cell for uuid, cell in found.items() if cell is not None}
 
     def _mapped_elsewhere(self, uuids: Collection[str]) -> dict[str, str] | None:
         """None while the mappings cannot be asked."""

@@ -116,6 +116,18 @@ def test_while_the_fleet_database_is_away_the_index_says_whose_an_instance_is(
     assert [owner_of(index, number) for number in (1, 2, 3)] == [("c0", 1), ("c0", 2), ("c1", 2)]
 
 
+def test_other_threads_may_forget_meanwhile_whose_instances_are(index: IndexWriter, owners: MemoryOwners) -> None:
+    class ForgottenMeanwhile(dict[str, str]):
+        """Another thread gets to it right after each look."""
+
+        def __contains__(self, uuid: object) -> bool:
+            return super().__contains__(uuid) and self.pop(str(uuid)) is not None
+
+    writer = OwnWriter(index, "c1", owners)
+    writer._elsewhere = ForgottenMeanwhile({make_uuid(1): "c0"})
+    assert len(writer.write([make_document(1, cell_uuid="c1")]).rejected) == 1
+
+
 def test_mappings_are_asked_once_for_all_that_is_written_together_and_not_again_at_once(
     index: IndexWriter, owners: MemoryOwners
 ) -> None:
