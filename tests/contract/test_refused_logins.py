@@ -80,6 +80,17 @@ def test_refused_login_of_basic_authentication_is_logged_with_name_and_address(
     ]
 
 
+def test_secrets_of_one_credential_are_guessed_no_more_often_with_invented_users(
+    fleet: ComputeFleet, tmp_path: Path
+) -> None:
+    site = Site(fleet, tmp_path)
+    for number in range(MOST_FAILURES):
+        user = {"id": f"nobody-{number}"}
+        guess = login("application_credential", {"id": "backup-1", "secret": "gue55", "user": user})
+        assert site.post_login(guess).status_code == 401
+    assert site.use_credential("backup-1", "gue55").status_code == 429
+
+
 def test_login_that_succeeds_is_not_refused(fleet: ComputeFleet, tmp_path: Path, refusals: Events) -> None:
     Site(fleet, tmp_path).log_in("mia")
     assert refusals() == []

@@ -187,9 +187,12 @@ def roles_of(directory: Directory, token: Token) -> frozenset[str]:
 
 
 def _name_of(reference: UserReference | CredentialMethod) -> str:
-    """What wrong logins are counted by. A user has a name and an id, and a name of a credential is one of its user."""
-    name = f"{type(reference).__name__} {reference.id or reference.name}"
-    if isinstance(reference, CredentialMethod) and reference.user is not None:
+    """What wrong logins are counted by: what is looked up, and nothing that a caller could add to it.
+
+    A user has a name and an id, and a name of a credential is one of its user.
+    """
+    name = f"{type(reference).__name__} {reference.name if reference.id is None else reference.id}"
+    if isinstance(reference, CredentialMethod) and reference.id is None and reference.user is not None:
         return f"{name} of {reference.user.id or reference.user.name}"
     return name
 
