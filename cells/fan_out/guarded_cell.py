@@ -54,6 +54,7 @@ class GuardedCell:
         self._probing: asyncio.Task[None] | None = None
         self._suspicion: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Timeout] = set()
+        self._is_closed = False
 
     @property
     def hangs(self) -> bool:
@@ -83,7 +84,7 @@ class GuardedCell:
             left_s = self._deadline_s - timeout_s
             if timeout_s >= self._deadline_s * _NEARLY_ALL:
                 self._suspect(began, reason)
-            elif self._suspicion is None or self._suspicion.done():
+            elif not self._is_closed and (self._suspicion is None or self._suspicion.done()):
                 self._suspicion = asyncio.create_task(self._suspect_later(began, left_s))
             raise CellUnreachableError(self._name, reason) from None
         except CellUnreachableError as error:
@@ -101,6 +102,7 @@ class GuardedCell:
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
         """Call `last` behind the questions and changes that wait or run already, without waiting for them."""
+        self._is_closed = True
         for task in (self._probing, self._suspicion):
             if task is not None:
                 task.cancel()
@@ -134,7 +136,7 @@ class GuardedCell:
 
     def _treat_as_hanging(self, reason: str) -> None:
         """Ask it nothing until a probe was answered."""
-        if self.hangs:
+        if self.hangs or self._is_closed:
             return
         self._hangs_because = reason
         _log.warning("cell_hangs", cell=self._name, reason=reason)
