@@ -108,8 +108,12 @@ class _FileLeases:
             lock = FileLock(lock_path(self._engine, name))
             if not lock.acquire(shared=shared):
                 return False
+            try:
+                lock.write_note(self._holder)
+            except BaseException:
+                lock.release()
+                raise
             self._held[name] = lock
-            lock.write_note(self._holder)
             return True
 
     def holds(self, name: str) -> bool:

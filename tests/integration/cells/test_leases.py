@@ -1,15 +1,18 @@
 """Leases of several processes on one fleet database, on each kind of database."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from cells.database.engines import create_database_engine
 from cells.database.leases import Leases, open_leases
+from cells.database.locks import FileLock
 from tests.support.waiting import wait_until
 
 HOLDER = """
@@ -104,6 +107,22 @@ def test_closing_gives_every_lease_back(one: Leases, two: Leases) -> None:
     assert not one.holds("cell")
     assert two.acquire("cell")
     assert two.acquire("other")
+
+
+def test_lease_whose_holder_cannot_say_so_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(_lock: FileLock, _note: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    engine = create_database_engine(f"sqlite:///{tmp_path}/full.db")
+    with closing(open_leases(engine, "one")) as one, closing(open_leases(engine, "two")) as two:
+        with monkeypatch.context() as disk:
+            disk.setattr(FileLock, "write_note", no_space)
+            with pytest.raises(OSError, match="No space"):
+                one.acquire("cell")
+        assert two.acquire("cell")
+        two.release("cell")
+        assert one.acquire("cell")
+    engine.dispose()
 
 
 def test_leases_die_with_their_process(engine: Engine, one: Leases) -> None:
