@@ -41,13 +41,22 @@ class Health:
         self._index = index
         self._reader = reader
         self.metrics = metrics
+        self._looking: asyncio.Task[Probe] | None = None
 
     async def healthz(self) -> Probe:
         """Whether the process lives, with everything that runs in it."""
         return ALIVE if self._indexer is None else self._indexer.healthz()
 
     async def readyz(self) -> Probe:
-        """Whether lists can be answered, and which parts are missing; not well only when nothing can answer."""
+        """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
+
+        Cells are asked once for all who ask meanwhile: anybody may, and lists need their threads.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        return await asyncio.shield(self._looking)
+
+    async def _look(self) -> Probe:
         index = await self._index_state()
         try:
             cells = await self._reader.cells()
