@@ -17,6 +17,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 # A port is no password. A password that was never quoted may have a slash or another @ in it.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:[/,?#]|$))[^@\s]+@(?:[^@/\s]*@)*")
+# Where passwords of URLs can be: a long text without any is searched once, and not from each of its URLs to its end.
+_UP_TO_LAST_AT = re.compile(r"(?<!\S)\S*@")
 _SECRET_NAME = re.compile(r"password|secret|token|api_key|authorization", re.IGNORECASE)
 _FIRST = ("timestamp", "level", "event")
 # Libraries that tell about every request they make or step they take; what matters of it is in our own events.
@@ -123,4 +125,4 @@ def is_secret_name(name: str) -> bool:
 
 def mask_url_passwords(text: str) -> str:
     """`text` with the password of every URL in it replaced by stars."""
-    return _URL_PASSWORD.sub(r"\1:***@", text)
+    return _UP_TO_LAST_AT.sub(lambda part: _URL_PASSWORD.sub(r"\1:***@", part.group()), text)
