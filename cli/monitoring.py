@@ -1,5 +1,6 @@
 """`/metrics`, `/healthz` and `/readyz` of a process, at an address of their own: they tell the names of cells."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,8 +29,10 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
         yield
         return
     ProcessCollector(registry=registry)
+    is_ipv6 = ":" in settings.host
+    kind = _Ipv6Server if is_ipv6 else _Server
     try:
-        server = make_server(settings.host, settings.port, _application(registry, probes), _Server, _SilentHandler)
+        server = make_server(settings.host, settings.port, _application(registry, probes), kind, _SilentHandler)
     except OSError as error:
         raise CommandError(
             f"cannot serve metrics on {settings.host}:{settings.port}: {(error.strerror or str(error)).lower()}; "
@@ -38,7 +41,8 @@ def monitored(settings: MonitoringSettings, registry: CollectorRegistry, probes:
     with server:
         thread = threading.Thread(target=server.serve_forever, name="monitoring")
         thread.start()
-        _log.info("monitoring.ready", address=f"http://{settings.host}:{server.server_port}")
+        host = f"[{settings.host}]" if is_ipv6 else settings.host
+        _log.info("monitoring.ready", address=f"http://{host}:{server.server_port}")
         try:
             yield
         finally:
@@ -71,6 +75,10 @@ def _application(registry: CollectorRegistry, probes: Probes) -> Callable[..., I
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True  # a client that reads slowly does not keep the process
+
+
+class _Ipv6Server(_Server):
+    address_family = socket.AF_INET6
 
 
 class _SilentHandler(WSGIRequestHandler):

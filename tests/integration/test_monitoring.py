@@ -64,6 +64,13 @@ def test_taken_port_is_a_clear_error() -> None:
             pass
 
 
+def test_monitoring_can_be_at_an_ipv6_address() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+    with monitored(MonitoringSettings(host="::1", port=port), CollectorRegistry(), CellHeartbeats()):
+        assert httpx.get(f"http://[::1]:{port}/healthz", timeout=60).json() == {"status": "ok"}
+
+
 def test_nothing_is_served_unless_a_port_is_set() -> None:
     registry = CollectorRegistry()
     with monitored(MonitoringSettings(), registry, CellHeartbeats()):
