@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from cells.database.engines import create_database_engine
+from cells.database.file_lock import FileLock
 from cells.database.leases import Leases, open_leases
-from cells.database.locks import FileLock
 from tests.support.waiting import wait_until
 
 HOLDER = """
