@@ -73,6 +73,7 @@ class World:
         if not signs:
             return Relay(self.engine, self.cell, publisher, RELAY)
         keys = Keyring(fleet.cell_keys)
+        keys.refresh()  # as processes do when they begin
         return Relay(self.engine, self.cell, publisher, RELAY, sign=partial(keys.sign, self.cell.uuid))
 
     def rows(self) -> Sequence[InstanceRow]:
@@ -124,6 +125,8 @@ def indexing(
     def open_receiver(cell: Cell) -> MessageSource:
         return Receiver(cell.transport_url, cell.uuid, settings.prefetch) if cell.transport_url else NoBus()
 
+    keys = Keyring(fleet.cell_keys)
+    keys.refresh()  # as processes do when they begin
     with closing(open_writer(index)) as writer, closing(CellLeases(fleet.open_leases("test"))) as leases:
         # The service does so too, but tests look at the index at once.
         writer.prepare()
@@ -134,7 +137,7 @@ def indexing(
             writer=writer,
             leases=leases,
             owners=fleet,
-            is_of_relay=Keyring(fleet.cell_keys).is_of_relay,
+            is_of_relay=keys.is_of_relay,
             failures=fleet.failures,
             journals=fleet.journals,
             settings=settings,
