@@ -11,7 +11,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AccessLog:
-    """Passes on requests, and logs each when it has ended: also one that nobody answered, or that its sender left.
+    """Passes on requests, and logs each when it has ended: also one that got no answer, or whose sender left.
 
     What headers and bodies hold is not logged, since logins do so in there.
     """

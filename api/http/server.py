@@ -57,7 +57,7 @@ async def serve(
 class _OneLength:
     """Refuses a request that says twice, and maybe differently, where it ends (RFC 9112, 6.1).
 
-    A proxy that goes by the other of the two would take what is left over for the next request, of somebody else. So
+    A proxy that goes by the other of the two would take what is left over for the next request, of another caller. So
     the connection is closed as well.
     """
 

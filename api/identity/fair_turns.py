@@ -36,7 +36,7 @@ class FairTurns:
         Raises TooManyLoginsError when too many wait already, CallerLeftError when the caller goes while it waits.
         """
         if self._free:
-            # Then nobody waits.
+            # Then no caller waits.
             self._free -= 1
         else:
             self._refuse_when_full(lane, is_preferred=is_preferred)

@@ -1,4 +1,4 @@
-"""A limit on logins, so that nobody can try one password after the other, nor keep others from logging in.
+"""A limit on logins, so that no caller can try one password after the other, nor keep others from logging in.
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at

@@ -16,7 +16,7 @@ from listing.errors import RightsLostError
 from listing.watches.watch import RIGHTS_INTERVAL_S
 
 _log = structlog.get_logger(__name__)
-# Until then nothing is told; whoever runs the identity service can restart it meanwhile.
+# Until then nothing is told; an operator can restart the identity service meanwhile.
 _PATIENCE_S = 30.0
 _RETRY_S = 1.0
 
@@ -31,7 +31,7 @@ class Rights:
 
     @property
     def are_old(self) -> bool:
-        """Whether nobody has looked for RIGHTS_INTERVAL_S."""
+        """Whether the last look is RIGHTS_INTERVAL_S ago."""
         return time.monotonic() - self._confirmed_at >= RIGHTS_INTERVAL_S
 
     async def confirm(self) -> None:

@@ -60,7 +60,7 @@ class InUse:
 
 
 async def any_project(_project_id: str) -> bool:
-    """Where nobody here knows the projects, any may be one."""
+    """Where this process does not know the projects, any may be one."""
     return True
 
 
