@@ -37,7 +37,7 @@ from indexer.backends.base import IndexWriter
 from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.opening import open_generations, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.bulk_sync import CellRows, sync
+from indexer.reconcile.fill import CellRows, sync
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, rebuild_index
 from indexer.settings import IndexerSettings
 from indexer.writing.leases import CellLeases

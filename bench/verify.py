@@ -22,8 +22,9 @@ from cells.tables import instances
 from indexer.backends.base import IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.bulk_sync import sync_cell
-from indexer.reconcile.verify import Verification, verify_cell
+from indexer.reconcile.differences import Verification
+from indexer.reconcile.fill import sync_cell
+from indexer.reconcile.native_cell import verify_cell
 
 _BATCH = 1000
 _FEW, _MANY = 1, 1000

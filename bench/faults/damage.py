@@ -12,7 +12,7 @@ from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter, InstanceRow
 from cells.tables import changes
 from indexer.backends.base import Document, IndexWriter
-from indexer.reconcile.verify import verify_cell
+from indexer.reconcile.native_cell import verify_cell
 from indexer.transform.documents import to_document
 from query.filters import EVERYTHING
 from query.page import PageRequest

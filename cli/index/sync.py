@@ -36,9 +36,9 @@ from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
 from indexer.reconcile.api_source import ApiSource
-from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellRows, SyncResult
-from indexer.reconcile.bulk_sync import sync as sync_source
-from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.external_cell import compare_cell
+from indexer.reconcile.fill import RESOURCE_TYPES, CellRows, SyncResult
+from indexer.reconcile.fill import sync as sync_source
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints

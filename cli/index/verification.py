@@ -16,8 +16,9 @@ from cells.model import Cell
 from cli.output import counted, print_error, print_json, print_notice, print_result, print_table
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
-from indexer.reconcile.external_verify import verify_external_cell
-from indexer.reconcile.verify import Difference, Verification, verify_cell
+from indexer.reconcile.differences import Difference, Verification
+from indexer.reconcile.external_cell import verify_external_cell
+from indexer.reconcile.native_cell import verify_cell
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 
@@ -129,7 +130,6 @@ def _verification(
             catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             batch_size=_ROWS_AT_ONCE,
             on_progress=on_progress,
-            clock=fleet.clock,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
 from cells.kinds.nova_api.items import read_item
 from indexer.backends.base import Document, Rejection
-from indexer.reconcile.bulk_sync import SourcePage, no_limit
+from indexer.reconcile.fill import SourcePage, no_limit
 from indexer.transform.documents import ExternalChange, merge
 from indexer.writing.checkpoints import Checkpoint
 from notifications.event_types import INSTANCE_UPDATE
@@ -31,7 +31,7 @@ class ListsServers(Protocol):
 
 
 class ApiSource:
-    """indexer.reconcile.bulk_sync.Source; raises UpstreamError, and what `read` and `own` raise.
+    """indexer.reconcile.fill.Source; raises UpstreamError, and what `read` and `own` raise.
 
     read: the documents there are among some uuids. own: those among some uuids that are rows of the cell itself, which
     is known better from there.

@@ -15,7 +15,7 @@ from cells.fleet.failures import Failure
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import IndexWriter
 from indexer.errors import DeadLetterReason, MalformedMessageError
-from indexer.reconcile.external_comparison import ExternalRows
+from indexer.reconcile.external_cell import ExternalRows
 from indexer.reconcile.retention import load_horizons
 from indexer.transform.batches import Batch, RowReading
 from indexer.transform.documents import ExternalChange, NativeChange

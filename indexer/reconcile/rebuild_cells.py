@@ -12,13 +12,13 @@ from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
-from indexer.backends.base import CellProgress, Generations, IndexWriter, Rejection
+from indexer.backends.base import CellProgress, Generations, IndexWriter
 from indexer.errors import MalformedMessageError, RebuildError
-from indexer.reconcile.bulk_sync import CellRows, sync
-from indexer.reconcile.copying import copy_bare, copy_differing
+from indexer.reconcile.differences import Verification
+from indexer.reconcile.fill import CellRows, sync
+from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.other_index import copy_bare, copy_differing
 from indexer.reconcile.retention import load_horizons
-from indexer.reconcile.rewritten_rows import replace_rewritten
-from indexer.reconcile.verify import verify_cell
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
 from indexer.writing.kept_extras import ExtraFieldKeeper
@@ -128,19 +128,20 @@ class _Copies:
         rejected = self._copy(on_step, external)
         self._new.make_searchable()
         if rejected:
+            uuid, reason = next(iter(rejected.items()))
             raise RebuildError(
                 f"the next index does not take {len(rejected)} documents of cell '{self.cell.name}' that the current "
-                f"one has, so it was not put in its place: {rejected[0].document.id}: {rejected[0].reason}"
+                f"one has, so it was not put in its place: {uuid}: {reason}"
             )
 
-    def _copy(self, on_step: Callable[[], None], external: bool) -> list[Rejection]:
+    def _copy(self, on_step: Callable[[], None], external: bool) -> Mapping[str, str]:
         cell_uuid = self.cell.uuid
         if self._unusable is None:
             return copy_differing(
                 self._current, self._new, cell_uuid, horizon=self.horizon, external=external, on_step=on_step
             )
         if not external:
-            return []  # only rows of native cells, which are here themselves
+            return {}  # only rows of native cells, which are here themselves
         return copy_bare(self._unusable.bare_documents(cell_uuid), self._new, cell_uuid, on_step)
 
 
@@ -232,27 +233,19 @@ class _FollowedCell:
         self._copies.copy(on_step, external=True)
         for _ in range(_ATTEMPTS):
             gaps = self._gaps
-            result = verify_cell(
-                self._adapter,
-                self._new,
-                repair=True,
-                catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
-                extras=self._extras,
-                on_progress=lambda _ranges, _differences: on_step(),
-                owners=self._owners,
-            )
+            result = self._verified(on_step)
             self._compared_gaps = gaps
             if self._gaps == gaps:
                 break
+        has_other_history = self._begun_as != self._adapter.position().epoch
+        if has_other_history or (self._is_filled and not self._has_followed_this_history()):
+            # Of a future that the cell lost since, it may have rows that differ in no revision.
+            result = self._verified(on_step, contents_at_once=self._batch_size)
         if result.remaining:
             self._refuse([f"{each.uuid}: {each.problem}" for each in result.remaining])
             for each in result.remaining:
                 self._rereader.add(each.uuid)
             self._save()
-        has_other_history = self._begun_as != self._adapter.position().epoch
-        if has_other_history or (self._is_filled and not self._has_followed_this_history()):
-            # Of a future that the cell lost since, it may have rows that differ in no revision.
-            replace_rewritten(self._adapter, self._new, batch_size=self._batch_size, on_batch=on_step)
 
     def finish(self) -> None:
         # What is written here may be taken back if something else fails, and then was never written.
@@ -269,6 +262,18 @@ class _FollowedCell:
 
     def close(self) -> None:
         self._adapter.close()
+
+    def _verified(self, on_step: Callable[[], None], contents_at_once: int | None = None) -> Verification:
+        return verify_cell(
+            self._adapter,
+            self._new,
+            repair=True,
+            catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
+            extras=self._extras,
+            on_progress=lambda _steps, _differences: on_step(),
+            owners=self._owners,
+            contents_at_once=contents_at_once,
+        )
 
     def _note_beginning(self) -> str | None:
         """What the cell called its present when the first row was read, perhaps by a rebuild that was cut off."""

@@ -5,11 +5,9 @@ from collections.abc import Callable
 
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import CellRestoredError
-from indexer.reconcile.bulk_sync import CellRows, SyncResult, ignore_progress, sync
-from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.reconcile.rewritten_rows import replace_rewritten
-from indexer.reconcile.verify import verify_cell
-from indexer.writing.checkpoints import Checkpoints, forget_checkpoints
+from indexer.reconcile.fill import CellRows, SyncResult, ignore_progress, sync
+from indexer.reconcile.restored_cell import forget_lost_future
+from indexer.writing.checkpoints import Checkpoints
 from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import keeping_extras
 from indexer.writing.ownership import KnowsOwners, OwnWriter
@@ -44,7 +42,17 @@ def sync_and_record(
     for _ in range(_ATTEMPTS):
         history = History(source.adapter, writer, lambda: saved().watermark)
         if history.was_restored():
-            _forget_lost_future(source, writer, history, lambda: on_progress(0), pause, owners=owners)
+            forget_lost_future(
+                source.adapter,
+                writer,
+                history,
+                take_back=lambda: writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)]),
+                batch_size=source.batch_size,
+                pause=pause,
+                on_step=lambda: on_progress(0),
+                owners=owners,
+            )
+            source.forget_lost_future()
         result = sync(
             source,
             keeping_extras(own, own, writer),
@@ -72,33 +80,3 @@ def _is_of_present(history: History, result: SyncResult) -> bool:
     except CellRestoredError:
         return False
     return not result.has_gone_back
-
-
-def _forget_lost_future(
-    source: CellRows,
-    writer: IndexWriter,
-    history: History,
-    on_step: Callable[[], None],
-    pause: Callable[[float], object],
-    *,
-    owners: KnowsOwners | None,
-) -> None:
-    cell_uuid = source.adapter.cell.uuid
-    history.begin_reconcile()
-    forget_checkpoints(writer, cell_uuid=cell_uuid)
-    writer.save_progress([CellProgress(cell_uuid, 0, 0, is_complete=False)])
-    writer.make_searchable()
-    # A list that has begun, or remembers what the index said before, must not find rows gone and miss none.
-    pause(LISTS_GRACE_S)
-    on_step()
-    verify_cell(
-        source.adapter,
-        writer,
-        repair=True,
-        catch_up_timeout_s=0,
-        on_progress=lambda _ranges, _differences: on_step(),
-        owners=owners,
-    )
-    replace_rewritten(source.adapter, writer, batch_size=source.batch_size, on_batch=on_step)
-    source.forget_lost_future()
-    history.end_reconcile()

@@ -15,7 +15,7 @@ from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import LeaseHeldError
-from indexer.reconcile.external_comparison import ExternalRows, compare_cell
+from indexer.reconcile.external_cell import ExternalRows, compare_cell
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
 from indexer.transform.batches import RowReading

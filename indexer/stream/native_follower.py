@@ -11,13 +11,12 @@ from cells.epochs import EpochHistory, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import CellRestoredError
-from indexer.reconcile.bulk_sync import is_empty, sync_cell
-from indexer.reconcile.rewritten_rows import replace_rewritten
-from indexer.reconcile.verify import verify_cell
+from indexer.reconcile.fill import is_empty, sync_cell
+from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
-from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints
+from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from indexer.writing.epoch_history import History
 from indexer.writing.kept_extras import ExtraFieldKeeper, keeping_extras
 from indexer.writing.rereading import Rereader, rows_of
@@ -213,53 +212,39 @@ class CellFollower(Follower):
     def _forget_lost_future(self, consumer: Consumer, adapter: ChangelogAdapter, history: History, stop: Event) -> None:
         """Remove from the index what the cell does not have any more since it was restored; the rest is synced anew."""
 
-        def between_ranges(_ranges: int, _differences: int) -> None:
+        def between_steps() -> None:
             consumer.keep_alive()
             if stop.is_set():
                 raise StopRequestedError
             confirm()
 
+        def take_back() -> None:
+            self._start_over()
+            with self._saving:
+                self._writer.save_progress([self.progress])
+
+        def pause(seconds: float) -> None:
+            deadline_s = time.monotonic() + seconds
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                self.heartbeat.beat()
+                stop.wait(min(left_s, _WAIT_STEP_S))
+                between_steps()
+
         with self._leases.bulk(self.cell) as confirm:
             self._activity = Activity.SYNCING
             _log.warning("indexer.cell_was_restored", cell=self.cell.name, watermark=self._tracker.watermark)
-            history.begin_reconcile()
-            forget_checkpoints(self._writer, cell_uuid=self.cell.uuid)
-            self._start_over()
-            # At once: to what the cell is called by afterwards, the old watermark would be that of another history.
-            with self._saving:
-                self._writer.save_progress([self.progress])
-            self._writer.make_searchable()
-            self._let_lists_know(lambda: between_ranges(0, 0), stop)
-            reconciled = verify_cell(
+            differences = forget_lost_future(
                 adapter,
                 self._writer,
-                repair=True,
-                catch_up_timeout_s=0,
-                on_progress=between_ranges,
+                history,
+                take_back=take_back,
+                batch_size=self._settings.sync_batch_size,
+                pause=pause,
+                on_step=between_steps,
                 owners=self._owners,
+                grace_s=self._lists_grace_s,
             )
-            rewritten = replace_rewritten(
-                adapter, self._writer, batch_size=self._settings.sync_batch_size, on_batch=lambda: between_ranges(0, 0)
-            )
-            confirm()
-            # Again: somebody who had looked whether it may save an old watermark just before has saved it by now.
-            with self._saving:
-                self._writer.save_progress([self.progress])
-            history.end_reconcile()
-            _log.info(
-                "indexer.cell_reconciled",
-                cell=self.cell.name,
-                differences=len(reconciled.differences),
-                rewritten=rewritten,
-            )
-
-    def _let_lists_know(self, between_waits: Callable[[], None], stop: Event) -> None:
-        """A list that has begun, or remembers what the index said before, must not find rows gone and miss none."""
-        deadline_s = time.monotonic() + self._lists_grace_s
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            self.heartbeat.beat()
-            stop.wait(min(left_s, _WAIT_STEP_S))
-            between_waits()
+            _log.info("indexer.cell_reconciled", cell=self.cell.name, differences=differences)
 
     def _learn_from_others(self, adapter: ChangelogAdapter, history: History) -> bool:
         """Go on from where another indexer has got to while this one stood by; False if none has got further."""

@@ -18,10 +18,10 @@ from cells.model import ChangelogAdapter
 from cells.tables import changes, instances
 from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
-from indexer.reconcile.bulk_sync import CellRows, SyncResult
+from indexer.reconcile.differences import DifferenceKind
+from indexer.reconcile.fill import CellRows, SyncResult
+from indexer.reconcile.native_cell import verify_cell
 from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.reconcile.rewritten_rows import replace_rewritten
-from indexer.reconcile.verify import verify_cell
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 
@@ -253,7 +253,9 @@ def test_rows_of_a_restored_cell_are_compared_by_content(fleet: ComputeFleet) ->
         both = instances.c.uuid.in_([first, others[1]])
         connection.execute(update(instances).where(both).values(display_name="before the restore"))
     with opened(fleet) as (adapter, writer):
-        assert replace_rewritten(adapter, writer, batch_size=2, on_batch=lambda: None) == 2
+        compared = verify_cell(adapter, writer, repair=True, catch_up_timeout_s=0, contents_at_once=2)
+        assert [each.kind for each in compared.differences] == [DifferenceKind.CHANGED] * 2
+        assert compared.remaining == ()
     names = [document.record["display_name"] for document in indexed(fleet, [first, others[1]])]
     assert names == ["before the restore"] * 2
 

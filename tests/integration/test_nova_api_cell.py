@@ -26,7 +26,7 @@ from cli.app import app
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.external_cell import compare_cell
 from indexer.writing.rereading import rows_of
 from listing.answer import Consistency, Route
 from listing.index_gateway import IndexGateway

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event, current_thread
-from typing import Any
+from typing import Any, Never
 from uuid import uuid4
 
 import pytest
@@ -17,9 +17,10 @@ from indexer.backends.base import BEING_RECONCILED, EPOCHS, CellProgress
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.reconcile.bulk_sync import SyncResult, sync_cell
+from indexer.reconcile.differences import Verification
+from indexer.reconcile.fill import SyncResult, sync_cell
+from indexer.reconcile.native_cell import verify_cell
 from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
-from indexer.reconcile.verify import Verification, verify_cell
 from indexer.stream.service import IndexerService
 from indexer.writing.catch_up import catch_up
 from indexer.writing.epoch_history import History
@@ -227,7 +228,7 @@ def test_way_back_to_an_index_that_has_seen_the_lost_future_leads_to_none_of_it(
 def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_all(*_args: object, **_options: object) -> int:
+    def read_all(*_args: object, **_options: object) -> Never:
         raise AssertionError("there is no need to read all rows")
 
     story = Story(world, tmp_path)
@@ -239,7 +240,7 @@ def test_way_back_in_the_same_history_reads_no_rows_but_those_that_differ(
     with world.relaying(), world.indexing():
         story.go_on_differently(3)
         wait_until_index_equals_cell(world)
-    monkeypatch.setattr("indexer.reconcile.rebuild_cells.replace_rewritten", read_all)
+    monkeypatch.setattr("indexer.reconcile.native_cell.beside_rows", read_all)
     with open_parts(world.index, world.fleet) as parts:
         rebuild_index(parts, Silent(), back=True)
     with world.indexing():
@@ -279,7 +280,7 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
 
     monkeypatch.setattr(IndexerService, "_refresh", refresh_once_more)
     monkeypatch.setattr(SqliteWriter, "make_searchable", wait_for_the_follower)
-    monkeypatch.setattr("indexer.stream.native_follower.verify_cell", see_what_is_promised)
+    monkeypatch.setattr("indexer.reconcile.restored_cell.verify_cell", see_what_is_promised)
     with world.indexing():
         with world.relaying():
             wait_until_index_equals_cell(world)

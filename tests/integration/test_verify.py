@@ -20,8 +20,9 @@ from cells.tables import instances
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.bulk_sync import sync_cell
-from indexer.reconcile.verify import DifferenceKind, Verification, verify_cell
+from indexer.reconcile.differences import DifferenceKind, Verification
+from indexer.reconcile.fill import sync_cell
+from indexer.reconcile.native_cell import verify_cell
 from indexer.transform.documents import to_document
 from operations.actions.new_instance import new_record
 from tests.support.documents import make_record

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from bus.bus import Message
 from indexer.backends.base import CellProgress
 from indexer.metrics import IndexerMetrics
-from indexer.reconcile.external_comparison import ExternalRows, compare_cell
+from indexer.reconcile.external_cell import ExternalRows, compare_cell
 from indexer.settings import IndexerSettings
 from indexer.stream.consumer import Consumer
 from indexer.transform.batches import RowReading

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.sqlite.writer import SqliteWriter
-from indexer.reconcile.verify import DifferenceKind, verify_cell
+from indexer.reconcile.differences import DifferenceKind
+from indexer.reconcile.native_cell import verify_cell
 from indexer.transform.documents import to_document
 from tests.support.documents import make_record
 from tests.support.memory_cell import CELL_UUID, MemoryCell

@@ -15,7 +15,7 @@ from cli.cells.nova_cells import add_all_nova_cells
 from indexer.backends.base import CellProgress
 from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
-from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.external_cell import compare_cell
 from listing.settings import SearchSettings
 from operations.native_cells import NativeCells
 from tests.contract.compute_fleet import Api

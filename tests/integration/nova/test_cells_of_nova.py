@@ -9,7 +9,7 @@ from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
-from indexer.reconcile.external_verify import verify_external_cell
+from indexer.reconcile.external_cell import verify_external_cell
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter
 from query.page import PageRequest

@@ -13,8 +13,8 @@ from cli.processes.embedded import set_up_cells, set_up_fleet
 from cli.settings import load_settings
 from indexer.backends.base import OLDEST_TIME_VERSION
 from indexer.backends.opening import open_writer
+from indexer.reconcile.differences import Difference, DifferenceKind, Verification
 from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.reconcile.verify import Difference, DifferenceKind, Verification
 from indexer.transform.documents import to_document
 from tests.support.documents import make_document, make_uuid
 from tests.unit.cli.conftest import Run

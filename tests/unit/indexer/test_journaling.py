@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from indexer.reconcile.external_comparison import compare_cell
+from indexer.reconcile.external_cell import compare_cell
 from indexer.transform.documents import to_document
 from indexer.writing.journaling import CellJournal, JournalingWriter
 from tests.support.documents import make_record

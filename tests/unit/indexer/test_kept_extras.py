@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
-from indexer.reconcile.bulk_sync import CellRows
+from indexer.reconcile.fill import CellRows
+from indexer.reconcile.native_cell import verify_cell
 from indexer.reconcile.rebuild import RebuildParts, rebuild_index
 from indexer.reconcile.recorded_sync import sync_and_record
-from indexer.reconcile.verify import verify_cell
 from indexer.transform.documents import to_document
 from indexer.writing.kept_extras import ExtraFieldKeeper
 from indexer.writing.leases import CellLeases

@@ -9,7 +9,7 @@ from cells.epochs import EpochHistory, Position
 from cells.model import InstanceRow
 from indexer.backends.base import EPOCHS, CellProgress
 from indexer.errors import CellRestoredError
-from indexer.reconcile.bulk_sync import CellRows
+from indexer.reconcile.fill import CellRows
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints

@@ -12,11 +12,11 @@ from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
-from indexer.reconcile.bulk_sync import CellRows
 from indexer.reconcile.dead_letter_retries import retry
+from indexer.reconcile.fill import CellRows
+from indexer.reconcile.native_cell import verify_cell
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
-from indexer.reconcile.verify import verify_cell
 from indexer.writing.dead_letters import DeadLetter, to_failure
 from indexer.writing.leases import CellLeases
 from tests.support.documents import make_document

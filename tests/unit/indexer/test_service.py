@@ -19,7 +19,7 @@ from cells.model import Cell, CellAdapter, ChangelogAdapter
 from indexer.backends.base import CellProgress
 from indexer.errors import IndexReplacedError, IndexRequestError
 from indexer.metrics import IndexerMetrics
-from indexer.reconcile.bulk_sync import CellRows
+from indexer.reconcile.fill import CellRows
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.settings import IndexerSettings
 from indexer.stream.consumer import MessageSource

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from indexer.reconcile.external_comparison import compare_cell
-from indexer.reconcile.external_verify import verify_external_cell
-from indexer.reconcile.verify import DifferenceKind, Verification
+from indexer.reconcile.differences import DifferenceKind, Verification
+from indexer.reconcile.external_cell import compare_cell, verify_external_cell
 from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
 from tests.support.memory_fleet import MemoryJournals, MemoryOwners

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from cells.model import InstanceRow
 from indexer.backends.base import CellProgress, Document, WriteResult
 from indexer.errors import IndexUnavailableError
-from indexer.reconcile.bulk_sync import RESOURCE_TYPES, CellRows, sync_cell
+from indexer.reconcile.fill import RESOURCE_TYPES, CellRows, sync_cell
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.transform.documents import to_document
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints, forget_checkpoints

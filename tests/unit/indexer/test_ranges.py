@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from cells.digests import RangeDigest, digests_of
-from indexer.reconcile.comparison import Comparison, differing
+from indexer.reconcile.ranges import Counts, differing
 from tests.support.documents import make_uuid
 
 
@@ -33,8 +33,8 @@ class Store:
         return found
 
 
-def compare(one: Store, other: Store) -> tuple[list[str], Comparison]:
-    seen = Comparison()
+def compare(one: Store, other: Store) -> tuple[list[str], Counts]:
+    seen = Counts()
     found = [uuid for batch in differing(one, other, seen, lambda: None) for uuid in batch]
     return found, seen
 
@@ -49,7 +49,7 @@ def test_equal_stores_are_compared_without_reading() -> None:
     one = Store(versions)
     found, seen = compare(one, Store(dict(versions)))
     assert found == []
-    assert (seen.rows, seen.other_rows, seen.revisions_read) == (2000, 2000, 0)
+    assert (seen.rows, seen.other_rows, seen.rows_read) == (2000, 2000, 0)
     assert one.lengths == [1]
 
 
@@ -64,7 +64,7 @@ def test_what_is_read_grows_with_the_differences(differences: int) -> None:
     one, other = Store(versions), Store({**versions, **dict.fromkeys(changed, 9)})
     found, seen = compare(one, other)
     assert sorted(found) == sorted(changed)
-    assert seen.revisions_read <= 2 * 16 * differences
+    assert seen.rows_read <= 2 * 16 * differences
 
 
 def test_store_that_lost_everything_is_compared_a_batch_at_a_time() -> None:
@@ -81,7 +81,7 @@ def test_uuids_that_share_a_long_beginning_are_divided_at_its_end() -> None:
     versions = {make_uuid(number): 1 for number in range(300)}
     found, seen = compare(Store(versions), Store({**versions, make_uuid(7): 2}))
     assert found == [make_uuid(7)]
-    assert seen.revisions_read <= 32
+    assert seen.rows_read <= 32
 
 
 def test_uuid_that_another_one_begins_with_is_a_range_of_its_own() -> None:

@@ -10,7 +10,8 @@ from cells.errors import CellUnreachableError
 from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, CellProgress, WriteResult
 from indexer.errors import IndexUnavailableError
-from indexer.reconcile.verify import DifferenceKind, Verification, verify_cell
+from indexer.reconcile.differences import DifferenceKind, Verification
+from indexer.reconcile.native_cell import verify_cell
 from indexer.transform.documents import to_document
 from query.page import PageRequest
 from tests.support.documents import make_record, make_uuid

@@ -1,4 +1,8 @@
-"""All rows of a cell into the index, also while changes arrive: the revision of a row decides, not who comes last."""
+"""Filling: all rows of a cell into the index, also while changes arrive.
+
+The case of indexer.reconcile.reconcile in which everything counts as different: nothing is compared or confirmed, and
+nothing removed. The index itself takes a row if its revision is newer than what is there.
+"""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -10,6 +14,7 @@ from cells.epochs import Position
 from cells.model import ChangelogAdapter
 from indexer.backends.base import Document, Rejection, WriteResult
 from indexer.errors import IndexerError
+from indexer.reconcile.ranges import pages_of_rows
 from indexer.writing.checkpoints import Checkpoint, Checkpoints
 from indexer.writing.page_writing import write_pages
 from indexer.writing.rereading import RenderedRows
@@ -27,7 +32,6 @@ _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 # What a killed sync reads again at most. Each is made visible at once, for which all writes of the cell wait.
 _CHECKPOINT_INTERVAL_S = 5.0
 _LOOK_INTERVAL_S = 1.0
-_READ_AGAIN_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +143,15 @@ class CellRows:
 
     def pages(self, position: list[str] | None) -> Iterator[SourcePage]:
         after = None if position is None else tuple(position)
-        while True:
-            rows = self._adapter.scan(PageRequest(self._filter, _BY_UUID, self._batch_size, after))
-            is_last = len(rows) < self._batch_size
+        for rows, is_last in pages_of_rows(self._adapter.scan, self._filter, self._batch_size, after):
             # A backup that is made and restored between two looks would not be noticed.
             if is_last or time.monotonic() >= self._look_due_s:
                 self._look()
             if rows:
-                last = rows[-1].uuid
                 documents = RenderedRows(rows)
-                yield SourcePage(documents, [last], len(rows), documents.rejected.values(), self._seen)
-                after = (last,)
-            if is_last:
-                return
-            self._spend(len(rows))
+                yield SourcePage(documents, [rows[-1].uuid], len(rows), documents.rejected.values(), self._seen)
+            if not is_last:
+                self._spend(len(rows))
 
     def _look(self) -> Position:
         """Where the cell is now, and whether where it was before is still part of its past."""

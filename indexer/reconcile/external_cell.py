@@ -1,0 +1,237 @@
+"""A cell that counts no revisions, beside the index (indexer.reconcile.reconcile): all of its rows are looked at.
+
+The version of a row is the moment before it was read, and more than that of its document, so a row never has to be
+waited for and nothing makes place for it. Completeness of such a cell cannot be proven by counting, so it is as of the
+moment before the last comparison began (docs/architecture.md, "External notifications"). A document that is marked
+deleted stays when its row is gone, since Nova archives its deleted rows, and `index.deleted_retention` is about them.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cells.batched import batched
+from cells.model import CellAdapter, InstanceRow
+from indexer.backends.base import Document, IndexWriter, Rejection
+from indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from indexer.reconcile.ranges import Counts, IndexRanges, beside_rows
+from indexer.reconcile.reconcile import Found, ignore_progress, reconcile, verify
+from indexer.reconcile.retention import load_horizons
+from indexer.transform.external_rows import settle
+from indexer.writing.compared_index import ComparedIndex
+from indexer.writing.journaling import CellJournal, JournalingIndex
+from indexer.writing.ownership import KnowsOwners, OwnIndex, confirms_of
+from indexer.writing.rereading import rows_of
+from indexer.writing.retrying_writer import WritesAndReads
+from resources.clock import Clock, system_clock
+
+_BATCH = 500
+_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What came of it. began_at: microseconds; the index has everything that the cell had by then.
+
+    written: rows that differed. removed: documents without a row. rejected: uuid -> why the index does not take it.
+    """
+
+    began_at: int
+    rows: int
+    written: int
+    removed: int
+    rejected: Mapping[str, str]
+
+
+def ignore_rows(_rows: int) -> None:
+    """For callers who do not want to see how far it is."""
+
+
+def compare_cell(
+    adapter: CellAdapter,
+    writer: ComparedIndex,
+    *,
+    batch_size: int,
+    horizon: int = 0,
+    on_progress: Callable[[int], None] = ignore_rows,
+    clock: Clock = system_clock,
+) -> Compared:
+    """Make the index equal to the cell; this is also how such a cell is synced.
+
+    horizon: of the cell (indexer.reconcile.retention). on_progress: called with the number of rows so far, after each
+    page; what it raises ends the comparison. Raises CellUnreachableError, and what the writer raises; what was repaired
+    until then stays and does no harm.
+    """
+    began_at = clock()
+    comparison = ExternalComparison(adapter, writer, horizon=horizon, batch_size=batch_size)
+    rejected: dict[str, str] = {}
+    written = removed = 0
+    for batch in reconcile(comparison, repair=True, on_step=lambda: on_progress(comparison.seen.rows)):
+        rejected |= {each.uuid: each.problem for each in batch if each.problem is not None}
+        gone = sum(each.kind is DifferenceKind.ONLY_IN_INDEX for each in batch)
+        removed += gone
+        written += sum(each.is_repaired for each in batch) - gone
+    writer.make_searchable()
+    return Compared(began_at, comparison.seen.rows, written, removed, rejected)
+
+
+def verify_external_cell(
+    adapter: CellAdapter,
+    writer: IndexWriter,
+    journal: CellJournal,
+    owners: KnowsOwners,
+    *,
+    repair: bool,
+    catch_up_timeout_s: float,
+    batch_size: int,
+    on_progress: Callable[[int, int], None] = ignore_progress,
+) -> Verification:
+    """Compare the cell with its documents, and with `repair` repair what differs.
+
+    journal: of the cell, which is told of what is repaired. owners: where it is known which cell an instance lives in.
+    catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once.
+    Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm.
+    """
+    comparison = ExternalComparison(
+        adapter,
+        OwnIndex(JournalingIndex(writer, journal), adapter.cell.uuid, owners, confirms_of(adapter)),
+        horizon=load_horizons(writer).get(adapter.cell.uuid, 0),
+        batch_size=batch_size,
+        confirm_timeout_s=None if repair else catch_up_timeout_s,
+    )
+    return verify(comparison, repair=repair, on_progress=on_progress)
+
+
+class ExternalRows:
+    """Documents of the rows of one cell that counts no revisions; raises what adapter and writer raise."""
+
+    def __init__(self, adapter: CellAdapter, writer: WritesAndReads) -> None:
+        self._adapter = adapter
+        self._writer = writer
+        self._cell_uuid = adapter.cell.uuid
+        self._kept = adapter.cell.can.unknown_fields
+
+    def documents(self, rows: Collection[InstanceRow]) -> tuple[list[Document], list[Rejection]]:
+        """The documents that are to be written; a row that this program fails on is a rejection."""
+        return self.beside(rows, self._writer.read([row.uuid for row in rows]))
+
+    def beside(
+        self, rows: Collection[InstanceRow], existing: Mapping[str, Document]
+    ) -> tuple[list[Document], list[Rejection]]:
+        """The same, where the documents that there are have been read."""
+        overtaken = [row.uuid for row in rows if row.uuid in existing and existing[row.uuid].version >= row.revision]
+        # Another process has written them since the rows were read, or the clock of a host is ahead.
+        again = rows_of(self._adapter, overtaken)
+        documents: list[Document] = []
+        rejected: list[Rejection] = []
+        for row in rows:
+            newest = again.get(row.uuid, row)
+            try:
+                document = settle(self._cell_uuid, existing.get(row.uuid), newest, kept=self._kept)
+            except Exception as error:  # noqa: BLE001  # it is about this row
+                without_view = Document(self._cell_uuid, row.revision, row.record, ())
+                rejected.append(Rejection(without_view, f"{type(error).__name__}: {error}"))
+            else:
+                if document is not None:
+                    documents.append(document)
+        return documents, rejected
+
+
+class ExternalComparison:
+    """A Comparison.
+
+    confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
+    harm to what arrives meanwhile.
+    """
+
+    has_caught_up = True
+
+    def __init__(
+        self,
+        adapter: CellAdapter,
+        index: ComparedIndex,
+        *,
+        horizon: int,
+        batch_size: int,
+        confirm_timeout_s: float | None = None,
+    ) -> None:
+        self._adapter = adapter
+        self._cell_uuid = adapter.cell.uuid
+        self._index = index
+        self._rows = ExternalRows(adapter, index)
+        self._ranges = IndexRanges(index, self._cell_uuid, horizon, external=True)
+        self._batch_size = batch_size
+        self._confirm_timeout_s = confirm_timeout_s
+        self.seen = Counts()
+
+    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        if self._confirm_timeout_s is None:
+            return self._at_first_sight(on_step)
+        uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
+        return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s)
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        """The index itself refuses what is another cell's (indexer.writing.ownership), and nothing makes place."""
+        return {}
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        self._index.remove(versions)
+
+    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+        refused = {each.uuid: each.problem for each in found.differences if each.problem is not None}
+        rejected = self._index.write(found.documents).rejected if found.documents else ()
+        return refused | {rejection.document.id: rejection.reason for rejection in rejected}
+
+    def documents(self) -> tuple[int, int]:
+        return sum(digest.count for digest in self._ranges.digests([""], 1).values()), 0
+
+    def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        for rows, only_in_index in beside_rows(self._adapter.read_page, self._ranges, self._batch_size, self.seen):
+            by_uuid = {row.uuid: row for row in rows}
+            yield self._look(by_uuid, self._index.read(by_uuid.keys()) if by_uuid else {})
+            for batch in batched(only_in_index, _BATCH):
+                documents = self._index.read(batch)
+                yield self._look_for([uuid for uuid, document in documents.items() if self._needs_row(document)])
+            on_step()
+
+    def _still_differing(self, uuids: Sequence[str], deadline_s: float) -> Iterator[Found]:
+        for batch in batched(sorted(uuids), _BATCH):
+            found = self._look_for(batch)
+            while found.differences and time.monotonic() < deadline_s:
+                time.sleep(_PAUSE_S)
+                found = self._look_for([difference.uuid for difference in found.differences])
+            yield found
+
+    def _needs_row(self, document: Document) -> bool:
+        # What has moved to another cell meanwhile is that one's.
+        return document.cell_uuid == self._cell_uuid and not document.record["deleted"]
+
+    def _look_for(self, uuids: Collection[str]) -> Found:
+        """What differs among these, whether they have rows or not."""
+        documents = self._index.read(uuids) if uuids else {}
+        rows = rows_of(self._adapter, uuids)
+        found = self._look(rows, documents)
+        only_there = [
+            Difference(uuid, DifferenceKind.ONLY_IN_INDEX, None, document.version)
+            for uuid, document in documents.items()
+            if uuid not in rows and self._needs_row(document)
+        ]
+        return Found([*found.differences, *only_there], found.documents)
+
+    def _look(self, rows: Mapping[str, InstanceRow], existing: Mapping[str, Document]) -> Found:
+        wanted, rejected = self._rows.beside(rows.values(), existing)
+        differences = [_difference(document, existing.get(document.id)) for document in wanted]
+        differences += [
+            replace(_difference(rejection.document, None), problem=rejection.reason) for rejection in rejected
+        ]
+        return Found(differences, wanted)
+
+
+def _difference(wanted: Document, existing: Document | None) -> Difference:
+    """existing: what the index has in the place of the document that the row makes."""
+    if existing is None:
+        return Difference(wanted.id, DifferenceKind.MISSING, wanted.version, None)
+    if existing.cell_uuid != wanted.cell_uuid:
+        kind = DifferenceKind.OTHER_CELL
+        return Difference(wanted.id, kind, wanted.version, existing.version, owner=existing.cell_uuid)
+    return Difference(wanted.id, DifferenceKind.CHANGED, wanted.version, existing.version)

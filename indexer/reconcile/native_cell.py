@@ -1,0 +1,232 @@
+"""A cell that numbers its changes, beside the index (indexer.reconcile.reconcile): its rows have revisions.
+
+A difference that is only lag is none: rows are read, then it is waited until the index has caught up with everything
+that the cell had announced by then, and only then documents are read. Documents that only external notifications speak
+of are no rows of the cell; they are counted apart, and touched only where they are in the place of a row.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cells.batched import batched
+from cells.digests import RangeDigest
+from cells.model import ChangelogAdapter, InstanceRow
+from indexer.backends.base import Document, IndexWriter, is_time
+from indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from indexer.reconcile.ranges import Counts, IndexRanges, beside_rows, differing
+from indexer.reconcile.reconcile import Found, WarnedLists, ignore_progress, verify
+from indexer.reconcile.retention import load_horizons
+from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
+from indexer.writing.ownership import KnowsOwners
+from indexer.writing.rereading import render_rows, rows_of
+from query.evaluate import matcher
+from query.retention import forgotten
+from resources.instance import INSTANCE_FIELDS
+
+_BATCH = 500
+_PAUSE_S = 0.05
+
+
+def verify_cell(
+    adapter: ChangelogAdapter,
+    writer: IndexWriter,
+    *,
+    repair: bool,
+    catch_up_timeout_s: float,
+    on_progress: Callable[[int, int], None] = ignore_progress,
+    extras: ReadsDocuments | None = None,
+    pause: Callable[[float], object] | None = None,
+    owners: KnowsOwners | None = None,
+    contents_at_once: int | None = None,
+) -> Verification:
+    """Compare the cell with its documents, and with `repair` repair what differs.
+
+    catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
+    extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
+    pause: as of WarnedLists; None where no list relies on the cell. owners, contents_at_once: as of NativeComparison.
+    Raises CellUnreachableError, and what owners and writer raise.
+    """
+    comparison = NativeComparison(
+        adapter,
+        writer,
+        catch_up_timeout_s=catch_up_timeout_s,
+        extras=extras,
+        owners=owners,
+        contents_at_once=contents_at_once,
+    )
+    lists = None if pause is None else WarnedLists(writer, adapter.cell.uuid, pause)
+    return verify(comparison, repair=repair, lists=lists, on_progress=on_progress)
+
+
+class NativeComparison:
+    """A Comparison. owners: where it is known which cell an instance lives in; None where all rows are its own.
+
+    contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
+    mean the same; None: revisions alone, by digests.
+    """
+
+    def __init__(
+        self,
+        adapter: ChangelogAdapter,
+        writer: IndexWriter,
+        *,
+        catch_up_timeout_s: float,
+        extras: ReadsDocuments | None,
+        owners: KnowsOwners | None,
+        contents_at_once: int | None,
+    ) -> None:
+        self._adapter = adapter
+        self._writer = writer
+        self._keeper = ExtraFieldKeeper(writer, extras or writer)
+        self._cell_uuid = adapter.cell.uuid
+        self._catch_up_timeout_s = catch_up_timeout_s
+        self._owners = owners
+        self._contents_at_once = contents_at_once
+        self.seen = Counts()
+        self.has_caught_up = True
+        # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
+        self._horizon = load_horizons(writer).get(self._cell_uuid, 0)
+        self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
+
+    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        for suspects in self._suspects(on_step):
+            for batch in batched(suspects, _BATCH):
+                if confirmed := self._confirmed(batch):
+                    yield Found(confirmed)
+                on_step()
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        self._writer.remove(versions)
+
+    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+        # As the cell has them now: a change that came before its document made place was stale to the index.
+        rows = self._rows({difference.uuid for difference in found.differences})
+        documents, rejected = render_rows([row for uuid, row in rows.items() if uuid in own])
+        rejected += self._keeper.write(documents).rejected
+        self._writer.make_searchable()
+        reasons = {rejection.document.id: rejection.reason for rejection in rejected}
+        remaining = self._differing_now({difference.uuid for difference in found.differences}, rows)
+        return {each.uuid: reasons.get(each.uuid) or _reason(each) for each in remaining}
+
+    def documents(self) -> tuple[int, int]:
+        return self.seen.other_rows, self._writer.count_external(self._cell_uuid)
+
+    def _suspects(self, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
+        index = IndexRanges(self._writer, self._cell_uuid, self._horizon, external=False)
+        if self._contents_at_once is None:
+            yield from differing(_RowsOfCell(self._adapter, self._horizon), index, self.seen, on_step)
+            return
+        for rows, only_in_index in beside_rows(self._adapter.read_page, index, self._contents_at_once, self.seen):
+            by_uuid = {row.uuid: row for row in rows}
+            documents = self._documents(by_uuid.keys())
+            differ = [uuid for uuid, row in by_uuid.items() if self._difference(uuid, row, documents.get(uuid))]
+            yield [*differ, *only_in_index]
+            on_step()
+
+    def _confirmed(self, uuids: Sequence[str]) -> list[Difference]:
+        """What differs among `uuids` although the index has caught up."""
+        found: list[Difference] = []
+        deadline_s = time.monotonic() + self._catch_up_timeout_s
+        waiting = set(uuids)
+        while waiting:
+            rows = self._rows(waiting)
+            # Asked for after the rows: what they show and is numbered now has at most this sequence.
+            unnumbered = set(self._adapter.unnumbered(waiting))
+            self._wait_for(self._adapter.published_sequence(), deadline_s)
+            if unnumbered and self.has_caught_up:
+                self.has_caught_up = time.monotonic() < deadline_s
+            decidable = waiting - unnumbered if self.has_caught_up else waiting
+            found += self._differing_now(decidable, rows)
+            waiting -= decidable
+            if waiting:
+                time.sleep(_PAUSE_S)
+        return sorted(found, key=lambda difference: difference.uuid)
+
+    def _wait_for(self, sequence: int, deadline_s: float) -> None:
+        """Return when every change up to `sequence` is in the index, or it is clear that this takes too long."""
+        while self.has_caught_up:
+            progress = self._writer.load_progress().get(self._cell_uuid)
+            if (progress.watermark if progress else 0) >= sequence:
+                return
+            if time.monotonic() >= deadline_s:
+                self.has_caught_up = False
+                return
+            time.sleep(_PAUSE_S)
+
+    def _differing_now(self, uuids: Collection[str], rows: Mapping[str, InstanceRow]) -> list[Difference]:
+        """rows: as the cell had them before the index got at least as far."""
+        documents = self._documents(uuids)
+        suspects = {uuid for uuid in uuids if self._difference(uuid, rows.get(uuid), documents.get(uuid)) is not None}
+        # Meanwhile the index may have got further than those rows: it is too new only if it is newer than the row now.
+        rows_now = self._rows(suspects)
+        found = []
+        for uuid in suspects:
+            row, row_now, document = rows.get(uuid), rows_now.get(uuid), documents.get(uuid)
+            difference = self._difference(uuid, row, document)
+            if difference is not None and difference.kind in (DifferenceKind.NEWER, DifferenceKind.ONLY_IN_INDEX):
+                difference = self._difference(uuid, row_now, document)
+                if difference is not None and difference.kind is DifferenceKind.OLDER:
+                    # The index is newer than the row was, and older than it is: both go on.
+                    difference = None
+            if difference is not None:
+                found.append(difference)
+        return found
+
+    def _difference(self, uuid: str, row: InstanceRow | None, document: Document | None) -> Difference | None:
+        is_own = document is not None and document.cell_uuid == self._cell_uuid
+        version = None if document is None else document.version
+        revision = None if row is None else row.revision
+        kind: DifferenceKind | None
+        if revision is None:
+            is_stray = is_own and version is not None and not is_time(version)
+            kind = DifferenceKind.ONLY_IN_INDEX if is_stray else None
+        elif version is None or not is_own:
+            missing = DifferenceKind.MISSING if version is None else DifferenceKind.OTHER_CELL
+            kind = None if row is not None and self._is_forgotten(row.record) else missing
+        elif version == revision:
+            kind = DifferenceKind.CHANGED if self._says_something_else(row, document) else None
+        else:
+            kind = DifferenceKind.OLDER if version < revision else DifferenceKind.NEWER
+        owner = document.cell_uuid if document is not None and not is_own else None
+        return None if kind is None else Difference(uuid, kind, revision, version, owner=owner)
+
+    def _says_something_else(self, row: InstanceRow | None, document: Document | None) -> bool:
+        if self._contents_at_once is None or row is None or document is None:
+            return False
+        wanted, _ = render_rows([row])
+        return bool(wanted) and (wanted[0].record, wanted[0].view) != (document.record, document.view)
+
+    def _rows(self, uuids: Collection[str]) -> dict[str, InstanceRow]:
+        rows = rows_of(self._adapter, uuids)
+        self.seen.rows_read += len(rows)
+        return rows
+
+    def _documents(self, uuids: Collection[str]) -> Mapping[str, Document]:
+        documents = self._writer.read(uuids) if uuids else {}
+        self.seen.rows_read += len(documents)
+        return documents
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsOfCell:
+    """The cell as it is compared (indexer.reconcile.ranges.Comparable), without what the index need not have."""
+
+    adapter: ChangelogAdapter
+    horizon: int
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        return self.adapter.digests(prefixes, length, horizon=self.horizon)
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        return self.adapter.revisions(prefixes, horizon=self.horizon)
+
+
+def _reason(remaining: Difference) -> str:
+    """Why the index did not take a row that it does not reject."""
+    if remaining.kind is DifferenceKind.MISSING and remaining.version is None:
+        return "the index does not take it yet: it remembers what was deleted from it for a minute; repeat this then"
+    return "the index has something else in its place"

@@ -1,0 +1,117 @@
+"""Another index beside the index (indexer.reconcile.reconcile): for what no cell can be asked of.
+
+The stores compare digests, so copying costs what differs, and copying once more, while nobody writes, costs next to
+nothing. What changes meanwhile is not waited for: it is copied the next time.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from cells.batched import batched
+from indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
+from indexer.reconcile.differences import Difference, DifferenceKind
+from indexer.reconcile.ranges import Counts, IndexRanges, differing
+from indexer.reconcile.reconcile import Found, reconcile
+from indexer.transform.documents import remade
+
+_BATCH = 500
+
+
+def copy_differing(
+    source: IndexWriter,
+    target: IndexWriter,
+    cell_uuid: str,
+    *,
+    horizon: int,
+    external: bool,
+    on_step: Callable[[], None],
+) -> Mapping[str, str]:
+    """Give `target` the searchable documents of the cell that `source` has, and take away those that it has not.
+
+    horizon: those that are forgotten at it (query.retention) are left alone.
+    external: those that come from notifications without a revision; else all others. A row that `target` has from the
+    cell itself stays: the cell knows it better. on_step: called between two requests.
+    Returns what `target` did not take, by uuid, and why. Raises what the two writers raise.
+    """
+    comparison = CopyComparison(
+        IndexRanges(source, cell_uuid, horizon, external), IndexRanges(target, cell_uuid, horizon, external)
+    )
+    batches = reconcile(comparison, repair=True, on_step=on_step)
+    return {each.uuid: each.problem for batch in batches for each in batch if each.problem is not None}
+
+
+def copy_bare(
+    batches: Iterable[Sequence[BareDocument]], target: IndexWriter, cell_uuid: str, on_step: Callable[[], None]
+) -> Mapping[str, str]:
+    """The same for an index that cannot be compared, all of it: documents are made anew from their fields."""
+    rejected: list[Rejection] = []
+    for batch in batches:
+        documents = [remade(cell_uuid, bare) for bare in batch]
+        known = target.read([document.id for document in documents])
+        from_cells = {uuid for uuid, document in known.items() if not is_time(document.version)}
+        rejected += target.write([document for document in documents if document.id not in from_cells]).rejected
+        on_step()
+    return {rejection.document.id: rejection.reason for rejection in rejected}
+
+
+class CopyComparison:
+    """A Comparison of two indexes: `source` is right."""
+
+    has_caught_up = True
+
+    def __init__(self, source: IndexRanges, target: IndexRanges) -> None:
+        self._source = source
+        self._target = target
+        self.seen = Counts()
+
+    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        for uuids in differing(self._source, self._target, self.seen, on_step):
+            for batch in batched(uuids, _BATCH):
+                yield self._look(batch)
+                on_step()
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        """Who wrote to the source has asked."""
+        return {}
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        self._target.index.remove(versions)
+
+    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+        rejected = self._target.index.write(found.documents).rejected
+        return {rejection.document.id: rejection.reason for rejection in rejected}
+
+    def documents(self) -> tuple[int, int]:
+        return self.seen.other_rows, 0
+
+    def _look(self, uuids: Sequence[str]) -> Found:
+        documents, known = self._source.index.read(uuids), self._target.index.read(uuids)
+        differences: list[Difference] = []
+        copies: list[Document] = []
+        for uuid in uuids:
+            document, old = self._compared(documents.get(uuid)), self._compared(known.get(uuid))
+            if old is None and (document is None or uuid in known):
+                continue
+            if document is not None:
+                copies.append(document)
+            kind = _kind(document, old)
+            revision, version = (None if each is None else each.version for each in (document, old))
+            if kind is not None:
+                differences.append(Difference(uuid, kind, revision, version))
+        return Found(differences, copies)
+
+    def _compared(self, document: Document | None) -> Document | None:
+        """The document, if it is one of those that are compared."""
+        if document is None or document.cell_uuid != self._source.cell_uuid:
+            return None
+        return document if is_time(document.version) is self._source.external else None
+
+
+def _kind(document: Document | None, old: Document | None) -> DifferenceKind | None:
+    """What is different in `old`, which is in the target; None if the two have the same version by now."""
+    if document is None:
+        return DifferenceKind.ONLY_IN_INDEX
+    if old is None:
+        return DifferenceKind.MISSING
+    if old.version == document.version:
+        return None
+    return DifferenceKind.OLDER if old.version < document.version else DifferenceKind.NEWER

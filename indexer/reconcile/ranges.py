@@ -1,0 +1,178 @@
+"""The two ways to find where two stores differ, by ranges of uuids; never more than a batch is in memory.
+
+By digests, where both stores can give them: a range that differs is divided by the next hexadecimal digit of the uuid,
+until it has few enough rows to read their revisions. So what is read grows with the differences, not with the fleet.
+By rows, where a revision does not tell (or there is none): every row is read, and what the index has beside them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cells.batched import batched
+from cells.digests import RangeDigest
+from cells.model import InstanceRow
+from indexer.writing.compared_index import ComparedIndex
+from query.filters import Filter
+from query.page import PageRequest
+from query.retention import remembered
+from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
+
+# A range of so few rows is read; dividing it would cost about as many digests.
+_LEAF_ROWS = 16
+# Ranges of one request: one statement of a database, and 16 times as many buckets of an Elasticsearch aggregation.
+_RANGES_AT_ONCE = 64
+_DASHES = (8, 13, 18, 23)
+_EMPTY = RangeDigest(0, 0, 0)
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+# What the index has is looked at by the beginnings of uuids, so that no cell is in memory whole.
+_RANGE_LENGTH = 2
+_DOCUMENTS_AT_ONCE = 5000
+
+
+class Comparable(Protocol):
+    """A store of instances that can be compared (cells.model.ChangelogAdapter says what the methods return)."""
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]: ...
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRanges:
+    """What an index has of one cell, as a Comparable; the fields are as indexer.backends.base.IndexWriter says."""
+
+    index: ComparedIndex
+    cell_uuid: str
+    horizon: int
+    external: bool
+
+    def digests(self, prefixes: Sequence[str], length: int) -> Mapping[str, RangeDigest]:
+        return self.index.digests(self.cell_uuid, prefixes, length, horizon=self.horizon, external=self.external)
+
+    def revisions(self, prefixes: Sequence[str]) -> Mapping[str, int]:
+        return self.index.revisions(self.cell_uuid, prefixes, horizon=self.horizon, external=self.external)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was counted on the way; it grows while `differing` runs.
+
+    rows, other_rows: of the whole stores. steps: ranges whose digests were compared, or rows where each one is looked
+    at. rows_read: rows, documents and revisions that were read one by one.
+    """
+
+    rows: int = 0
+    other_rows: int = 0
+    steps: int = 0
+    rows_read: int = 0
+
+
+def differing(one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None]) -> Iterator[list[str]]:
+    """The uuids that are not in both stores with the same revision, in batches, each uuid once.
+
+    seen: is counted up. on_step: called after each request to both stores.
+    While the stores change, a uuid may be named that is equal a moment later.
+    """
+    return _divide([""], one, other, seen, on_step)
+
+
+def _divide(
+    prefixes: Sequence[str], one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None]
+) -> Iterator[list[str]]:
+    """As `differing`, for the ranges of `prefixes`, which are equally long."""
+    length = _next_length(prefixes[0])
+    ones, others = one.digests(prefixes, length), other.digests(prefixes, length)
+    beginnings = sorted(ones.keys() | others.keys())
+    seen.steps += len(beginnings)
+    if length == 1:
+        seen.rows = sum(digest.count for digest in ones.values())
+        seen.other_rows = sum(digest.count for digest in others.values())
+    on_step()
+    # A uuid that ends before the range does is no range: it is named without being read.
+    found: list[str] = []
+    small: list[str] = []
+    large: list[str] = []
+    for beginning in beginnings:
+        mine, theirs = ones.get(beginning, _EMPTY), others.get(beginning, _EMPTY)
+        if mine != theirs:
+            is_small = max(mine.count, theirs.count) <= _LEAF_ROWS
+            (found if len(beginning) < length else small if is_small else large).append(beginning)
+    if found:
+        yield found
+    for batch in batched(small, _RANGES_AT_ONCE):
+        mine_read, theirs_read = one.revisions(batch), other.revisions(batch)
+        seen.rows_read += len(mine_read) + len(theirs_read)
+        on_step()
+        uuids = sorted(mine_read.keys() | theirs_read.keys())
+        if differ := [uuid for uuid in uuids if mine_read.get(uuid) != theirs_read.get(uuid)]:
+            yield differ
+    for batch in batched(large, _RANGES_AT_ONCE):
+        yield from _divide(batch, one, other, seen, on_step)
+
+
+def _next_length(prefix: str) -> int:
+    """One more character, and a dash that every uuid has in that place."""
+    return len(prefix) + (2 if len(prefix) in _DASHES else 1)
+
+
+ReadsPage = Callable[[PageRequest], Sequence[InstanceRow]]
+
+
+def pages_of_rows(
+    read: ReadsPage, condition: Filter, batch_size: int, after: tuple[str, ...] | None = None
+) -> Iterator[tuple[Sequence[InstanceRow], bool]]:
+    """The rows of a cell by their uuids, or those after one, in pages; and of each page whether it is the last one.
+
+    The last one may be empty.
+    """
+    is_last = False
+    while not is_last:
+        rows = read(PageRequest(condition, _BY_UUID, batch_size, after))
+        is_last = len(rows) < batch_size
+        yield rows, is_last
+        after = (rows[-1].uuid,) if rows else after
+
+
+def beside_rows(
+    read: ReadsPage, index: IndexRanges, batch_size: int, seen: Counts
+) -> Iterator[tuple[Sequence[InstanceRow], Sequence[str]]]:
+    """All rows of a cell in pages, and between them uuids that only the index has, of ranges that were read.
+
+    A row that was made meanwhile may be among those.
+    """
+    index.index.make_searchable()
+    digests = index.digests([""], _RANGE_LENGTH)
+    ranges = sorted((prefix, digest.count) for prefix, digest in digests.items())
+    seen.other_rows = sum(count for _, count in ranges)
+    read_last: set[str] = set()
+    for rows, is_last in pages_of_rows(read, remembered(index.horizon), batch_size):
+        seen.rows += len(rows)
+        seen.steps += len(rows)
+        seen.rows_read += len(rows)
+        read_last.update(row.uuid for row in rows)
+        begun = None if is_last else rows[-1].uuid[:_RANGE_LENGTH]
+        ended = []
+        while ranges and (begun is None or ranges[0][0] < begun):
+            ended.append(ranges.pop(0))
+        yield rows, ()
+        for prefixes in _some_at_once(ended):
+            if only_in_index := sorted(index.revisions(prefixes).keys() - read_last):
+                yield (), only_in_index
+        if begun is not None:
+            read_last = {uuid for uuid in read_last if uuid >= begun}
+
+
+def _some_at_once(ranges: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+    """ranges: prefix and number of documents."""
+    prefixes: list[str] = []
+    documents = 0
+    for prefix, count in ranges:
+        if prefixes and documents + count > _DOCUMENTS_AT_ONCE:
+            yield prefixes
+            prefixes, documents = [], 0
+        prefixes.append(prefix)
+        documents += count
+    if prefixes:
+        yield prefixes

@@ -1,0 +1,176 @@
+"""Making the index equal to a cell, or to another index, while changes arrive and lists are answered: once, for all.
+
+1. *Find* what may differ: by digests of ranges of uuids, or by looking at every row (indexer.reconcile.ranges).
+2. *Confirm*: what differs at first sight may be on its way. It is looked at again when what was in flight has had its
+   time, and only what still differs counts.
+3. *Repair*, by one rule: the cell is right. A document of a row that the cell does not have is removed, since an index
+   that is not asked would not show it either; marking it deleted would invent a deletion. A document that the index
+   would keep rather than take the row makes place for it: it is newer, since the database of the cell went back to an
+   older copy, or another cell's, unless the mapping of the instance says so too. No index can do that in one step, so
+   lists are told first, and ask the cell until the repair has ended. Rows that make place are read again after that.
+4. *Record* how far the index is then: that belongs to those who follow a cell, or sync it.
+
+What differs between kinds of cells is how 1 and 2 go, and which version a row gets. That is a Comparison:
+indexer.reconcile.native_cell, external_cell and other_index.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from indexer.backends.base import REPAIRS, Document
+from indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from indexer.reconcile.ranges import Counts
+from indexer.reconcile.retention import LISTS_GRACE_S
+from indexer.writing.journaling import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Instances that differ. documents: what the index is to have of them, where finding them has told that."""
+
+    differences: Sequence[Difference]
+    documents: Sequence[Document] = ()
+
+
+class Comparison(Protocol):
+    """What is right, beside the index; seen: what was counted on the way. Calls raise what the two sides raise."""
+
+    @property
+    def seen(self) -> Counts: ...
+
+    @property
+    def has_caught_up(self) -> bool:
+        """False if what was in flight did not arrive in time, so that differences may be lag."""
+        ...
+
+    def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
+        """What differs, confirmed, in batches. on_step: called between two requests."""
+        ...
+
+    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+        """Those that are another cell's, and whose: nothing of them makes place."""
+        ...
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        """Remove documents, each only if it is not newer than its version here."""
+        ...
+
+    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+        """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
+        ...
+
+    def documents(self) -> tuple[int, int]:
+        """How many the index has of the cell, and of those that are no rows of the cell."""
+        ...
+
+
+class WarnedLists:
+    """Lists that rely on the index of a cell are told while rows of it make place for others.
+
+    pause: waits that many seconds, until every list that has begun before, or remembers what the index said, has ended.
+    If a repair ends early, lists do without the index of the cell until it is repaired another time.
+    """
+
+    def __init__(self, state: StateStore, cell_uuid: str, pause: Callable[[float], object]) -> None:
+        self._state = state
+        self._cell_uuid = cell_uuid
+        self._pause = pause
+        self._are_told = False
+
+    def tell(self) -> None:
+        if self._are_told:
+            return
+        self._state.save_state(REPAIRS, {self._cell_uuid: True})
+        try:
+            self._pause(LISTS_GRACE_S)
+        except BaseException:
+            # Nothing was taken away yet.
+            self._state.save_state(REPAIRS, {self._cell_uuid: None})
+            raise
+        self._are_told = True
+
+    def end(self) -> None:
+        """Also what an earlier repair that was cut off has told them."""
+        if self._cell_uuid in self._state.load_state(REPAIRS):
+            self._state.save_state(REPAIRS, {self._cell_uuid: None})
+
+
+def ignore_step() -> None:
+    """For callers who do nothing between two requests."""
+
+
+def ignore_progress(_steps: int, _differences: int) -> None:
+    """For callers who do not want to see how far a verification is."""
+
+
+def reconcile(
+    comparison: Comparison, *, repair: bool, lists: WarnedLists | None = None, on_step: Callable[[], None] = ignore_step
+) -> Iterator[Sequence[Difference]]:
+    """What differs, and with `repair` what became of it, batch by batch.
+
+    lists: which rely on the index; None where none does. on_step: called between two requests; what it raises ends it.
+    Raises what the comparison raises; what was repaired until then stays and does no harm.
+    """
+    for found in comparison.found(on_step):
+        if not found.differences:
+            continue
+        yield _repaired(comparison, found, lists) if repair else found.differences
+    if repair and lists is not None:
+        lists.end()
+
+
+def verify(
+    comparison: Comparison,
+    *,
+    repair: bool,
+    lists: WarnedLists | None = None,
+    on_progress: Callable[[int, int], None] = ignore_progress,
+) -> Verification:
+    """As `reconcile`, all of it at once.
+
+    on_progress: called often, with the numbers of ranges (or rows) compared and of differences found so far.
+    """
+    differences: list[Difference] = []
+
+    def on_step() -> None:
+        on_progress(comparison.seen.steps, len(differences))
+
+    for batch in reconcile(comparison, repair=repair, lists=lists, on_step=on_step):
+        differences += batch
+        on_step()
+    documents, external = comparison.documents()
+    return Verification(
+        rows=comparison.seen.rows,
+        documents=documents,
+        external=external,
+        differences=tuple(sorted(differences, key=lambda difference: difference.uuid)),
+        rows_read=comparison.seen.rows_read,
+        has_caught_up=comparison.has_caught_up,
+    )
+
+
+def _repaired(comparison: Comparison, found: Found, lists: WarnedLists | None) -> list[Difference]:
+    """The same differences, and what became of them."""
+    uuids = {difference.uuid for difference in found.differences}
+    elsewhere = comparison.living_elsewhere(uuids)
+    in_the_way: dict[str, int] = {}
+    has_to_tell = False
+    for difference in found.differences:
+        version, is_only_there = difference.version_in_the_way, difference.kind is DifferenceKind.ONLY_IN_INDEX
+        # A document of ours without a row belongs to no cell.
+        if version is not None and (is_only_there or difference.uuid not in elsewhere):
+            in_the_way[difference.uuid] = version
+            has_to_tell = has_to_tell or not is_only_there
+    if has_to_tell and lists is not None:
+        lists.tell()
+    if in_the_way:
+        comparison.remove(in_the_way)
+    problems = comparison.write(found, uuids - elsewhere.keys())
+    named = {uuid: f"the mapping of the instance names cell {cell}" for uuid, cell in elsewhere.items()}
+    return [
+        replace(difference, problem=named.get(difference.uuid, problems[difference.uuid]))
+        if difference.uuid in problems
+        else replace(difference, is_repaired=True, problem=None)
+        for difference in found.differences
+    ]
