@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from cells.kinds.nova_api.client import MarkerGoneError, Query, ServerPage
 from cells.kinds.nova_api.items import read_item
 from indexer.backends.base import Document, Rejection
-from indexer.reconcile.fill import SourcePage, no_limit
+from indexer.reconcile.fill import SourcePage
+from indexer.reconcile.ranges import ignore
 from indexer.transform.documents import ExternalChange, merge
 from indexer.writing.checkpoints import Checkpoint
 from notifications.event_types import INSTANCE_UPDATE
@@ -48,7 +49,7 @@ class ApiSource:
         read: Callable[[Collection[str]], Mapping[str, Document]],
         own: Callable[[Collection[str]], Collection[str]],
         page_size: int = _PAGE_SIZE,
-        spend: Callable[[int], None] = no_limit,
+        spend: Callable[[int], None] = ignore,
         clock: Clock = system_clock,
     ) -> None:
         self._api = api

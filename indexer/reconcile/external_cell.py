@@ -14,8 +14,8 @@ from cells.batched import batched
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, Rejection
 from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import Counts, IndexRanges, beside_rows
-from indexer.reconcile.reconcile import Found, ignore_progress, reconcile, verify
+from indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
+from indexer.reconcile.reconcile import Comparison, Found, reconcile, verify
 from indexer.reconcile.retention import load_horizons
 from indexer.transform.external_rows import settle
 from indexer.writing.compared_index import ComparedIndex
@@ -43,17 +43,13 @@ class Compared:
     rejected: Mapping[str, str]
 
 
-def ignore_rows(_rows: int) -> None:
-    """For callers who do not want to see how far it is."""
-
-
 def compare_cell(
     adapter: CellAdapter,
     writer: ComparedIndex,
     *,
     batch_size: int,
     horizon: int = 0,
-    on_progress: Callable[[int], None] = ignore_rows,
+    on_progress: Callable[[int], None] = ignore,
     clock: Clock = system_clock,
 ) -> Compared:
     """Make the index equal to the cell; this is also how such a cell is synced.
@@ -84,7 +80,7 @@ def verify_external_cell(
     repair: bool,
     catch_up_timeout_s: float,
     batch_size: int,
-    on_progress: Callable[[int, int], None] = ignore_progress,
+    on_progress: Callable[[int, int], None] = ignore,
 ) -> Verification:
     """Compare the cell with its documents, and with `repair` repair what differs.
 
@@ -137,14 +133,12 @@ class ExternalRows:
         return documents, rejected
 
 
-class ExternalComparison:
+class ExternalComparison(Comparison):
     """A Comparison.
 
     confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
     harm to what arrives meanwhile.
     """
-
-    has_caught_up = True
 
     def __init__(
         self,
@@ -155,14 +149,13 @@ class ExternalComparison:
         batch_size: int,
         confirm_timeout_s: float | None = None,
     ) -> None:
+        super().__init__(index)
         self._adapter = adapter
         self._cell_uuid = adapter.cell.uuid
-        self._index = index
         self._rows = ExternalRows(adapter, index)
         self._ranges = IndexRanges(index, self._cell_uuid, horizon, external=True)
         self._batch_size = batch_size
         self._confirm_timeout_s = confirm_timeout_s
-        self.seen = Counts()
 
     def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
         if self._confirm_timeout_s is None:
@@ -170,27 +163,17 @@ class ExternalComparison:
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
         return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s)
 
-    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
-        """The index itself refuses what is another cell's (indexer.writing.ownership), and nothing makes place."""
-        return {}
-
-    def remove(self, versions: Mapping[str, int]) -> None:
-        self._index.remove(versions)
-
     def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+        # What is another cell's the index itself refuses (indexer.writing.ownership), and nothing makes place for it.
         refused = {each.uuid: each.problem for each in found.differences if each.problem is not None}
-        rejected = self._index.write(found.documents).rejected if found.documents else ()
-        return refused | {rejection.document.id: rejection.reason for rejection in rejected}
-
-    def documents(self) -> tuple[int, int]:
-        return sum(digest.count for digest in self._ranges.digests([""], 1).values()), 0
+        return {**refused, **super().write(found, own)}
 
     def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[Found]:
         for rows, only_in_index in beside_rows(self._adapter.read_page, self._ranges, self._batch_size, self.seen):
             by_uuid = {row.uuid: row for row in rows}
-            yield self._look(by_uuid, self._index.read(by_uuid.keys()) if by_uuid else {})
+            yield self._look(by_uuid, self.index.read(by_uuid.keys()) if by_uuid else {})
             for batch in batched(only_in_index, _BATCH):
-                documents = self._index.read(batch)
+                documents = self.index.read(batch)
                 yield self._look_for([uuid for uuid, document in documents.items() if self._needs_row(document)])
             on_step()
 
@@ -208,7 +191,7 @@ class ExternalComparison:
 
     def _look_for(self, uuids: Collection[str]) -> Found:
         """What differs among these, whether they have rows or not."""
-        documents = self._index.read(uuids) if uuids else {}
+        documents = self.index.read(uuids) if uuids else {}
         rows = rows_of(self._adapter, uuids)
         found = self._look(rows, documents)
         only_there = [

@@ -14,7 +14,7 @@ from cells.epochs import Position
 from cells.model import ChangelogAdapter
 from indexer.backends.base import Document, Rejection, WriteResult
 from indexer.errors import IndexerError
-from indexer.reconcile.ranges import pages_of_rows
+from indexer.reconcile.ranges import ignore, pages_of_rows
 from indexer.writing.checkpoints import Checkpoint, Checkpoints
 from indexer.writing.page_writing import write_pages
 from indexer.writing.rereading import RenderedRows
@@ -86,14 +86,6 @@ class RowSource(Protocol):
         ...
 
 
-def ignore_progress(_rows: int) -> None:
-    """For callers who do not want to see how far a sync is."""
-
-
-def no_limit(_rows: int) -> None:
-    """For callers who want it as fast as it goes."""
-
-
 class CellRows:
     """The rows straight from a cell with a changelog; raises CellUnreachableError.
 
@@ -105,7 +97,7 @@ class CellRows:
         adapter: ChangelogAdapter,
         *,
         batch_size: int,
-        spend: Callable[[int], None] = no_limit,
+        spend: Callable[[int], None] = ignore,
         horizon: int = 0,
     ) -> None:
         self._adapter = adapter
@@ -170,7 +162,7 @@ def sync(
     *,
     watermark: int = 0,
     checkpoints: Checkpoints | None = None,
-    on_progress: Callable[[int], None] = ignore_progress,
+    on_progress: Callable[[int], None] = ignore,
 ) -> SyncResult:
     """Write every row of the source, deleted ones too; repeating it changes nothing.
 
@@ -245,7 +237,7 @@ def sync_cell(
     batch_size: int,
     horizon: int = 0,
     checkpoints: Checkpoints | None = None,
-    on_progress: Callable[[int], None] = ignore_progress,
+    on_progress: Callable[[int], None] = ignore,
 ) -> SyncResult:
     """`sync` straight from a cell that nothing is known of yet."""
     source = CellRows(adapter, batch_size=batch_size, horizon=horizon)

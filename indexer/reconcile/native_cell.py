@@ -14,8 +14,8 @@ from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, is_time
 from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import Counts, IndexRanges, beside_rows, differing
-from indexer.reconcile.reconcile import Found, WarnedLists, ignore_progress, verify
+from indexer.reconcile.ranges import IndexRanges, beside_rows, differing, ignore
+from indexer.reconcile.reconcile import Comparison, Found, WarnedLists, verify
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from indexer.writing.ownership import KnowsOwners
@@ -34,7 +34,7 @@ def verify_cell(
     *,
     repair: bool,
     catch_up_timeout_s: float,
-    on_progress: Callable[[int, int], None] = ignore_progress,
+    on_progress: Callable[[int, int], None] = ignore,
     extras: ReadsDocuments | None = None,
     pause: Callable[[float], object] | None = None,
     owners: KnowsOwners | None = None,
@@ -59,7 +59,7 @@ def verify_cell(
     return verify(comparison, repair=repair, lists=lists, on_progress=on_progress)
 
 
-class NativeComparison:
+class NativeComparison(Comparison):
     """A Comparison. owners: where it is known which cell an instance lives in; None where all rows are its own.
 
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
@@ -76,6 +76,7 @@ class NativeComparison:
         owners: KnowsOwners | None,
         contents_at_once: int | None,
     ) -> None:
+        super().__init__(writer)
         self._adapter = adapter
         self._writer = writer
         self._keeper = ExtraFieldKeeper(writer, extras or writer)
@@ -83,8 +84,6 @@ class NativeComparison:
         self._catch_up_timeout_s = catch_up_timeout_s
         self._owners = owners
         self._contents_at_once = contents_at_once
-        self.seen = Counts()
-        self.has_caught_up = True
         # It does not move meanwhile, as far as removals are concerned: those wait for the lease that our caller has.
         self._horizon = load_horizons(writer).get(self._cell_uuid, 0)
         self._is_forgotten = matcher(forgotten(self._horizon), INSTANCE_FIELDS)
@@ -95,12 +94,10 @@ class NativeComparison:
                 if confirmed := self._confirmed(batch):
                     yield Found(confirmed)
                 on_step()
+        self.seen.external = self._writer.count_external(self._cell_uuid)
 
     def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
         return {} if self._owners is None else self._owners.living_elsewhere(self._cell_uuid, uuids)
-
-    def remove(self, versions: Mapping[str, int]) -> None:
-        self._writer.remove(versions)
 
     def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
         # As the cell has them now: a change that came before its document made place was stale to the index.
@@ -111,9 +108,6 @@ class NativeComparison:
         reasons = {rejection.document.id: rejection.reason for rejection in rejected}
         remaining = self._differing_now({difference.uuid for difference in found.differences}, rows)
         return {each.uuid: reasons.get(each.uuid) or _reason(each) for each in remaining}
-
-    def documents(self) -> tuple[int, int]:
-        return self.seen.other_rows, self._writer.count_external(self._cell_uuid)
 
     def _suspects(self, on_step: Callable[[], None]) -> Iterator[Sequence[str]]:
         index = IndexRanges(self._writer, self._cell_uuid, self._horizon, external=False)

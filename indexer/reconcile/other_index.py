@@ -4,13 +4,13 @@ The stores compare digests, so copying costs what differs, and copying once more
 nothing. What changes meanwhile is not waited for: it is copied the next time.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from cells.batched import batched
 from indexer.backends.base import BareDocument, Document, IndexWriter, Rejection, is_time
 from indexer.reconcile.differences import Difference, DifferenceKind
-from indexer.reconcile.ranges import Counts, IndexRanges, differing
-from indexer.reconcile.reconcile import Found, reconcile
+from indexer.reconcile.ranges import IndexRanges, differing
+from indexer.reconcile.reconcile import Comparison, Found, reconcile
 from indexer.transform.documents import remade
 
 _BATCH = 500
@@ -53,15 +53,13 @@ def copy_bare(
     return {rejection.document.id: rejection.reason for rejection in rejected}
 
 
-class CopyComparison:
-    """A Comparison of two indexes: `source` is right."""
-
-    has_caught_up = True
+class CopyComparison(Comparison):
+    """Of two indexes: `source` is right. Which cell an instance lives in those have asked who wrote to it."""
 
     def __init__(self, source: IndexRanges, target: IndexRanges) -> None:
+        super().__init__(target.index)
         self._source = source
         self._target = target
-        self.seen = Counts()
 
     def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
         for uuids in differing(self._source, self._target, self.seen, on_step):
@@ -69,49 +67,22 @@ class CopyComparison:
                 yield self._look(batch)
                 on_step()
 
-    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
-        """Who wrote to the source has asked."""
-        return {}
-
-    def remove(self, versions: Mapping[str, int]) -> None:
-        self._target.index.remove(versions)
-
-    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
-        rejected = self._target.index.write(found.documents).rejected
-        return {rejection.document.id: rejection.reason for rejection in rejected}
-
-    def documents(self) -> tuple[int, int]:
-        return self.seen.other_rows, 0
-
     def _look(self, uuids: Sequence[str]) -> Found:
         documents, known = self._source.index.read(uuids), self._target.index.read(uuids)
-        differences: list[Difference] = []
-        copies: list[Document] = []
+        found: list[tuple[Difference, Document | None]] = []
         for uuid in uuids:
             document, old = self._compared(documents.get(uuid)), self._compared(known.get(uuid))
-            if old is None and (document is None or uuid in known):
-                continue
-            if document is not None:
-                copies.append(document)
-            kind = _kind(document, old)
             revision, version = (None if each is None else each.version for each in (document, old))
-            if kind is not None:
-                differences.append(Difference(uuid, kind, revision, version))
-        return Found(differences, copies)
+            # Another document than those that are compared is in its place, and stays.
+            is_taken = old is None and uuid in known
+            if revision != version and not is_taken:
+                kind = DifferenceKind.MISSING if old is None else DifferenceKind.CHANGED
+                kind = DifferenceKind.ONLY_IN_INDEX if document is None else kind
+                found.append((Difference(uuid, kind, revision, version), document))
+        return Found([each for each, _ in found], [document for _, document in found if document is not None])
 
     def _compared(self, document: Document | None) -> Document | None:
         """The document, if it is one of those that are compared."""
         if document is None or document.cell_uuid != self._source.cell_uuid:
             return None
         return document if is_time(document.version) is self._source.external else None
-
-
-def _kind(document: Document | None, old: Document | None) -> DifferenceKind | None:
-    """What is different in `old`, which is in the target; None if the two have the same version by now."""
-    if document is None:
-        return DifferenceKind.ONLY_IN_INDEX
-    if old is None:
-        return DifferenceKind.MISSING
-    if old.version == document.version:
-        return None
-    return DifferenceKind.OLDER if old.version < document.version else DifferenceKind.NEWER

@@ -60,13 +60,19 @@ class Counts:
     """What was counted on the way; it grows while `differing` runs.
 
     rows, other_rows: of the whole stores. steps: ranges whose digests were compared, or rows where each one is looked
-    at. rows_read: rows, documents and revisions that were read one by one.
+    at. rows_read: rows, documents and revisions that were read one by one. external: documents of the index that are no
+    rows of the cell.
     """
 
     rows: int = 0
     other_rows: int = 0
     steps: int = 0
     rows_read: int = 0
+    external: int = 0
+
+
+def ignore(*_progress: int) -> None:
+    """For callers who do not want to see how far it is."""
 
 
 def differing(one: Comparable, other: Comparable, seen: Counts, on_step: Callable[[], None]) -> Iterator[list[str]]:

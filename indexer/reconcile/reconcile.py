@@ -14,14 +14,15 @@ What differs between kinds of cells is how 1 and 2 go, and which version a row g
 indexer.reconcile.native_cell, external_cell and other_index.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from indexer.backends.base import REPAIRS, Document
 from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import Counts
+from indexer.reconcile.ranges import Counts, ignore
 from indexer.reconcile.retention import LISTS_GRACE_S
+from indexer.writing.compared_index import ComparedIndex
 from indexer.writing.journaling import StateStore
 
 
@@ -33,36 +34,30 @@ class Found:
     documents: Sequence[Document] = ()
 
 
-class Comparison(Protocol):
-    """What is right, beside the index; seen: what was counted on the way. Calls raise what the two sides raise."""
+class Comparison(ABC):
+    """What is right of one cell, beside the index. Calls raise what the two sides raise.
 
-    @property
-    def seen(self) -> Counts: ...
+    seen: what was counted on the way. has_caught_up: False if what was in flight did not arrive in time, so that
+    differences may be lag.
+    """
 
-    @property
-    def has_caught_up(self) -> bool:
-        """False if what was in flight did not arrive in time, so that differences may be lag."""
-        ...
+    def __init__(self, index: ComparedIndex) -> None:
+        self.index = index
+        self.seen = Counts()
+        self.has_caught_up = True
 
+    @abstractmethod
     def found(self, on_step: Callable[[], None]) -> Iterator[Found]:
         """What differs, confirmed, in batches. on_step: called between two requests."""
-        ...
 
-    def living_elsewhere(self, uuids: Collection[str]) -> Mapping[str, str]:
+    def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
         """Those that are another cell's, and whose: nothing of them makes place."""
-        ...
+        return {}
 
-    def remove(self, versions: Mapping[str, int]) -> None:
-        """Remove documents, each only if it is not newer than its version here."""
-        ...
-
-    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
+    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
         """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
-        ...
-
-    def documents(self) -> tuple[int, int]:
-        """How many the index has of the cell, and of those that are no rows of the cell."""
-        ...
+        rejected = self.index.write(found.documents).rejected if found.documents else ()
+        return {rejection.document.id: rejection.reason for rejection in rejected}
 
 
 class WarnedLists:
@@ -96,16 +91,8 @@ class WarnedLists:
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
 
 
-def ignore_step() -> None:
-    """For callers who do nothing between two requests."""
-
-
-def ignore_progress(_steps: int, _differences: int) -> None:
-    """For callers who do not want to see how far a verification is."""
-
-
 def reconcile(
-    comparison: Comparison, *, repair: bool, lists: WarnedLists | None = None, on_step: Callable[[], None] = ignore_step
+    comparison: Comparison, *, repair: bool, lists: WarnedLists | None = None, on_step: Callable[[], None]
 ) -> Iterator[Sequence[Difference]]:
     """What differs, and with `repair` what became of it, batch by batch.
 
@@ -125,7 +112,7 @@ def verify(
     *,
     repair: bool,
     lists: WarnedLists | None = None,
-    on_progress: Callable[[int, int], None] = ignore_progress,
+    on_progress: Callable[[int, int], None] = ignore,
 ) -> Verification:
     """As `reconcile`, all of it at once.
 
@@ -139,11 +126,10 @@ def verify(
     for batch in reconcile(comparison, repair=repair, lists=lists, on_step=on_step):
         differences += batch
         on_step()
-    documents, external = comparison.documents()
     return Verification(
         rows=comparison.seen.rows,
-        documents=documents,
-        external=external,
+        documents=comparison.seen.other_rows,
+        external=comparison.seen.external,
         differences=tuple(sorted(differences, key=lambda difference: difference.uuid)),
         rows_read=comparison.seen.rows_read,
         has_caught_up=comparison.has_caught_up,
@@ -165,7 +151,7 @@ def _repaired(comparison: Comparison, found: Found, lists: WarnedLists | None) -
     if has_to_tell and lists is not None:
         lists.tell()
     if in_the_way:
-        comparison.remove(in_the_way)
+        comparison.index.remove(in_the_way)
     problems = comparison.write(found, uuids - elsewhere.keys())
     named = {uuid: f"the mapping of the instance names cell {cell}" for uuid, cell in elsewhere.items()}
     return [

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import CellRestoredError
-from indexer.reconcile.fill import CellRows, SyncResult, ignore_progress, sync
+from indexer.reconcile.fill import CellRows, SyncResult, sync
+from indexer.reconcile.ranges import ignore
 from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.writing.checkpoints import Checkpoints
 from indexer.writing.epoch_history import History
@@ -22,7 +23,7 @@ def sync_and_record(
     writer: IndexWriter,
     *,
     checkpoints: Checkpoints | None = None,
-    on_progress: Callable[[int], None] = ignore_progress,
+    on_progress: Callable[[int], None] = ignore,
     pause: Callable[[float], object] = time.sleep,
     owners: KnowsOwners | None = None,
 ) -> SyncResult:
