@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from sqlalchemy import insert, select, text
+from structlog.testing import capture_logs
 
 from bus.bus import Message
 from bus.topology import CELL_HEADER
 from cells.capabilities import CellKind
 from cells.database.engines import create_database_engine
+from cells.errors import FleetUnreachableError
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
@@ -67,6 +69,36 @@ def test_old_key_is_believed_for_a_while_and_the_new_one_at_once(
     assert not indexer.is_of_relay(cell.uuid, old.headers, old.body)
     fleet.cell_keys.rotate(cell.uuid, now=now + HOUR, accepted_until=now + 2 * HOUR)
     assert len(fleet.cell_keys.of_cells()[cell.uuid]) == 2, "what is not believed any more is forgotten"
+
+
+def test_cell_that_an_older_version_has_registered_gets_a_key_from_its_relay(fleet: Fleet, cell: Cell) -> None:
+    with fleet.database.writing() as connection:
+        connection.execute(cell_keys.delete())
+    relay = Keyring(fleet.cell_keys)
+    first, second = (relay.sign(cell.uuid, message(cell)) for _ in range(2))
+    assert Keyring(fleet.cell_keys).is_of_relay(cell.uuid, first.headers, first.body)
+    assert first.headers == second.headers
+    assert [len(keys) for keys in fleet.cell_keys.of_cells().values()] == [1]
+    fleet.cell_keys.make_first(cell.uuid, 1)
+    fleet.cell_keys.make_first("of no cell", 1)
+    assert [len(keys) for keys in fleet.cell_keys.of_cells().values()] == [1]
+
+
+def test_relay_that_may_not_make_a_key_says_what_to_do(
+    fleet: Fleet, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fleet.database.writing() as connection:
+        connection.execute(cell_keys.delete())
+
+    def refuse(_cell_uuid: str, _now: int) -> None:
+        raise FleetUnreachableError("permission denied for table cell_keys")
+
+    monkeypatch.setattr(fleet.cell_keys, "make_first", refuse)
+    with capture_logs() as logged:
+        assert Keyring(fleet.cell_keys).sign(cell.uuid, message(cell)) == message(cell)
+    assert "`fleetlight accounts cell-keys`" in next(
+        each["remedy"] for each in logged if each["event"] == "keys.missing"
+    )
 
 
 @pytest.mark.usefixtures("migrated_each_time")
