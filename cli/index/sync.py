@@ -272,10 +272,11 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
             return rows_of(adapter, uuids) if adapter else ()
 
         work.fleet.clock.look()
+        own_writer = OwnWriter(work.writer, cell.uuid, work.fleet)
         source = ApiSource(
             api,
             cell.uuid,
-            read=work.writer.read,
+            read=own_writer.read,
             own=own,
             page_size=settings.page_size,
             spend=work.pace.spend,
@@ -285,7 +286,6 @@ def _sync_from_api(work: _Work, url: str, cell: Cell, on_progress: Show) -> Sync
         journal = CellJournal(cell.uuid, work.fleet.journals, work.writer)
         # Also when it is cut off, and again for what was written after a follower has begun another one.
         journal.break_off()
-        own_writer = OwnWriter(work.writer, cell.uuid, work.fleet)
         result = sync_source(source, own_writer, checkpoints=checkpoints, on_progress=on_progress)
         work.writer.make_searchable()
         journal.break_off()

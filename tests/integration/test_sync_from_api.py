@@ -135,6 +135,20 @@ def test_what_was_announced_meanwhile_and_what_the_cell_knows_itself_stays(
     }
 
 
+@pytest.mark.parametrize("version", [1, 1_800_000_000_000_000])
+def test_server_that_the_index_has_for_another_cell_stays_there(
+    upstream: ComputeFleet, folder: DataFolder, index: IndexWriter, version: int
+) -> None:
+    """The fleet maps it to no cell, so nothing says that it has moved."""
+    uuid = upstream.create(CELLS[0], display_name="of the API")
+    there = to_document("another cell", version, make_record(uuid=uuid, display_name="there"))
+    index.write([there])
+    with served(upstream) as url:
+        sync(folder, url)
+    found = index.read([uuid])[uuid]
+    assert (found.cell_uuid, found.record["display_name"]) == ("another cell", "there")
+
+
 def test_api_that_refuses_is_named_without_the_credentials(
     upstream: ComputeFleet, folder: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
