@@ -1,4 +1,4 @@
-"""Blocking calls for asyncio, each within a deadline, in a bounded number of threads.
+"""Blocking calls, each within a deadline, in a bounded number of threads.
 
 A thread cannot be stopped. A call that misses its deadline keeps its thread until what it waits for lets go of it; once
 all threads are held that way the next call is refused at once instead of waiting for nothing.
@@ -36,11 +36,15 @@ class BoundedThreads:
 
         A call that missed its deadline while it waited for a thread is never made.
         """
-        if self._hanging() >= self._threads:
-            raise AllThreadsHangError
-        hangs_from = time.monotonic() + max(timeout_s, self._deadline_s)
-        answer: Future[T] = self._executor.submit(self._run, call, hangs_from)
-        return await asyncio.wait_for(asyncio.wrap_future(answer), timeout_s)
+        return await asyncio.wait_for(asyncio.wrap_future(self._begin(call, timeout_s)), timeout_s)
+
+    def wait(self, call: Callable[[], T], timeout_s: float) -> T:
+        """As `run`, where no event loop is."""
+        answer = self._begin(call, timeout_s)
+        try:
+            return answer.result(timeout_s)
+        finally:
+            answer.cancel()
 
     def close(self, last: Callable[[], object]) -> None:
         """Call `last` once no call runs or waits any more, without waiting for that; never, if one hangs for ever.
@@ -50,6 +54,12 @@ class BoundedThreads:
         """
         self._executor.shutdown(wait=False)
         threading.Thread(target=self._end, args=(last,), daemon=True).start()
+
+    def _begin(self, call: Callable[[], T], timeout_s: float) -> Future[T]:
+        if self._hanging() >= self._threads:
+            raise AllThreadsHangError
+        hangs_from = time.monotonic() + max(timeout_s, self._deadline_s)
+        return self._executor.submit(self._run, call, hangs_from)
 
     def _end(self, last: Callable[[], object]) -> None:
         self._executor.shutdown(wait=True)

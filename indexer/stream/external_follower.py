@@ -52,7 +52,7 @@ class ExternalFollower(Follower):
         try:
             self._confirms = confirms_of(adapter)
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
-            writer = OwnWriter(journaling, self.cell.uuid, self._owners, self._confirms)
+            writer = OwnWriter(journaling, self.cell.uuid, self._owners, self._confirms, has_rows=True)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, self.cell.can.unknown_fields)
             render = ExternalRows(adapter, writer).documents

@@ -38,7 +38,7 @@ from indexer.stream.saved_progress import SavedProgress
 from indexer.writing.dead_letters import FailureStore
 from indexer.writing.journaling import JournalStore
 from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import KnowsOwners
+from indexer.writing.ownership import KnowsOwners, PromptOwners
 from notifications.errors import BusError
 from resources.clock import Clock, system_clock
 
@@ -118,7 +118,7 @@ class IndexerService:
             open_receiver,
             writer,
             leases,
-            owners,
+            PromptOwners(owners),
             is_of_relay,
             failures,
             journals,

@@ -3,32 +3,35 @@
 The mapping of the fleet database decides. An instance that it gives to another cell is not written, and one that the
 index is known to have as another cell's only if the mapping says that it lives here now: it has moved. So one look at
 the mappings is enough for all that is written together, and answers with nothing as long as all is right. While the
-fleet database is away, the index itself is asked whose it has.
+fleet database is away, the index itself is asked whose it has; and what was only announced of an instance that it does
+not have is refused, since the time of an announcement would be a higher version than any revision of the rightful row.
 """
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
-from threading import Thread
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
 from cells.errors import CellUnreachableError, FleetUnreachableError
+from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.model import CellAdapter, ConfirmsInstances
-from indexer.backends.base import Document, Rejection, WriteResult
+from indexer.backends.base import Document, Rejection, WriteResult, is_time
 from indexer.writing.compared_index import ComparedIndex, ComparedLayer
 from indexer.writing.retrying_writer import WritesAndReads
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
 # A move is noticed after that long by who has written the instance before.
 _REMEMBERED_S = 30.0
-# Who waits for a database that is away at each write falls behind.
+# An indexer that waits for a database that is away at each write falls behind.
 _ASK_AGAIN_S = 5.0
 # A database that hangs must not keep messages waiting.
 _PATIENCE_S = 2.0
+_UNCONFIRMED = "it was only announced, and the fleet database, which knows of which cell the instance is, is away"
 _MOST_REMEMBERED = 100_000
 
 Confirms = Callable[[Collection[str]], Collection[str]]
@@ -43,6 +46,40 @@ class KnowsOwners(Protocol):
     def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]: ...
 
 
+class PromptOwners:
+    """Owners that are asked for all cells of an indexer, one question at a time, and not waited for long.
+
+    While the fleet database is away it is asked now and then; in between FleetUnreachableError comes at once. A
+    question that hangs keeps its thread until the connection gives the database up.
+    """
+
+    def __init__(self, owners: KnowsOwners) -> None:
+        self._owners = owners
+        self._threads = BoundedThreads(1, "owners")
+        self._ask_at_s = 0.0
+
+    def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        return self._ask(lambda: self._owners.cells_of(instance_uuids))
+
+    def living_elsewhere(self, cell_uuid: str, instance_uuids: Collection[str]) -> Mapping[str, str]:
+        return self._ask(lambda: self._owners.living_elsewhere(cell_uuid, instance_uuids))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        if time.monotonic() < self._ask_at_s:
+            raise FleetUnreachableError("it was away a moment ago")
+        try:
+            return self._threads.wait(question, _PATIENCE_S)
+        except AllThreadsHangError:
+            error = FleetUnreachableError("an earlier question still waits for its answer")
+        except TimeoutError:
+            error = FleetUnreachableError(f"it does not answer within {_PATIENCE_S:g} s")
+        except FleetUnreachableError as failure:
+            error = failure
+        self._ask_at_s = time.monotonic() + _ASK_AGAIN_S
+        _log.warning("indexer.owners_unknown", reason=error.reason)
+        raise error
+
+
 def confirms_of(adapter: CellAdapter) -> Confirms | None:
     """What a cell's own deployment says of where its instances live; None for a cell that has no such thing."""
     return adapter.confirm_here if isinstance(adapter, ConfirmsInstances) else None
@@ -51,13 +88,21 @@ def confirms_of(adapter: CellAdapter) -> Confirms | None:
 class OwnWriter:
     """Writes documents of one cell, and refuses those of instances that are another cell's.
 
-    confirms: who else maps instances to cells, as a deployment of Nova does. One thread at a time is all it takes care
-    of in what it remembers; that another one sees it a moment later does no harm.
+    confirms: who else maps instances to cells, as a deployment of Nova does. has_rows: all that is written has been
+    read from rows of the cell, of which nothing is only announced. One thread at a time is all it takes care of in what
+    it remembers; that another one sees it a moment later does no harm.
     """
 
     def __init__(
-        self, writer: WritesAndReads, cell_uuid: str, owners: KnowsOwners, confirms: Confirms | None = None
+        self,
+        writer: WritesAndReads,
+        cell_uuid: str,
+        owners: KnowsOwners,
+        confirms: Confirms | None = None,
+        *,
+        has_rows: bool = False,
     ) -> None:
+        self._has_rows = has_rows
         self._writer = writer
         self._cell_uuid = cell_uuid
         self._owners = owners
@@ -65,21 +110,16 @@ class OwnWriter:
         self._own: set[str] = set()
         self._elsewhere: dict[str, str] = {}
         self._forget_at_s = 0.0
-        self._ask_at_s = 0.0
 
     def write(self, documents: Iterable[Document]) -> WriteResult:
         """As the writer does; documents of other cells' instances are among the rejected ones."""
         documents = list(documents)
-        others = self._others({document.id for document in documents})
-        if not others:
+        refused = self._refused({document.id: document.version for document in documents})
+        if not refused:
             return self._writer.write(documents)
-        refused = tuple(
-            Rejection(document, f"the instance belongs to cell {others[document.id]}")
-            for document in documents
-            if document.id in others
-        )
-        result = self._writer.write([document for document in documents if document.id not in others])
-        return replace(result, rejected=result.rejected + refused)
+        rejected = tuple(Rejection(each, refused[each.id]) for each in documents if each.id in refused)
+        result = self._writer.write([document for document in documents if document.id not in refused])
+        return replace(result, rejected=result.rejected + rejected)
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         found = self._writer.read(ids)
@@ -96,16 +136,16 @@ class OwnWriter:
                 self._own.discard(uuid)
                 self._elsewhere[uuid] = document.cell_uuid
 
-    def _others(self, uuids: Collection[str]) -> Mapping[str, str]:
-        """Those that are another cell's, and whose."""
+    def _refused(self, versions: Mapping[str, int]) -> Mapping[str, str]:
+        """By uuid, why a document is not written."""
         self._forget_what_is_old()
-        unknown = set(uuids) - self._own
+        unknown = versions.keys() - self._own
         if not unknown:
             return {}
-        others = self._mapped_elsewhere(unknown)
-        if others is None:
-            self._remember(self._writer.read(unknown))
-            return self._known_elsewhere(unknown)
+        try:
+            others = dict(self._owners.living_elsewhere(self._cell_uuid, unknown))
+        except FleetUnreachableError:
+            return self._refused_by_index({uuid: versions[uuid] for uuid in unknown})
         in_index = self._known_elsewhere(unknown - others.keys())
         if in_index:
             moved = self._moved(in_index)
@@ -113,28 +153,25 @@ class OwnWriter:
             for uuid in moved:
                 self._elsewhere.pop(uuid, None)
         self._own.update(unknown - others.keys())
-        return others
+        return _belonging_to(others)
+
+    def _refused_by_index(self, versions: Mapping[str, int]) -> Mapping[str, str]:
+        """The same while the mappings cannot be asked."""
+        found = self._writer.read(versions)
+        self._remember(found)
+        announced = {uuid for uuid, version in versions.items() if is_time(version) and not self._has_rows}
+        unconfirmed = dict.fromkeys(announced - found.keys(), _UNCONFIRMED)
+        return unconfirmed | _belonging_to(self._known_elsewhere(versions))
 
     def _known_elsewhere(self, uuids: Collection[str]) -> dict[str, str]:
         # In one step each: another thread may forget some meanwhile.
         found = {uuid: self._elsewhere.get(uuid) for uuid in uuids}
         return {uuid: cell for uuid, cell in found.items() if cell is not None}
 
-    def _mapped_elsewhere(self, uuids: Collection[str]) -> dict[str, str] | None:
-        """None while the mappings cannot be asked."""
-        if time.monotonic() < self._ask_at_s:
-            return None
-        try:
-            return dict(_answer_within(_PATIENCE_S, lambda: self._owners.living_elsewhere(self._cell_uuid, uuids)))
-        except FleetUnreachableError as error:
-            _log.warning("indexer.owners_unknown", cell=self._cell_uuid, reason=error.reason)
-            self._ask_at_s = time.monotonic() + _ASK_AGAIN_S
-            return None
-
     def _moved(self, uuids: Collection[str]) -> Collection[str]:
         """Those of which it is confirmed that they live in this cell now."""
         try:
-            mapped = _answer_within(_PATIENCE_S, lambda: self._owners.cells_of(uuids))
+            mapped = self._owners.cells_of(uuids)
             here = {uuid for uuid, cell in mapped.items() if cell == self._cell_uuid}
             unmapped = set(uuids) - mapped.keys()
             return here | set(self._confirms(unmapped) if self._confirms and unmapped else ())
@@ -149,22 +186,8 @@ class OwnWriter:
             self._forget_at_s = now_s + _REMEMBERED_S
 
 
-def _answer_within(deadline_s: float, ask: Callable[[], Mapping[str, str]]) -> Mapping[str, str]:
-    """What `ask` returns or raises; raises FleetUnreachableError when it takes longer, and leaves it to itself."""
-    answer: Future[Mapping[str, str]] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001  # whoever waits gets it
-            answer.set_exception(error)
-
-    # Nobody waits for its end either, at the end of the process for example.
-    Thread(target=run, name="owners", daemon=True).start()
-    try:
-        return answer.result(deadline_s)
-    except TimeoutError:
-        raise FleetUnreachableError(f"it does not answer within {deadline_s:g} s") from None
+def _belonging_to(cells: Mapping[str, str]) -> dict[str, str]:
+    return {uuid: f"the instance belongs to cell {cell}" for uuid, cell in cells.items()}
 
 
 class OwnIndex(ComparedLayer, OwnWriter):
@@ -173,5 +196,5 @@ class OwnIndex(ComparedLayer, OwnWriter):
     def __init__(
         self, index: ComparedIndex, cell_uuid: str, owners: KnowsOwners, confirms: Confirms | None = None
     ) -> None:
-        OwnWriter.__init__(self, index, cell_uuid, owners, confirms)
+        OwnWriter.__init__(self, index, cell_uuid, owners, confirms, has_rows=True)
         self._index = index
