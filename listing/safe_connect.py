@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from cells.retrying import retrying_every
 from indexer.errors import IndexerError
 
 _log = structlog.get_logger(__name__)
@@ -62,13 +63,10 @@ class SafeConnect:
             self._probing = None
 
     async def _probe_until_it_answers(self, wait_s: float) -> None:
-        while True:
-            await asyncio.sleep(wait_s)
-            try:
-                await self._probe()
-            except IndexerError as error:
-                self._reason = str(error)
-            else:
-                break
+        def note(error: IndexerError, _attempt: int, _wait_s: float) -> None:
+            self._reason = str(error)
+
+        await asyncio.sleep(wait_s)
+        await retrying_every(wait_s, IndexerError, note)(self._probe)
         self._probing = None  # the task that ends here must not cancel itself
         self.reset()

@@ -12,6 +12,7 @@ import structlog
 
 from api.http.errors import DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError, UnauthorizedError
 from api.identity.caller import ROLES, Caller, with_implied
+from cells.retrying import retrying_every
 from listing.errors import RightsLostError
 from listing.watches.watch import RIGHTS_INTERVAL_S
 
@@ -53,15 +54,13 @@ class Rights:
 
     async def _caller_now(self) -> Caller:
         """Tries until there is an answer. Raises UnauthorizedError."""
-        is_first = True
-        while True:
-            try:
-                return await self._authenticate()
-            except (DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError) as error:
-                if is_first:
-                    _log.warning("watch.rights_unknown", reason=getattr(error, "reason", str(error)))
-                is_first = False
-            await asyncio.sleep(_RETRY_S)
+        away = (DirectoryUnavailableError, IdentityServiceError, TooManyLoginsError)
+        return await retrying_every(_RETRY_S, away, _log_first)(self._authenticate)
+
+
+def _log_first(error: Exception, attempt: int, _wait_s: float) -> None:
+    if attempt == 1:
+        _log.warning("watch.rights_unknown", reason=getattr(error, "reason", str(error)))
 
 
 def _what_is_lost(before: Caller, now: Caller) -> str | None:

@@ -16,6 +16,7 @@ import structlog
 
 from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.retrying import retrying_every
 
 T = TypeVar("T")
 
@@ -147,12 +148,7 @@ class GuardedCell:
         self._probing = asyncio.create_task(self._probe_until_it_answers())
 
     async def _probe_until_it_answers(self) -> None:
-        while True:
-            try:
-                await self._run(self._probe, self._deadline_s)
-            except (AllThreadsHangError, CellUnreachableError, TimeoutError):
-                await asyncio.sleep(self._probe_interval_s)
-            else:
-                break
+        failures = (AllThreadsHangError, CellUnreachableError, TimeoutError)
+        await retrying_every(self._probe_interval_s, failures)(self._run, self._probe, self._deadline_s)
         self._hangs_because = None
         _log.info("cell_answers_again", cell=self._name)

@@ -8,10 +8,6 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from bus.bus import Publisher, Receiver, remove_bus, unbind
 from bus.external_exchange import split_address
@@ -23,6 +19,7 @@ from cells.kinds.native.relay import Relay
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.kinds.opening import open_adapter, open_changelog_adapter
 from cells.model import Cell
+from cells.retrying import retrying_until
 from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings
 from indexer.backends.opening import open_writer
@@ -120,20 +117,13 @@ def keep_indexing(
     keys: Keyring | None = None,
 ) -> None:
     """`run_indexer`, started again whenever the index fails it: for a process that has more to do than indexing."""
-    retrying = Retrying(
-        retry=retry_if_exception_type(IndexerError),
-        wait=wait_random_exponential(multiplier=1, max=settings.indexer.retry_wait_max_s),
-        sleep=sleep_using_event(stop),
-        stop=stop_when_event_set(stop),
-        before_sleep=_log_failure,
-        retry_error_callback=lambda _: None,
-    )
+    longest_wait_s = settings.indexer.retry_wait_max_s
+    retrying = retrying_until(stop, IndexerError, _log_failure, first_wait_s=1, longest_wait_s=longest_wait_s)
     retrying(run_indexer, settings, fleet, metrics, stop, watching, keys=keys)
 
 
-def _log_failure(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    _log.error("indexer.failed", reason=str(error), attempt=state.attempt_number)
+def _log_failure(error: IndexerError, attempt: int, _wait_s: float) -> None:
+    _log.error("indexer.failed", reason=str(error), attempt=attempt)
 
 
 def run_indexer(

@@ -12,19 +12,17 @@ from threading import Event, Thread
 from typing import TypeVar
 
 import structlog
-from tenacity import RetryCallState, Retrying, retry_if_exception
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_exponential, wait_random
 
 from cells.errors import FleetUnreachableError, FleetUnusableError
 from cells.fleet.fleet import Fleet
+from cells.retrying import retrying_until
 from indexer.stream.liveness import Probe, Probes
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-_LONGEST_PAUSE_S = 10
+_LONGEST_WAIT_S = 10.0
 _STOP_INTERVAL_S = 0.1
 # As long as PostgreSQL may take to let somebody in (cells.database.engines).
 _PATIENCE_S = 5.0
@@ -36,16 +34,16 @@ def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
     begin: called in another thread; raises FleetUnreachableError. Anything else that it raises, FleetUnusableError too,
     is raised.
     """
-    retrying = Retrying(
-        retry=retry_if_exception(_is_away),
-        # Random, so that the processes that wait do not all come at once.
-        wait=wait_exponential(multiplier=0.5, max=_LONGEST_PAUSE_S) + wait_random(max=0.5),
-        sleep=sleep_using_event(stop),
-        stop=stop_when_event_set(stop),
-        before_sleep=_log_wait,
-        retry_error_callback=lambda _: None,
+    retrying = retrying_until(
+        stop,
+        FleetUnreachableError,
+        _log_wait,
+        unless=FleetUnusableError,
+        longest_wait_s=_LONGEST_WAIT_S,
     )
-    return retrying(lambda: _unless_stopped(begin, stop))
+    # Growing for sure, and hardly random: whoever watches the log of a first start sees what comes next.
+    waits = wait_exponential(multiplier=0.5, max=_LONGEST_WAIT_S) + wait_random(max=0.5)
+    return retrying.copy(wait=waits)(lambda: _unless_stopped(begin, stop))
 
 
 def _unless_stopped(begin: Callable[[], T], stop: Event) -> T:
@@ -75,12 +73,8 @@ def _is_away(error: BaseException) -> bool:
     return isinstance(error, FleetUnreachableError) and not isinstance(error, FleetUnusableError)
 
 
-def _log_wait(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    reason = error.reason if isinstance(error, FleetUnreachableError) else str(error)
-    _log.warning(
-        "fleet.unreachable", reason=reason, attempt=state.attempt_number, again_in_s=round(state.upcoming_sleep, 1)
-    )
+def _log_wait(error: FleetUnreachableError, attempt: int, wait_s: float) -> None:
+    _log.warning("fleet.unreachable", reason=error.reason, attempt=attempt, again_in_s=round(wait_s, 1))
 
 
 class ProbesOfStart:

@@ -16,6 +16,7 @@ from bus.bus import Headers
 from cells.errors import FleetUnreachableError
 from cells.kinds.opening import open_adapter as open_external_adapter
 from cells.model import Cell, CellAdapter, ChangelogAdapter
+from cells.retrying import retrying_until
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.errors import (
     IndexerError,
@@ -214,18 +215,19 @@ class IndexerService:
         ]
 
     def _prepare(self, stop: Event) -> bool:
-        while not stop.is_set():
+        def before_wait(error: IndexUnavailableError, _attempt: int, _wait_s: float) -> None:
             self._heartbeat.beat()
-            try:
-                self._writer.prepare()
-            except IndexUnavailableError as error:
-                self._index_failed(error)
-                stop.wait(min(self._refresh_interval_s, self._settings.retry_wait_max_s))
-            else:
-                self._index_works()
-                self._is_prepared = True
-                return True
-        return False
+            self._index_failed(error)
+
+        def prepare() -> None:
+            self._writer.prepare()
+            self._index_works()
+            self._is_prepared = True
+
+        self._heartbeat.beat()
+        longest_wait_s = min(self._refresh_interval_s, self._settings.retry_wait_max_s)
+        retrying_until(stop, IndexUnavailableError, before_wait, longest_wait_s=longest_wait_s)(prepare)
+        return self._is_prepared
 
     def _update_cells(self) -> bool:
         """Follow the cells that there are now; False when that has to be done again soon."""

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Event
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
-from tenacity.wait import wait_random_exponential
+from tenacity import RetryCallState
 
+from cells.retrying import failure_of, retrying_until
 from indexer.backends.base import Document, PartlyWrittenError, WriteResult
 from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
@@ -98,37 +96,31 @@ class RetryingWriter:
     def _retrying(self, call: Callable[[], T]) -> T:
         waited = False
 
-        def before_sleep(state: RetryCallState) -> None:
+        def before_wait(error: IndexUnavailableError, _attempt: int, _wait_s: float) -> None:
             nonlocal waited
             waited = True
-            error = _failure(state)
-            if error is not None:
-                self._metrics.failed(self._cell_uuid, type(error).__name__)
-                self._on_wait(error)
+            cause = _cause(error)
+            self._metrics.failed(self._cell_uuid, type(cause).__name__)
+            self._on_wait(cause)
 
-        longer_and_longer = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=self._retry_wait_max_s)
+        retrying = retrying_until(
+            self._stop,
+            IndexUnavailableError,
+            before_wait,
+            first_wait_s=_FIRST_WAIT_S,
+            longest_wait_s=self._retry_wait_max_s,
+        )
 
         def wait_s(state: RetryCallState) -> float:
-            longest_s = _PAUSE_WAIT_S if isinstance(_failure(state), IndexPausedError) else self._retry_wait_max_s
-            return min(longer_and_longer(state), longest_s)
+            is_paused = isinstance(_cause(failure_of(state)), IndexPausedError)
+            return min(retrying.wait(state), _PAUSE_WAIT_S if is_paused else self._retry_wait_max_s)
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(IndexUnavailableError),
-            wait=wait_s,
-            sleep=sleep_using_event(self._stop),
-            stop=stop_when_event_set(self._stop),
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        result = retrying(call)
+        result = retrying.copy(wait=wait_s, reraise=True, retry_error_callback=None)(call)
         if waited:
             self._on_answer()
         return result
 
 
-def _failure(state: RetryCallState) -> IndexUnavailableError | None:
-    """Why the last attempt failed."""
-    error = state.outcome.exception() if state.outcome else None
-    if isinstance(error, PartlyWrittenError):
-        return error.cause
-    return error if isinstance(error, IndexUnavailableError) else None
+def _cause(error: Any) -> Any:
+    """Why an attempt failed."""
+    return error.cause if isinstance(error, PartlyWrittenError) else error

@@ -13,14 +13,11 @@ from threading import Event
 
 import structlog
 from sqlalchemy import Engine, select
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from cells.database.engines import cell_failures
 from cells.errors import CellUnreachableError, FleetUnreachableError, InstanceNotFoundError, StateConflictError
 from cells.model import NO_REQUEST, Cell
+from cells.retrying import retrying_until
 from cells.tables import instances, jobs
 from operations.actions.accepting import Acceptance, Order
 from operations.actions.immediate import InstanceOperations
@@ -113,14 +110,8 @@ class Simulator:
 
     def run(self, stop: Event) -> None:
         """Fill the cells, then keep them busy until `stop` is set; waits while a database is away."""
-        retrying = Retrying(
-            retry=retry_if_exception_type((CellUnreachableError, FleetUnreachableError)),
-            wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_S),
-            sleep=sleep_using_event(stop),
-            stop=stop_when_event_set(stop),
-            before_sleep=_log_waiting,
-            retry_error_callback=lambda _: None,
-        )
+        away = (CellUnreachableError, FleetUnreachableError)
+        retrying = retrying_until(stop, away, _log_waiting, longest_wait_s=_LONGEST_WAIT_S)
         retrying(self.fill, stop)
         if not self._rate:
             return
@@ -217,6 +208,5 @@ class Simulator:
                 acceptance.update(uuid, {"metadata": new_metadata(self._random)}, NO_REQUEST)
 
 
-def _log_waiting(state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    _log.warning("simulator.waiting", attempt=state.attempt_number, reason=str(error))
+def _log_waiting(error: Exception, attempt: int, _wait_s: float) -> None:
+    _log.warning("simulator.waiting", attempt=attempt, reason=str(error))

@@ -13,10 +13,6 @@ from typing import Any, Protocol
 import structlog
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine, Row, delete, func, select, update
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from bus.bus import Message
 from cells.database.engines import cell_failures, create_database_engine, writing
@@ -26,6 +22,7 @@ from cells.kinds.native.epochs import begin_epoch, current_epoch
 from cells.kinds.native.outbox import heartbeat_message, to_message
 from cells.kinds.native.relay_metrics import RelayMetrics
 from cells.model import Cell
+from cells.retrying import retrying_until
 from cells.settings import RelaySettings
 from cells.tables import cell_state, changes
 from notifications.envelope import size_problem
@@ -124,17 +121,15 @@ class Relay:
 
         Also for what a person has to put right, such as a wrong address: cells of one process do not share their fate.
         """
-        retrying = Retrying(
-            retry=retry_if_exception_type((BusError, CellUnreachableError)),
-            wait=wait_random_exponential(multiplier=0.2, max=self._settings.retry_wait_max_s),
-            sleep=sleep_using_event(stop),
-            stop=stop_when_event_set(stop),
-            before_sleep=self._before_retry,
-            retry_error_callback=lambda _: 0,
+        retrying = retrying_until(
+            stop,
+            (BusError, CellUnreachableError),
+            self._before_retry,
+            longest_wait_s=self._settings.retry_wait_max_s,
         )
         try:
             while not stop.is_set():
-                published = retrying(self.run_once)
+                published = retrying(self.run_once) or 0
                 if self._is_waiting and not stop.is_set():
                     _log.info("relay.cell_relayed_again", cell=self._cell.name)
                     self._is_waiting = False
@@ -361,9 +356,8 @@ class Relay:
                 connection.execute(delete(changes).where(changes.c.sequence <= last_expired))
         return expired
 
-    def _before_retry(self, state: RetryCallState) -> None:
+    def _before_retry(self, error: Exception, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
         self._beat()
-        error = state.outcome.exception() if state.outcome else None
         self._metrics.failed(self._cell.uuid, type(error).__name__)
-        _log.warning("relay.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))
+        _log.warning("relay.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))

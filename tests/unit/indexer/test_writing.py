@@ -6,10 +6,10 @@ from threading import Event
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cells import retrying
 from indexer.backends.base import Document, PartlyWrittenError, Rejection, WriteResult
 from indexer.errors import IndexPausedError, IndexUnavailableError
 from indexer.metrics import IndexerMetrics
-from indexer.writing import retrying_writer as patient_writing
 from indexer.writing.retrying_writer import RetryingWriter
 from tests.support.documents import make_document
 from tests.support.memory_index import MemoryIndex
@@ -80,7 +80,7 @@ def test_write_that_failed_as_a_whole_is_repeated(failures: int) -> None:
 
 def test_pause_is_waited_out_in_short_steps_and_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(patient_writing, "sleep_using_event", lambda _: slept.append)
+    monkeypatch.setattr(retrying, "sleep_using_event", lambda _: slept.append)
     # The longest that it could choose.
     monkeypatch.setattr("random.uniform", lambda _, high: high)
     waits = list[Exception]()
