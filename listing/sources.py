@@ -22,6 +22,7 @@ from cells.errors import (
     UnknownCellError,
     UnreadableRowError,
 )
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.model import Cell, CellAdapter, InstanceRow
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
@@ -248,10 +249,14 @@ class CellSource:
         return b""
 
 
+# For all requests of a process: a fleet database that hangs holds so many threads, and no more.
+_FLEET_THREADS = DaemonThreads(32, "fleet")
+
+
 async def ask_fleet(question: Callable[[], T], timeout_s: float) -> T:
     """The answer of the fleet database to a `question` that blocks; raises FleetUnreachableError, also in time."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(question), timeout_s)
+        return await asyncio.wait_for(_FLEET_THREADS.run(question), timeout_s)
     except TimeoutError:
         raise FleetUnreachableError(f"no answer within {timeout_s:g} s") from None
 

@@ -5,8 +5,9 @@ do not count.
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,6 +15,7 @@ from sqlalchemy import Engine, func, select
 
 from cells.database.engines import cell_failures
 from cells.errors import CellUnreachableError
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fleet.flavors import Flavor
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import check
@@ -51,10 +53,10 @@ def _sizes(native: NativeCells, cells: Sequence[Cell], project_id: str) -> list[
     def ask(cell: Cell) -> Size:
         return size_in(native.engine(cell), cell, project_id)
 
-    threads = ThreadPoolExecutor(max(1, len(cells)), thread_name_prefix="usage")
-    asked = {threads.submit(ask, cell): cell for cell in cells}
+    threads = DaemonThreads(len(cells), "usage")
+    asked = {threads.submit(partial(ask, cell)): cell for cell in cells}
     answered, late = wait(asked, timeout=native.pool.deadline_s)
-    threads.shutdown(wait=False, cancel_futures=True)
+    threads.shutdown(wait=False)
     sizes = []
     for answer in answered:
         try:

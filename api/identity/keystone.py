@@ -5,9 +5,8 @@ the environment that it passes on, which is the part of it that is documented. I
 It is not told what is requested, so it refuses application credentials that are good for some requests only.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
@@ -18,6 +17,7 @@ from api.http.errors import IdentityServiceError, UnauthorizedError
 from api.identity.caller import Caller
 from api.identity.connection import UNKNOWN, Connection
 from api.settings import KeystoneSettings
+from cells.fan_out.daemon_threads import DaemonThreads
 
 _THREADS = 16
 _Environment = dict[str, Any]
@@ -31,14 +31,13 @@ class KeystoneIdentity:
         public_url = settings.public_url or settings.auth_url
         self._challenge = f'Keystone uri="{public_url}"'
         self._middleware = AuthProtocol(_answer_with_caller, _options(settings))
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="keystone")
+        self._threads = DaemonThreads(_THREADS, "keystone")
 
     async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         token = headers.get("X-Auth-Token", "")
         if not token:
             raise UnauthorizedError("no token", self._challenge)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._caller_of, token, headers.get("X-Service-Token"))
+        return await self._threads.run(partial(self._caller_of, token, headers.get("X-Service-Token")))
 
     def _caller_of(self, token: str, service_token: str | None) -> Caller:
         """service_token: of another service that acts for the user, whose token may then have expired meanwhile."""

@@ -8,8 +8,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
+
+from cells.fan_out.daemon_threads import DaemonThreads
 
 T = TypeVar("T")
 
@@ -27,7 +30,7 @@ class BoundedThreads:
     def __init__(self, threads: int, name: str, *, deadline_s: float = 0.0) -> None:
         self._threads = threads
         self._deadline_s = deadline_s
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._executor = DaemonThreads(threads, name)
         self._guard = threading.Lock()
         self._hang_from: dict[object, float] = {}
 
@@ -59,7 +62,7 @@ class BoundedThreads:
         if self._hanging() >= self._threads:
             raise AllThreadsHangError
         hangs_from = time.monotonic() + max(timeout_s, self._deadline_s)
-        return self._executor.submit(self._run, call, hangs_from)
+        return self._executor.submit(partial(self._run, call, hangs_from))
 
     def _end(self, last: Callable[[], object]) -> None:
         self._executor.shutdown(wait=True)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fan_out.guarded_cell import GuardedCell
 from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
 from query.page import PageRequest
@@ -58,6 +59,9 @@ class CellPool:
         # Replaced, and never changed, for other threads look into it.
         self._open_cells: Mapping[str, _OpenCell] = {}
         self._moved: list[_OpenCell] = []  # are closed in the event loop
+        # Were opened since the registry began to be read, which may be too early for it to name them.
+        self._opened_meanwhile: dict[str, _OpenCell] = {}
+        self._reading = DaemonThreads(1, "registry")
         self._replacing = threading.Lock()
         self._is_closed = False
         self._refreshed_at = float("-inf")
@@ -126,6 +130,7 @@ class CellPool:
             self._is_closed = True
             closing = [*self._open_cells.values(), *self._moved]
             self._open_cells, self._moved = {}, []
+        self._reading.shutdown(wait=False)
         for opened in closing:
             opened.close(opened.close_adapter)
 
@@ -162,6 +167,7 @@ class CellPool:
                     self._moved.append(opened)
                 opened = self._new_open_cell(cell)
                 self._open_cells = {**self._open_cells, cell.uuid: opened}
+                self._opened_meanwhile[cell.uuid] = opened
             return opened
 
     async def _refresh_in_time(self) -> FleetUnreachableError | None:
@@ -180,8 +186,12 @@ class CellPool:
         return failure
 
     async def _refresh(self) -> FleetUnreachableError | None:
+        with self._replacing:
+            if self._is_closed:
+                return FleetUnreachableError("this process is about to end")
+            self._opened_meanwhile = {}
         try:
-            cells = await asyncio.to_thread(self._list_cells)
+            cells = await self._reading.run(self._list_cells)
         except FleetUnreachableError as error:
             _log.warning("fan_out.fleet_unreachable", reason=error.reason)
             return error
@@ -190,9 +200,12 @@ class CellPool:
 
     def _use(self, cells: Sequence[Cell]) -> None:
         with self._replacing:
-            previous = dict(self._open_cells)
+            if self._is_closed:
+                return
+            previous = {**self._open_cells}
             open_cells: dict[str, _OpenCell] = {}
-            for cell in cells:
+            meanwhile = [opened.cell for opened in self._opened_meanwhile.values()]
+            for cell in {cell.uuid: cell for cell in (*cells, *meanwhile)}.values():
                 opened = previous.get(cell.uuid)
                 if opened is not None and opened.cell == cell:
                     open_cells[cell.uuid] = previous.pop(cell.uuid)
@@ -222,15 +235,19 @@ class _OpenCell(GuardedCell):
         self._open = open_adapter
         self._adapter: CellAdapter | None = None
         self._opening = threading.Lock()
+        self._is_over = False
 
     def opened(self) -> CellAdapter:
+        """Raises CellUnreachableError, also once the adapter was closed."""
         with self._opening:
+            if self._is_over:
+                raise CellUnreachableError(self.cell.name, "it has moved, has left the fleet, or this process ends")
             if self._adapter is None:
                 self._adapter = self._open(self.cell)
             return self._adapter
 
     def close_adapter(self) -> None:
         with self._opening:
-            adapter, self._adapter = self._adapter, None
+            adapter, self._adapter, self._is_over = self._adapter, None, True
         if adapter is not None:
             adapter.close()

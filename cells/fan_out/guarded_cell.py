@@ -9,13 +9,13 @@ little, so the cell is asked again each time.
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import structlog
 
 from cells.errors import CellHangsError, CellUnreachableError
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.retrying import retrying_every
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class GuardedCell:
         self._probe_interval_s = probe_interval_s
         self._threads = BoundedThreads(threads, f"cell-{name}", deadline_s=deadline_s)
         # Of their own: changes wait as long as it takes, and shall not keep questions from being asked.
-        self._changing = ThreadPoolExecutor(threads, thread_name_prefix=f"cell-{name}-changes")
+        self._changing = DaemonThreads(threads, f"cell-{name}-changes")
         self._answered_at = float("-inf")
         self._hangs_because: str | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -99,7 +99,7 @@ class GuardedCell:
         Raises CellHangsError at once if the cell hangs; then nothing was changed.
         """
         self._refuse_if_it_hangs()
-        return await asyncio.get_running_loop().run_in_executor(self._changing, change)
+        return await self._changing.run(change)
 
     def close(self, last: Callable[[], object] = lambda: None) -> None:
         """Call `last` behind the questions and changes that wait or run already, without waiting for them."""

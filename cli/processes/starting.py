@@ -8,13 +8,14 @@ connection and then says nothing is asked by a thread that nobody waits for when
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 from typing import TypeVar
 
 import structlog
 from tenacity.wait import wait_exponential, wait_random
 
 from cells.errors import FleetUnreachableError, FleetUnusableError
+from cells.fan_out.daemon_threads import in_background
 from cells.fleet.fleet import Fleet
 from cells.retrying import retrying_until
 from indexer.stream.liveness import Probe, Probes
@@ -48,25 +49,11 @@ def when_reachable(begin: Callable[[], T], stop: Event) -> T | None:
 
 def _unless_stopped(begin: Callable[[], T], stop: Event) -> T:
     """What `begin` returns or raises; FleetUnreachableError when it has done neither and `stop` is set."""
-    beginning = _begun(begin)
+    beginning = in_background(begin, "fleet-begin")
     while not wait([beginning], _STOP_INTERVAL_S).done:
         if stop.is_set():
             raise FleetUnreachableError("it does not answer")
     return beginning.result()
-
-
-def _begun(begin: Callable[[], T]) -> Future[T]:
-    """`begin` in a thread that keeps no process from ending, as those of executors would."""
-    beginning: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            beginning.set_result(begin())
-        except BaseException as error:  # noqa: BLE001  # whoever asks for the result is told
-            beginning.set_exception(error)
-
-    Thread(target=run, name="fleet-begin", daemon=True).start()
-    return beginning
 
 
 def _is_away(error: BaseException) -> bool:
@@ -103,7 +90,7 @@ def looking_for(fleet: Fleet) -> Iterator[Callable[[Callable[[], None]], None]]:
     stop = Event()
     is_away = False
     try:
-        _begun(fleet.cells).result(_PATIENCE_S)
+        in_background(fleet.cells, "fleet-begin").result(_PATIENCE_S)
     except TimeoutError:
         is_away = True
     except FleetUnreachableError as error:

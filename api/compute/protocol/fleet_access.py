@@ -6,7 +6,6 @@ Cells are asked by the same pool as lists ask them by (cells.fan_out.cell_pool):
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,6 +15,7 @@ import structlog
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from cells.errors import CellHangsError, CellUnreachableError
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
 from cells.model import Cell
@@ -79,9 +79,7 @@ class FleetAccess:
     has_image: Callable[[str], bool]
     has_project: Callable[[str], Awaitable[bool]] = any_project
     _late: set[asyncio.Task[Any]] = field(default_factory=set)
-    _changing: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_CHANGING_THREADS, thread_name_prefix="changes")
-    )
+    _changing: DaemonThreads = field(default_factory=lambda: DaemonThreads(_CHANGING_THREADS, "changes"))
 
     def check_image(self, image_id: str) -> None:
         """Raises BadRequestError for an image that there is not."""
@@ -100,7 +98,7 @@ class FleetAccess:
 
     async def act_anywhere(self, change: Callable[[], T]) -> T:
         """What a `change` returns that concerns the fleet and a cell which it chooses itself; it is waited for."""
-        return await asyncio.get_running_loop().run_in_executor(self._changing, change)
+        return await self._changing.run(change)
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The fleet database's answer to a `question` that blocks. Raises FleetUnreachableError when it is late."""

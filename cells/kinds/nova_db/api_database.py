@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
 from sqlalchemy import Connection, select
 
+from cells.fan_out.daemon_threads import DaemonThreads
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
 from cells.kinds.nova_db.deployment import read_mapped
 from cells.kinds.nova_db.details import ApiDetails, Details
@@ -24,22 +25,23 @@ class ApiDatabase:
         """Raises DatabaseUrlError."""
         self._engine = open_nova_database(url, statement_timeout_s=statement_timeout_s, pool_size=_CONNECTIONS)
         self._details = ApiDetails(dialect_of(self._engine.url))
-        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="nova-api-database")
+        self._threads = DaemonThreads(_CONNECTIONS, "nova-api-database")
 
     def begin(self, details: Mapping[str, Details]) -> Future[None]:
         """Begin to fill in `details`, which are by uuid; whoever asks for the result gets what went wrong."""
-        return self._threads.submit(read, self._engine, partial(self._details.read, details=details))
+        return self._threads.submit(partial(read, self._engine, partial(self._details.read, details=details)))
 
     def probe(self) -> Future[None]:
         """As `begin`, for next to nothing."""
-        return self._threads.submit(read, self._engine, _ask_nothing)
+        return self._threads.submit(partial(read, self._engine, _ask_nothing))
 
     def begin_confirming(self, cell_uuid: str, uuids: Collection[str]) -> Future[Collection[str]]:
         """As `begin`, for those of `uuids` that are mapped to this cell of Nova."""
-        return self._threads.submit(read, self._engine, partial(read_mapped, cell_uuid=cell_uuid, uuids=uuids))
+        question = partial(read_mapped, cell_uuid=cell_uuid, uuids=uuids)
+        return self._threads.submit(partial(read, self._engine, question))
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.shutdown(wait=True)
         self._engine.dispose()
 
 

@@ -364,3 +364,92 @@ def test_fleet_that_was_never_read_is_reported(fleet: Fleet) -> None:
     fleet.is_reachable = False
     with pytest.raises(FleetUnreachableError):
         asyncio.run(new_pool(fleet).cells())
+
+
+class SlowRegistry:
+    """A registry that has read its cells, and hands them over once `gate` is open."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.gate = threading.Event()
+        self.has_read = threading.Event()
+
+    def list_cells(self) -> Sequence[Cell]:
+        cells = self._fleet.list_cells()
+        self.has_read.set()
+        self.gate.wait(60)
+        return cells
+
+
+def test_cell_that_joins_while_the_registry_is_read_stays(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        registry = SlowRegistry(fleet)
+        fleet.cells = [ONE]
+        pool = CellPool(registry.list_cells, fleet.open_adapter, list_timeout_s=60)
+        reading = asyncio.create_task(pool.cells())
+        await eventually(registry.has_read.is_set)
+        fleet.cells = [ONE, TWO]
+        joined = pool.opened(TWO)
+        registry.gate.set()
+        assert set(await reading) == {ONE, TWO}
+        assert pool.opened(TWO) is joined
+        assert not fleet.adapter(TWO).is_closed
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_cell_that_moves_while_the_registry_is_read_is_at_its_new_address(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        registry = SlowRegistry(fleet)
+        pool = CellPool(registry.list_cells, fleet.open_adapter, list_timeout_s=60)
+        reading = asyncio.create_task(pool.cells())
+        await eventually(registry.has_read.is_set)
+        moved = replace(ONE, database_url="sqlite:///elsewhere.db")
+        pool.opened(moved)
+        registry.gate.set()
+        assert set(await reading) == {moved, TWO}
+        await pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_pool_that_was_closed_while_the_registry_was_read_opens_no_cell(fleet: Fleet) -> None:
+    async def scenario() -> None:
+        registry = SlowRegistry(fleet)
+        pool = CellPool(registry.list_cells, fleet.open_adapter, list_timeout_s=60)
+        reading = asyncio.create_task(pool.cells())
+        await eventually(registry.has_read.is_set)
+        await pool.close()
+        registry.gate.set()
+        assert await reading == ()
+        with pytest.raises(CellUnreachableError, match="about to end"):
+            pool.opened(ONE)
+
+    asyncio.run(scenario())
+
+
+def test_adapter_is_not_opened_any_more_once_its_cell_is_closed(fleet: Fleet) -> None:
+    """What asks for it in another thread has found the cell before the pool was closed."""
+
+    async def scenario() -> None:
+        may_open, is_opening = threading.Event(), threading.Event()
+
+        def open_adapter(cell: Cell) -> FakeAdapter:
+            is_opening.set()
+            may_open.wait(60)
+            return fleet.open_adapter(cell)
+
+        pool = CellPool(fleet.list_cells, open_adapter)
+        opening = asyncio.create_task(asyncio.to_thread(pool.opened, ONE))
+        await eventually(is_opening.is_set)
+        [opened] = [each for uuid, each in pool._open_cells.items() if uuid == ONE.uuid]
+        await pool.close()
+        may_open.set()
+        await opening
+        await eventually(lambda: fleet.adapter(ONE).is_closed)
+        with pytest.raises(CellUnreachableError, match="ends"):
+            opened.opened()
+        assert len(fleet.adapters) == 1
+
+    asyncio.run(scenario())
