@@ -15,11 +15,12 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from resources.secret_names import HIDDEN, is_secret_name, mask_secret_parameters
+
 # A port is no password. A password that was never quoted may have a slash or another @ in it.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:[/,?#]|$))[^@\s]+@(?:[^@/\s]*@)*")
 # Where passwords of URLs can be: a long text without any is searched once, and not from each of its URLs to its end.
 _UP_TO_LAST_AT = re.compile(r"(?<!\S)\S*@")
-_SECRET_NAME = re.compile(r"password|secret|token|api_key|authorization", re.IGNORECASE)
 _FIRST = ("timestamp", "level", "event")
 # Libraries that tell about every request they make or step they take; what matters of it is in our own events.
 _CHATTY = {
@@ -98,7 +99,7 @@ def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def _masked_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: "***" if is_secret_name(str(name)) else _masked(value) for name, value in values.items()}
+    return {name: HIDDEN if is_secret_name(str(name)) else _masked(value) for name, value in values.items()}
 
 
 def _masked(value: Any) -> Any:
@@ -118,11 +119,7 @@ def _order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {name: event[name] for name in dict.fromkeys((*_FIRST, *event)) if name in event}
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a value of this name must not be shown."""
-    return _SECRET_NAME.search(name) is not None
-
-
 def mask_url_passwords(text: str) -> str:
-    """`text` with the password of every URL in it replaced by stars."""
-    return _UP_TO_LAST_AT.sub(lambda part: _URL_PASSWORD.sub(r"\1:***@", part.group()), text)
+    """`text` with the password of every URL in it, and the secrets of its query, replaced by stars."""
+    without_accounts = _UP_TO_LAST_AT.sub(lambda part: _URL_PASSWORD.sub(r"\1:***@", part.group()), text)
+    return mask_secret_parameters(without_accounts)

@@ -29,9 +29,10 @@ from bus.settings import BusSettings
 from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import ConfigurationError
-from cli.logging import LogSettings, is_secret_name, mask_url_passwords
+from cli.logging import LogSettings, mask_url_passwords
 from indexer.settings import IndexerSettings, IndexSettings
 from listing.settings import SearchSettings
+from resources.secret_names import is_secret_name
 
 DEFAULT_CONFIG = Path("fleetlight.toml")
 _PREFIX = "FLEETLIGHT_"

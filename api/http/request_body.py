@@ -36,6 +36,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import ClientDisconnect, Request
 
 from api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from resources.secret_names import HIDDEN, is_secret_name
 
 MAX_BODY_BYTES = 114_688
 MAX_INTEGER = 2**31 - 1
@@ -46,9 +47,6 @@ _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
 # As many as int() reads at once without a limit being lifted, and more than anybody writes.
 _MAX_DIGITS = 4_000
-SECRET_KEYS = frozenset({"adminPass", "user_data", "contents"})
-"""Keys whose values no answer repeats that says what is wrong with a body: clients and proxies log such answers."""
-_HIDDEN = "***"
 
 
 class RequestModel(BaseModel):
@@ -227,19 +225,19 @@ def _refusal(error: ValidationError, document: object) -> BadRequestError:
         place, _ = _place_in(document, details["loc"])
         if not place:
             return BadRequestError(details["msg"])
-        is_secret = not SECRET_KEYS.isdisjoint(map(str, details["loc"]))
-        return BodyFieldError(place, _HIDDEN if is_secret else _shown(details["input"]), details["msg"])
+        is_secret = any(is_secret_name(str(step)) for step in details["loc"])
+        return BodyFieldError(place, HIDDEN if is_secret else _shown(details["input"]), details["msg"])
     place, value = _place_in(document, parents)
     return BodyFieldError(place, _shown(value), complaint) if place else BadRequestError(complaint)
 
 
 def _shown(value: object) -> str:
-    """`value` as text, without its secrets."""
+    """`value` as text, without its secrets: clients and proxies log the answers that it is for."""
 
     def public(value: object) -> object:
         match value:
             case dict():
-                return {name: _HIDDEN if name in SECRET_KEYS else public(item) for name, item in value.items()}
+                return {name: HIDDEN if is_secret_name(str(name)) else public(item) for name, item in value.items()}
             case list():
                 return [public(item) for item in value]
             case _:
