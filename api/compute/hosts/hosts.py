@@ -109,7 +109,7 @@ class HostHandlers:
 
     async def switch_power(self, request: ComputeRequest) -> Response:
         action = request.http.url.path.rpartition("/")[2]
-        request.authorize(f"os_compute_api:os-hosts:{action}")
+        request.authorize(f"os_compute_api:os-hosts:{'start' if action == 'startup' else action}")
         await self._required(request)
         raise NotSupportedError(f"No host can be told to do that: {action}.")
 

@@ -26,7 +26,7 @@ _READER = (
     "os-volumes-attachments:show",
     "os-security-groups:list",
     "os-server-password:show",
-    "server:topology:index",
+    "compute:server:topology:index",
     "os-server-shares:index",
     "os-flavor-extra-specs:index",
     "os-flavor-extra-specs:show",
@@ -134,7 +134,7 @@ _ADMIN = (
     "os-hosts:list",
     "os-hosts:show",
     "os-hosts:update",
-    "os-hosts:startup",
+    "os-hosts:start",
     "os-hosts:shutdown",
     "os-hosts:reboot",
     "os-hypervisors:list",
@@ -159,13 +159,14 @@ _ADMIN = (
 _PREFIX = "os_compute_api:"
 
 
-def _full_name(rule: str) -> str:
+def full_name(rule: str) -> str:
+    """What Nova calls it, and what a refusal names."""
     return rule if rule.startswith("compute:") else _PREFIX + rule
 
 
 # The role that a rule asks for, by the full name of the rule, which is what a refusal names.
 RULES = {
-    _full_name(rule): role
+    full_name(rule): role
     for role, rules in (("reader", _READER), ("member", _MEMBER), ("manager", _MANAGER), ("admin", _ADMIN))
     for rule in rules
 }

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.policy import full_name
 from api.compute.servers.lookup import FoundServer, find_server
 from cells.errors import InstanceLockedError, InvalidTransitionError
 from listing.sources import damaged_row
@@ -19,7 +20,7 @@ _STATES = ("active", "paused", "suspended", "stopped")
 async def find_readable(access: FleetAccess, request: ComputeRequest, rule: str) -> FoundServer:
     """The server that the address names, for who may read it."""
     server = await find_server(access, request)
-    request.authorize(f"os_compute_api:{rule}")
+    request.authorize(full_name(rule))
     return server
 
 

@@ -86,7 +86,7 @@ class ServerPartHandlers:
             ApiRoute(
                 "GET",
                 f"{server}/topology",
-                self._shows("server:topology:index", {"nodes": [], "pagesize_kb": None}),
+                self._shows("compute:server:topology:index", {"nodes": [], "pagesize_kb": None}),
                 since=_TOPOLOGY_SINCE,
                 errors=reading,
                 answer=_TOPOLOGY,
