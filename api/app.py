@@ -14,12 +14,10 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.openapi import OPENAPI, OpenApiDocument
 from api.compute.protocol.endpoint import Middleware
 from api.compute.protocol.fleet_access import FleetAccess, any_project
-from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, RouteTable
 from api.compute.resources import compute_routes
 from api.compute.server_lists.servers import ServerListHandlers
 from api.compute.server_lists.show import ServerShowHandler
-from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watch_places import WatchLimits
 from api.compute.server_lists.watches import ServerWatches
 from api.compute.versions import VERSION_OPERATIONS, VersionDocuments
@@ -38,6 +36,7 @@ from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
 from indexer.stream.liveness import Probes
+from listing.consistency.read_your_writes import ReadYourWrites
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
@@ -137,9 +136,16 @@ def _add_compute_routes(
 ) -> None:
     """Routes without FastAPI's models and validation: a list is ready bytes, and its errors are Nova's."""
     prefix = parts.api.compute_link_prefix
-    # Twice: the clocks of who announces changes and of this process may differ.
-    own_changes = OwnChanges(2 * parts.search.staleness_limit_s, parts.clock)
-    middleware = Middleware(parts.identity, prefix, own_changes)
+    writes = ReadYourWrites(
+        parts.fleet,
+        app.state.index,
+        parts.search,
+        reader=parts.cells,
+        pool=parts.native.pool,
+        engine=parts.native.engine,
+        clock=parts.clock,
+    )
+    middleware = Middleware(parts.identity, prefix, writes.include)
     versions = VersionDocuments(middleware, prefix)
     host_statuses = HostStatusCache(access, parts.cells)
     lists = ServerListHandlers(
@@ -148,7 +154,7 @@ def _add_compute_routes(
         access.mappings,
         metrics,
         host_statuses=host_statuses,
-        tokens=TokenWatch(access, parts.cells, app.state.index, parts.search.token_wait_s),
+        writes=writes,
         watches=ServerWatches(
             app.state.feed,
             PositionCodec(None if parts.api.watch_key is None else parts.api.watch_key.get_secret_value()),

@@ -2,8 +2,9 @@
 
 ListingError
 ├── MarkerNotFoundError  no instance has the uuid of the marker
+├── TokenError           a token that no finished operation has handed out to the caller
 ├── CellDownError        the one cell that could answer does not
-└── RightsLostError      whoever reads a stream may not do so any more
+└── RightsLostError      who reads a stream may not do so any more
 """
 
 
@@ -17,6 +18,10 @@ class MarkerNotFoundError(ListingError):
     def __init__(self, marker: str) -> None:
         super().__init__(f"marker [{marker}] not found")
         self.marker = marker
+
+
+class TokenError(ListingError):
+    """No finished operation has handed out such tokens to the caller."""
 
 
 class CellDownError(ListingError):

@@ -45,7 +45,7 @@ from cells.errors import (
     ResourceNotFoundError,
     StateConflictError,
 )
-from listing.errors import CellDownError, MarkerNotFoundError
+from listing.errors import CellDownError, MarkerNotFoundError, TokenError
 from query.errors import QueryError
 from resources.errors import FieldError
 
@@ -286,6 +286,7 @@ STATUS: dict[type[Exception], int] = {
     TooManyOwnWatchesError: 429,
     CellDownError: 500,
     MarkerNotFoundError: 400,
+    TokenError: 400,
     NotSupportedError: 501,
     DirectoryUnavailableError: 503,
     IdentityServiceError: 503,

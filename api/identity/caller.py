@@ -28,6 +28,11 @@ class Caller:
     roles: frozenset[str]
 
     @property
+    def reader(self) -> str:
+        """By whom is remembered what the caller has changed or seen: its project, or itself without one."""
+        return self.project_id or self.user_id
+
+    @property
     def is_admin(self) -> bool:
         """Whether the rule `context_is_admin` holds: the role `admin`, in whatever project."""
         return "admin" in self.roles

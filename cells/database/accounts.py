@@ -82,6 +82,8 @@ ACCOUNTS: Mapping[str, tuple[Rights, Rights]] = {
                 May(fleet_tables.known_hosts, ("INSERT", "DELETE")),
                 May(fleet_tables.aggregates),
                 May(fleet_tables.aggregate_hosts),
+                May(fleet_tables.recent_changes, ("INSERT", "DELETE")),
+                May(fleet_tables.listening_processes),
             ),
             unread=(*_MESSAGES, *_KEYS),
         ),

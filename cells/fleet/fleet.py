@@ -38,6 +38,7 @@ from cells.fleet.journals import Journals, remove_journal
 from cells.fleet.keypairs import Keypairs
 from cells.fleet.known_hosts import KnownHosts
 from cells.fleet.quotas import Quotas
+from cells.fleet.recent_changes import RecentChanges
 from cells.fleet.server_groups import ServerGroups
 from cells.fleet.tables import known_hosts
 from cells.model import Cell, InstanceRow
@@ -80,7 +81,7 @@ class Fleet:
     """The fleet database. Every call raises FleetUnreachableError when it does not answer.
 
     failures: messages that could not be indexed. journals: what has changed in cells that number nothing themselves.
-    cell_keys: what relays sign with.
+    cell_keys: what relays sign with. recent_changes: what API processes tell each other.
     """
 
     def __init__(self, engine: Engine, failure_limits: FailureLimits | None = None) -> None:
@@ -95,6 +96,7 @@ class Fleet:
         self.failures = FailureStore(database, failure_limits or FailureLimits())
         self.journals = Journals(database)
         self.cell_keys = CellKeys(database)
+        self.recent_changes = RecentChanges(database)
         self.clock = FleetClock(database)
         self._locks = AdvisoryLocks(engine)
 

@@ -1,4 +1,4 @@
-"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, server groups, hosts, aggregates."""
+"""Tables of the fleet database for the whole fleet: flavors, key pairs, quotas, groups, hosts, aggregates, news."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Index, String, Table, Text
 
@@ -107,4 +107,25 @@ aggregate_hosts = Table(
     Column("aggregate_number", BigInteger, ForeignKey("aggregates.number"), primary_key=True),
     Column("host", BINARY_TEXT, primary_key=True),
     Index(None, "host"),
+)
+
+# What API processes tell each other (cells.fleet.recent_changes). Nothing is lost with them: PostgreSQL logs neither.
+recent_changes = Table(
+    "recent_changes",
+    fleet_metadata,
+    Column("id", String(36), primary_key=True),
+    Column("process", String(36), nullable=False),
+    Column("reader", BINARY_TEXT, nullable=False),
+    Column("cell_uuid", String(36), nullable=False),
+    Column("instance_uuid", String(36), nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("noted_at", BigInteger, nullable=False),
+    Index(None, "noted_at"),
+)
+
+listening_processes = Table(
+    "listening_processes",
+    fleet_metadata,
+    Column("uuid", String(36), primary_key=True),
+    Column("listened_at", BigInteger, nullable=False),
 )

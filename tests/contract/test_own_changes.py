@@ -1,7 +1,7 @@
 """A client that knows nothing of tokens lists what its project has just changed, however far the index is."""
 
+import itertools
 from collections.abc import Iterator
-from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -66,6 +66,49 @@ def test_what_a_project_was_shown_is_in_its_next_list(fleet: ComputeFleet) -> No
     assert api.ids(LIST) == []
 
 
+def test_change_by_an_administrator_is_in_the_next_list_of_the_project_and_of_all_projects(fleet: ComputeFleet) -> None:
+    uuid, _ = fleet.fill(2, host="north-host0")
+    api = fleet.api()
+    operator = {"X-Project-Id": "operators", "X-Roles": "admin"}
+    response = api.request("POST", f"{LIST}/{uuid}/action", operator, json={"os-resetState": {"state": "error"}})
+    assert response.status_code == 202, response.text
+    assert api.ids(f"{LIST}?status=ERROR", AS_IT_IS) == []
+    assert api.ids(f"{LIST}?status=ERROR", MEMBER) == [uuid]
+    assert api.ids(f"{LIST}?status=ERROR&all_tenants=1", operator) == [uuid]
+
+
+def test_change_is_in_the_next_list_by_any_process(fleet: ComputeFleet) -> None:
+    """Nothing but the fleet database is common to the processes, and no indexer gets on meanwhile."""
+    uuids = fleet.fill(6)
+    first, second = fleet.api(), fleet.api()
+    for number, (changing, listing) in enumerate(itertools.permutations([first, second, fleet.api()], 2)):
+        uuid, name = uuids[number], f"renamed-{number}"
+        rename(changing, uuid, name)
+        assert listing.ids(f"{LIST}?name={name}") == [uuid]
+        answer = listing.get(f"{LIST}?name={name}", MEMBER)
+        assert [server["id"] for server in answer.json()["servers"]] == [uuid]
+        assert answer.headers["Fleetlight-Complete"] == "true"
+    assert route(second, OTHERS) == "index", "nothing of another project's was changed"
+    new, _ = create(first)
+    assert new in second.ids(LIST, MEMBER)
+    assert first.request("DELETE", f"{LIST}/{uuids[0]}").status_code == 204
+    fleet.work()
+    assert first.get(f"{LIST}/{uuids[0]}").status_code == 404, "seen by the one"
+    assert uuids[0] not in second.ids(LIST, MEMBER), "so not listed by the other"
+
+
+def test_other_processes_ask_the_cell_only_until_the_index_has_the_change(fleet: ComputeFleet) -> None:
+    uuids = fleet.fill(6)
+    first, second = fleet.api(), fleet.api()
+    rename(first, uuids[0], "renamed")
+    cell = cell_of(fleet, uuids[0])
+    assert [f"{name}=live" in route(second) for name in CELLS] == [name == cell for name in CELLS]
+    fleet.number_changes()
+    fleet.index(watermark=published(fleet, cell))
+    wait_until(lambda: route(second, MEMBER) == "index")
+    assert second.ids(f"{LIST}?name=renamed") == [uuids[0]]
+
+
 def test_only_the_cell_is_asked_and_only_until_the_index_has_the_change(fleet: ComputeFleet) -> None:
     uuids = fleet.fill(6)
     api = fleet.api()
@@ -125,7 +168,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ComputeFlee
         yield fleet, fleet.fill(6)
 
 
-_NUMBERS = count()
+_NUMBERS = itertools.count()
 _STEPS = st.one_of(
     st.tuples(st.just("rename"), st.integers(0, 5)),
     st.tuples(st.just("show"), st.integers(0, 5)),

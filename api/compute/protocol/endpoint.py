@@ -16,9 +16,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from api.compute.protocol.microversion import OLDEST, Microversion, negotiate, response_headers
-from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.policy import authorize
-from api.compute.protocol.token import TOKEN_HEADER, ChangeToken
+from api.compute.protocol.proof import TOKEN_HEADER
 from api.http.client import address_of_client
 from api.http.errors import (
     BadRequestError,
@@ -36,6 +35,7 @@ from api.identity.caller import Caller, Identity
 from api.identity.connection import Connection, LookingAhead
 from api.identity.faults import unauthorized
 from cells.model import InstanceRow, Request
+from listing.consistency.tokens import ChangeToken
 
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
@@ -44,13 +44,16 @@ _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+
 _TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
 
 
+Include = Callable[[InstanceRow, str], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeRequest:
-    """A request that has passed the door.
+    """A request that has passed the middleware.
 
     minor: the microversion is 2.`minor`.
     authenticate: finds out who is calling now, as it was found out at first; for answers that go on for long.
-    own_changes: where what the answer tells of an instance is noted, for the next lists.
+    include: lets the next lists of a project (or of a user without one) include a state of an instance.
     is_relaxed: it came by the legacy endpoint `/v2`, where unknown keys of a body are ignored.
     request_id: what the answer's header says, and the instance action of what the request changes is found by.
     """
@@ -61,7 +64,7 @@ class ComputeRequest:
     query: QueryString
     links: Links
     http: HttpRequest
-    own_changes: OwnChanges
+    include: Include
     is_relaxed: bool = False
     request_id: str = ""
 
@@ -70,13 +73,13 @@ class ComputeRequest:
         """This request as what asked for a change."""
         return Request(self.request_id, self.caller.user_id, self.caller.project_id)
 
-    def hand_out_token(self, row: InstanceRow) -> None:
+    async def hand_out_token(self, row: InstanceRow) -> None:
         """Let the answer name this state of an instance of a native cell, so that lists can be asked to include it.
 
-        The next lists of the same project include it without being asked.
+        The next lists of the caller's project and of the instance's include it without being asked.
         """
         self.http.state.token = str(ChangeToken.of(row))
-        self.own_changes.note(self.caller, row)
+        await self.include(row, self.caller.reader)
 
     def authorize(self, rule: str) -> None:
         """Raise ForbiddenError when the caller has not the role that `rule` (api.compute.protocol.policy) asks for."""
@@ -89,13 +92,13 @@ Handler = Callable[[ComputeRequest], Awaitable[Response]]
 class Middleware:
     """Makes endpoints out of handlers.
 
-    link_prefix: `api.compute_link_prefix`.
+    link_prefix: `api.compute_link_prefix`. include: see ComputeRequest.
     """
 
-    def __init__(self, identity: Identity, link_prefix: str | None, own_changes: OwnChanges) -> None:
+    def __init__(self, identity: Identity, link_prefix: str | None, include: Include) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
-        self._own_changes = own_changes
+        self._include = include
 
     def endpoint(self, handler: Handler) -> Callable[[HttpRequest], Awaitable[Response]]:
         """The endpoint that answers with `handler`."""
@@ -154,7 +157,7 @@ class Middleware:
         version = "v2" if is_legacy(http) else "v2.1"
         links = Links.of(http, self._link_prefix, project_id, version)
         request = ComputeRequest(
-            minor, caller, authenticate, query, links, http, self._own_changes, is_legacy(http), http.state.request_id
+            minor, caller, authenticate, query, links, http, self._include, is_legacy(http), http.state.request_id
         )
         return await handler(request)
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.compute.protocol.microversion import LEGACY_HEADER, STANDARD_HEADER
-from api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER
-from api.compute.protocol.token import TOKEN_HEADER
+from api.compute.protocol.proof import AT_LEAST, CELL_TIMEOUT_HEADER, CONSISTENCY_HEADER, TOKEN_HEADER
 from api.http.headers import Header
 from listing.answer import Consistency
 

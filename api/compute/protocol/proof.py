@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
-from api.compute.protocol.token import ChangeToken, parse_tokens
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from listing.answer import CellAnswer, Consistency, Page
+from listing.consistency.tokens import ChangeToken, parse_tokens
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
 AT_LEAST = "at-least"
+TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
 CELL_TIMEOUT_HEADER = "Fleetlight-Cell-Timeout"
 _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
@@ -20,7 +21,7 @@ _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
     """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
 
-    Raises BadRequestError.
+    Raises BadRequestError, TokenError.
     """
     value = headers.get(CONSISTENCY_HEADER, Consistency.BOUNDED).strip()
     word, _, rest = value.partition(" ")

@@ -18,7 +18,6 @@ from api.compute.server_lists import down_cells
 from api.compute.server_lists.filters import build_filter, is_for_all_tenants
 from api.compute.server_lists.item_templates import full_template
 from api.compute.server_lists.sorting import build_order
-from api.compute.server_lists.token_watch import TokenWatch
 from api.compute.server_lists.watches import ServerWatches
 from api.http.links import Links
 from api.http.parts_response import HeadResponse, PartsResponse
@@ -29,6 +28,7 @@ from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import Cell
 from listing.answer import Consistency, Page
+from listing.consistency.read_your_writes import ReadYourWrites
 from listing.errors import CellDownError, MarkerNotFoundError
 from listing.explanation import Observer
 from listing.find_instance import InstanceFinder
@@ -91,7 +91,7 @@ class ServerListHandlers:
         metrics: ApiMetrics,
         *,
         host_statuses: HostStatusCache,
-        tokens: TokenWatch,
+        writes: ReadYourWrites,
         watches: ServerWatches,
         max_limit: int,
         timeout_s: float,
@@ -102,7 +102,7 @@ class ServerListHandlers:
         self._mappings = mappings
         self._metrics = metrics
         self._host_statuses = host_statuses
-        self._tokens = tokens
+        self._writes = writes
         self._watches = watches
         self._page_ends = PageEnds()
         self._max_limit = max_limit
@@ -141,9 +141,9 @@ class ServerListHandlers:
         started = time.perf_counter()
         ask_live: Collection[str] = ()
         if tokens:
-            ask_live = await self._tokens.cells_to_ask(tokens, caller)
+            ask_live = await self._writes.cells_to_ask(tokens, caller.may_see)
         elif consistency is Consistency.BOUNDED:
-            ask_live = await self._tokens.cells_behind(request.own_changes, caller)
+            ask_live = await self._writes.cells_behind(caller.reader)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None

@@ -65,7 +65,7 @@ class ServerShowHandler:
         except (CellUnreachableError, UnknownCellError) as error:
             return await self._show_down(request, mapping, cell, error)
         if row is not None and cell.can.numbers_changes:
-            request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
+            await request.hand_out_token(row)  # of a deleted one too: the next list does not have it either
         statuses = await self._host_statuses.shown_to(request)
         try:
             if row is None or row.record["deleted"]:

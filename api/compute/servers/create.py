@@ -131,7 +131,7 @@ class ServerCreation:
             except _CellsChangedError as changed:
                 prepared = replace(prepared, cells=changed.cells)
         # They were announced together, and the last one last.
-        request.hand_out_token(rows[-1])
+        await request.hand_out_token(rows[-1])
         return _answer(request, server, rows, password)
 
     def _prepare(self, request: ComputeRequest, wanted: CreateServer, place: _Place, count: int) -> _Prepared:

@@ -64,5 +64,5 @@ async def change_record(
         server.acceptance.revise, server.uuid, decide_if_allowed, request.origin, announces_always=announces_always
     )
     row = await access.act(server.cell, revise)
-    request.hand_out_token(row)
+    await request.hand_out_token(row)
     return row.record

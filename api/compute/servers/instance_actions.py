@@ -98,7 +98,7 @@ class InstanceActionHandlers:
         action, events = found
         # As the instance is after what the answer says of it.
         row = await self._access.ask_cell(server.cell, partial(self._access.native.find, server.cell, server.uuid))
-        request.hand_out_token(row or server.row)
+        await request.hand_out_token(row or server.row)
         item = _item(request, action)
         if request.caller.is_admin or request.minor >= _EVENTS_FOR_ALL_SINCE:
             project_id = server.row.record["project_id"]

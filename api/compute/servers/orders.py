@@ -43,7 +43,7 @@ async def change(
 ) -> InstanceRow:
     """The server after `change_it`, which the answer hands out a token for."""
     row = await access.act(server.cell, change_it)
-    request.hand_out_token(row)
+    await request.hand_out_token(row)
     return row
 
 

@@ -124,7 +124,7 @@ class ServerChangeHandlers:
             row = await self._access.act(
                 server.cell, partial(server.acceptance.revise, server.uuid, decide, request.origin)
             )
-        request.hand_out_token(row)
+        await request.hand_out_token(row)
         return json_answer({"server": await changed_item(request, row, self._host_statuses)})
 
     async def delete(self, request: ComputeRequest) -> Response:
@@ -135,7 +135,7 @@ class ServerChangeHandlers:
         action = "softDelete" if is_soft else "delete"
         order = Order(action, request=request.origin, is_admin=request.caller.is_admin)
         row = await self._access.act(server.cell, partial(server.acceptance.accept, server.uuid, order))
-        request.hand_out_token(row)
+        await request.hand_out_token(row)
         return empty_answer(204)
 
 

@@ -9,12 +9,11 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse, Response
 
 from api.compute.protocol.endpoint import ComputeRequest, Handler, Middleware
-from api.compute.protocol.own_changes import OwnChanges
 from api.compute.protocol.routes import METHODS, ApiRoute, RouteTable, gone
 from api.http.query_parameters import QueryParameters
 from api.http.request_body import Body, RequestModel
 from api.identity import NoIdentity
-from resources.clock import system_clock
+from cells.model import InstanceRow
 
 
 class _Note(RequestModel):
@@ -22,6 +21,10 @@ class _Note(RequestModel):
 
 
 NOTE = Body({1: _Note})
+
+
+async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
+    """No list follows."""
 
 
 def _says(text: str) -> Handler:
@@ -50,7 +53,7 @@ def request(
     method: str, path: str, version: str = "2.1", *, content: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     app = FastAPI()
-    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, OwnChanges(0, system_clock)))
+    table = RouteTable(ROUTES, Middleware(NoIdentity(), None, _include_nothing))
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -141,5 +144,5 @@ def test_two_routes_for_one_microversion_are_refused() -> None:
     with pytest.raises(ValueError, match="same microversion"):
         RouteTable(
             [*ROUTES, ApiRoute("GET", "/things/{other}", _says("x"), since=104)],
-            Middleware(NoIdentity(), None, OwnChanges(0, system_clock)),
+            Middleware(NoIdentity(), None, _include_nothing),
         )

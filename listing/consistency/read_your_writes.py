@@ -1,50 +1,82 @@
-"""Read your own writes: how a list includes what tokens stand for, and what its project has just changed."""
+"""Read your own writes: which cells a list asks itself, to include what the index does not know yet."""
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from api.compute.protocol.fleet_access import FleetAccess
-from api.compute.protocol.own_changes import OwnChange, OwnChanges
-from api.compute.protocol.token import ChangeToken, unknown_token
-from api.identity.caller import Caller
+from sqlalchemy import Engine
+
 from cells.errors import CellUnreachableError, ChangeNotFoundError, FleetUnreachableError
+from cells.fan_out.cell_pool import CellPool
+from cells.fleet.fleet import Fleet
 from cells.kinds.native.change_positions import Numbered, position_of
-from cells.model import Cell
+from cells.model import Cell, InstanceRow
 from indexer.backends.base import CellProgress
+from listing.consistency.own_changes import OwnChange
+from listing.consistency.shared_changes import SharedChanges
+from listing.consistency.tokens import ChangeToken, unknown_token
+from listing.find_instance import MaySee
 from listing.index_gateway import IndexGateway
-from listing.sources import CellReader
+from listing.settings import SearchSettings
+from listing.sources import CellReader, ask_fleet
+from resources.clock import Clock, system_clock
 
 _POLL_INTERVAL_S = 0.05
 
 
-class TokenWatch:
-    """Finds out whether the index knows what tokens stand for. wait_s: how long it may take until it does."""
+class ReadYourWrites:
+    """What lists have to include, by tokens and without, and whether the index knows it.
 
-    def __init__(self, access: FleetAccess, reader: CellReader, index: IndexGateway, wait_s: float) -> None:
-        self._access = access
+    reader: has the cells that lists ask. pool: has the native ones open. engine: opens the database of a native cell.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        index: IndexGateway,
+        settings: SearchSettings,
+        *,
+        reader: CellReader,
+        pool: CellPool,
+        engine: Callable[[Cell], Engine],
+        clock: Clock = system_clock,
+    ) -> None:
+        self._fleet = fleet
         self._reader = reader
+        self._pool = pool
+        self._engine = engine
         self._index = index
-        self._wait_s = wait_s
+        self._settings = settings
+        # Twice: the clocks of who announces changes and of this process may differ.
+        self._changes = SharedChanges(fleet.recent_changes, 2 * settings.staleness_limit_s, clock)
 
-    async def cells_to_ask(self, tokens: Sequence[ChangeToken], caller: Caller) -> Collection[str]:
+    async def include(self, row: InstanceRow, reader: str) -> None:
+        """The lists of `reader`, who has changed or seen it, include this state of an instance of a native cell.
+
+        So do those of its project. reader: a project, or a user without one.
+        """
+        if self._index.is_used:
+            await self._changes.tell({reader, row.record["project_id"] or reader}, row)
+
+    async def cells_to_ask(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Collection[str]:
         """The uuids of the cells that have to be asked themselves, since the index was not up to date soon enough.
 
-        Raises BadRequestError for a token that nobody has handed out to this caller.
+        Raises TokenError for a token that was not handed out to the caller.
         """
         try:
-            found = await self._access.ask(partial(self._cells_of, tokens, caller))
+            ask = partial(self._cells_of, tokens, may_see)
+            found = await ask_fleet(ask, self._settings.cell_timeout_s)
         except FleetUnreachableError:
-            # Nobody can say which cells they are of; all together they are right.
+            # Only the fleet database knows which cells they are of; all together they are right.
             return {cell.uuid for cell in await self._reader.cells()}
         listed = {cell.uuid for cell in await self._reader.cells()}
         # Cells of other kinds number no changes, and of a cell that has just joined the list would know nothing.
         to_ask = {cell.uuid for cell in found.values() if not cell.can.numbers_changes or cell.uuid not in listed}
         waiting = {token: cell for token, cell in found.items() if cell.uuid not in to_ask}
         positions: dict[ChangeToken, Numbered] = {}
-        deadline = time.monotonic() + self._wait_s
+        deadline = time.monotonic() + self._settings.token_wait_s
         while True:
             to_ask |= await self._look_up(waiting, positions)
             followed = await self._index.followed(_POLL_INTERVAL_S)
@@ -60,12 +92,13 @@ class TokenWatch:
                 return to_ask | {cell.uuid for cell in waiting.values()}
             await asyncio.sleep(_POLL_INTERVAL_S)
 
-    async def cells_behind(self, own_changes: OwnChanges, caller: Caller) -> Collection[str]:
-        """The uuids of the cells that have to be asked themselves, since the index does not know all of `own_changes`.
+    async def cells_behind(self, reader: str) -> Collection[str]:
+        """The uuids of the cells that have to be asked themselves, since the index lacks what `reader` has to find.
 
-        Nobody waits for the index: the cell answers sooner, and it is asked no longer than the index needs.
+        No list waits for the index: the cell answers sooner, and it is asked no longer than the index needs.
         """
-        noted = own_changes.of(caller)
+        # Without an index all cells are asked anyway.
+        noted = () if self._index.why_not is not None else await self._changes.of(reader)
         if not noted:
             return ()
         followed = await self._index.followed(_POLL_INTERVAL_S)
@@ -80,14 +113,14 @@ class TokenWatch:
             for change in by_cell[uuid]:
                 if not await self._is_in(followed[uuid], cells[uuid], change):
                     return True
-                own_changes.forget(caller, change)
+                self._changes.forget(change)
             return False
 
         answers = await asyncio.gather(*map(is_behind, by_cell))
         return {uuid for uuid, answer in zip(by_cell, answers, strict=True) if answer}
 
     async def _is_in(self, progress: CellProgress, cell: Cell, change: OwnChange) -> bool:
-        """Whether the index knows a change, or nobody can any more, since the cell was restored without it."""
+        """Whether the index knows a change, or cannot any more, since the cell was restored without it."""
         if change.position is None:
             try:
                 position = await self._position_of(change.token, cell)
@@ -98,16 +131,12 @@ class TokenWatch:
             change.position = position
         return _is_known(change.position, progress)
 
-    def _cells_of(self, tokens: Sequence[ChangeToken], caller: Caller) -> Mapping[ChangeToken, Cell]:
-        cells = {cell.uuid: cell for cell in self._access.fleet.cells()}
+    def _cells_of(self, tokens: Sequence[ChangeToken], may_see: MaySee) -> Mapping[ChangeToken, Cell]:
+        cells = {cell.uuid: cell for cell in self._fleet.cells()}
         found = {}
         for token in tokens:
-            mapping = self._access.fleet.mapping_of(token.instance_uuid)
-            if (
-                mapping is None
-                or mapping.cell_uuid not in cells
-                or not caller.may_see(mapping.project_id, mapping.user_id)
-            ):
+            mapping = self._fleet.mapping_of(token.instance_uuid)
+            if mapping is None or mapping.cell_uuid not in cells or not may_see(mapping.project_id, mapping.user_id):
                 raise unknown_token(str(token))
             found[token] = cells[mapping.cell_uuid]
         return found
@@ -122,7 +151,7 @@ class TokenWatch:
         return {answer.cell.uuid for answer in answers if isinstance(answer, _Down)}
 
     async def _known_position_of(self, token: ChangeToken, cell: Cell) -> "Numbered | _Down | None":
-        """As `_position_of`. Raises BadRequestError for a token that nobody has handed out."""
+        """As `_position_of`. Raises TokenError for a token that was not handed out."""
         try:
             return await self._position_of(token, cell)
         except ChangeNotFoundError:
@@ -132,10 +161,10 @@ class TokenWatch:
         """None for a change that has no number yet. Raises ChangeNotFoundError."""
 
         def ask() -> Numbered | None:
-            return position_of(self._access.native.engine(cell), cell, token.instance_uuid, token.revision)
+            return position_of(self._engine(cell), cell, token.instance_uuid, token.revision)
 
         try:
-            return await self._access.ask_cell(cell, ask)
+            return await self._pool.ask_known(cell, ask, self._settings.cell_timeout_s)
         except CellUnreachableError:
             return _Down(cell)
 

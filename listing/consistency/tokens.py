@@ -8,10 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.http.errors import BadRequestError
 from cells.model import InstanceRow
+from listing.errors import TokenError
 
-TOKEN_HEADER = "Fleetlight-Token"  # noqa: S105  # the name of a header
 _TOKEN = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([1-9][0-9]{0,17})")
 _SEPARATOR = re.compile(r"[\s,]+")
 _MAX_TOKENS = 50
@@ -33,10 +32,10 @@ class ChangeToken:
 
 
 def parse_tokens(text: str) -> Sequence[ChangeToken]:
-    """One or more tokens with commas or spaces between them. Raises BadRequestError."""
+    """One or more tokens with commas or spaces between them. Raises TokenError."""
     words = dict.fromkeys(filter(None, _SEPARATOR.split(text)))
     if not 1 <= len(words) <= _MAX_TOKENS:
-        raise BadRequestError(f"at-least needs 1 to {_MAX_TOKENS} tokens, as the header {TOKEN_HEADER} gave them out")
+        raise TokenError(f"at-least needs 1 to {_MAX_TOKENS} tokens, as finished operations gave them out")
     tokens = []
     for word in words:
         found = _TOKEN.fullmatch(word)
@@ -46,6 +45,6 @@ def parse_tokens(text: str) -> Sequence[ChangeToken]:
     return tokens
 
 
-def unknown_token(token: str) -> BadRequestError:
-    """The refusal of a token that nobody handed out, or to somebody else: the two look the same."""
-    return BadRequestError(f"no finished operation has given out the token {token!r}")
+def unknown_token(token: str) -> TokenError:
+    """The refusal of a token that was never handed out, or only to another project: the two look the same."""
+    return TokenError(f"no finished operation has given out the token {token!r}")

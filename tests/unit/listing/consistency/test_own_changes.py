@@ -4,15 +4,12 @@ from typing import Any
 
 import pytest
 
-from api.compute.protocol import own_changes
-from api.compute.protocol.own_changes import OwnChanges
-from api.identity.caller import Caller
 from cells.model import InstanceRow
+from listing.consistency import own_changes
+from listing.consistency.own_changes import OwnChanges
 
 KEPT_S = 10
-ADA, BOB = (Caller(user, "demo", frozenset({"member"})) for user in ("ada", "bob"))
-OTHER = Caller("eve", "other", frozenset({"member"}))
-NOBODYS = Caller("eve", None, frozenset())
+DEMO, OTHER = "demo", "other"
 
 
 class Clock:
@@ -40,37 +37,37 @@ def row(clock: Clock, uuid: str = "a", revision: int = 1, **values: Any) -> Inst
     return InstanceRow("cell", revision, record)
 
 
-def noted(changes: OwnChanges, caller: Caller = ADA) -> list[str]:
-    return [str(change.token) for change in changes.of(caller)]
+def noted(changes: OwnChanges, reader: str = DEMO) -> list[str]:
+    return [str(change.token) for change in changes.of(reader)]
 
 
-def test_change_counts_for_its_project_and_no_other(changes: OwnChanges, clock: Clock) -> None:
-    changes.note(ADA, row(clock))
-    assert (noted(changes, BOB), noted(changes, OTHER), noted(changes, NOBODYS)) == (["a:1"], [], [])
-    changes.note(NOBODYS, row(clock, "b"))
-    assert (noted(changes, OTHER), noted(changes, NOBODYS)) == ([], ["b:1"])
+def test_change_counts_for_its_reader_and_no_other(changes: OwnChanges, clock: Clock) -> None:
+    changes.note(DEMO, row(clock))
+    assert (noted(changes), noted(changes, OTHER), noted(changes, "eve")) == (["a:1"], [], [])
+    changes.note("eve", row(clock, "b"))
+    assert (noted(changes), noted(changes, OTHER), noted(changes, "eve")) == (["a:1"], [], ["b:1"])
 
 
 def test_newest_state_of_each_instance_is_kept_and_the_newest_is_the_last(changes: OwnChanges, clock: Clock) -> None:
     for uuid, revision in (("a", 1), ("b", 1), ("a", 2)):
-        changes.note(ADA, row(clock, uuid, revision))
+        changes.note(DEMO, row(clock, uuid, revision))
     assert noted(changes) == ["b:1", "a:2"]
 
 
 def test_older_state_that_is_told_later_does_not_take_the_place_of_a_newer_one(
     changes: OwnChanges, clock: Clock
 ) -> None:
-    changes.note(ADA, row(clock, "a", 3))
-    [newest] = changes.of(ADA)
+    changes.note(DEMO, row(clock, "a", 3))
+    [newest] = changes.of(DEMO)
     for revision in (2, 3):
-        changes.note(ADA, row(clock, "a", revision))
-    assert changes.of(ADA) == [newest]
+        changes.note(DEMO, row(clock, "a", revision))
+    assert changes.of(DEMO) == [newest]
 
 
 def test_change_is_forgotten_after_its_time(changes: OwnChanges, clock: Clock) -> None:
-    changes.note(ADA, row(clock, "a", 1))
+    changes.note(DEMO, row(clock, "a", 1))
     clock.pass_s(KEPT_S - 1)
-    changes.note(ADA, row(clock, "b", 1))
+    changes.note(DEMO, row(clock, "b", 1))
     changes.note(OTHER, row(clock, "c", 1))
     clock.pass_s(1.5)
     assert noted(changes) == ["b:1"]
@@ -79,26 +76,26 @@ def test_change_is_forgotten_after_its_time(changes: OwnChanges, clock: Clock) -
 
 
 def test_state_that_is_older_is_not_noted(changes: OwnChanges, clock: Clock) -> None:
-    changes.note(ADA, row(clock, updated_at=clock.now - KEPT_S * 1_000_000 - 1))
-    changes.note(ADA, row(clock, updated_at=None))
+    changes.note(DEMO, row(clock, updated_at=clock.now - KEPT_S * 1_000_000 - 1))
+    changes.note(DEMO, row(clock, updated_at=None))
     assert noted(changes) == []
-    changes.note(ADA, row(clock, updated_at=None, created_at=clock.now))
+    changes.note(DEMO, row(clock, updated_at=None, created_at=clock.now))
     assert noted(changes) == ["a:1"]
 
 
 def test_what_the_index_knows_is_forgotten_but_not_what_came_after_it(changes: OwnChanges, clock: Clock) -> None:
-    changes.note(ADA, row(clock, "a", 1))
-    [first] = changes.of(ADA)
-    changes.note(ADA, row(clock, "a", 2))
-    changes.forget(ADA, first)
+    changes.note(DEMO, row(clock, "a", 1))
+    [first] = changes.of(DEMO)
+    changes.note(DEMO, row(clock, "a", 2))
+    changes.forget(first)
     assert noted(changes) == ["a:2"]
-    changes.forget(ADA, changes.of(ADA)[0])
+    changes.forget(changes.of(DEMO)[0])
     assert noted(changes) == []
 
 
 def test_memory_is_bounded(changes: OwnChanges, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_changes, "_MAX_NOTES", 3)
     for number in range(6):
-        changes.note(ADA, row(clock, f"instance-{number}"))
+        changes.note(DEMO, row(clock, f"instance-{number}"))
     assert noted(changes)[-3:] == [f"instance-{number}:1" for number in (3, 4, 5)]
     assert len(noted(changes)) <= 4

@@ -1,0 +1,86 @@
+"""What API processes tell each other of instances that have just changed (docs/decisions/0114)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, delete, exists, insert, literal, literal_column, select, update
+
+from cells.fleet.database import FleetDatabase
+from cells.fleet.tables import listening_processes, recent_changes
+from resources.clock import system_clock
+
+_NOW_OF_POSTGRESQL = literal_column("CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
+_COLUMNS, _PROCESSES = recent_changes.c, listening_processes.c
+_LISTENS_FOR_US = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RecentChange:
+    """A state of an instance that lists of `reader`, a project or a user without one, have to include."""
+
+    reader: str
+    cell_uuid: str
+    instance_uuid: str
+    revision: int
+
+
+class RecentChanges:
+    """Calls block. Times are those of the database; on SQLite of its machine, which has all processes of the fleet."""
+
+    def __init__(self, database: FleetDatabase) -> None:
+        self._database = database
+        self._is_postgresql = database.engine.dialect.name == "postgresql"
+
+    def add(self, process: str, changes: Sequence[RecentChange], forget_after_s: float | None = None) -> bool:
+        """Tell the other processes; whether one of them listens.
+
+        forget_after_s: what is older than this is removed; None: nothing is.
+        """
+        with self._database.writing() as connection:
+            now = self._now()
+            rows: list[dict[str, Any]] = [
+                {
+                    "id": str(uuid4()),
+                    "process": process,
+                    "reader": change.reader,
+                    "cell_uuid": change.cell_uuid,
+                    "instance_uuid": change.instance_uuid,
+                    "revision": change.revision,
+                    "noted_at": now,
+                }
+                for change in changes
+            ]
+            connection.execute(insert(recent_changes).values(rows))
+            if forget_after_s is not None:
+                connection.execute(delete(recent_changes).where(_COLUMNS.noted_at < now - round(forget_after_s * 1e6)))
+        # Behind the commit: a process that begins to listen after this look reads what was just told.
+        others = exists().where(_PROCESSES.uuid != process, _PROCESSES.listened_at > self._now() - _LISTENS_FOR_US)
+        with self._database.reading() as connection:
+            return bool(connection.scalar(select(others)))
+
+    def listen(self, process: str) -> None:
+        """Let the other processes know that this one listens; to be repeated each few seconds, before `newer_than`."""
+        with self._database.writing() as connection:
+            now = self._now()
+            known = connection.execute(
+                update(listening_processes).where(_PROCESSES.uuid == process).values(listened_at=now)
+            )
+            if not known.rowcount:
+                connection.execute(
+                    delete(listening_processes).where(_PROCESSES.listened_at < now - 10 * _LISTENS_FOR_US)
+                )
+                connection.execute(insert(listening_processes).values(uuid=process, listened_at=now))
+
+    def newer_than(self, age_s: float, process: str) -> Sequence[RecentChange]:
+        """What other processes than this one have told in the last `age_s` seconds, in order."""
+        wanted = (_COLUMNS.reader, _COLUMNS.cell_uuid, _COLUMNS.instance_uuid, _COLUMNS.revision)
+        statement = select(*wanted).where(
+            _COLUMNS.noted_at > self._now() - round(age_s * 1e6), _COLUMNS.process != process
+        )
+        with self._database.reading() as connection:
+            return [RecentChange(*row) for row in connection.execute(statement.order_by(_COLUMNS.noted_at))]
+
+    def _now(self) -> ColumnElement[int]:
+        return _NOW_OF_POSTGRESQL if self._is_postgresql else literal(system_clock())

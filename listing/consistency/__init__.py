@@ -1,0 +1,1 @@
+"""How a list includes what its caller has done or seen: tokens, and what is noted of changes without being asked."""

@@ -1,0 +1,89 @@
+"""What was just changed for a project, or shown to it: what its next lists must not lack.
+
+A client that knows nothing of tokens lists what it has changed a moment ago, and the index follows a moment later.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from cells.kinds.native.change_positions import Numbered
+from cells.model import InstanceRow
+from listing.consistency.tokens import ChangeToken
+from resources.clock import Clock
+
+_MAX_NOTES = 10_000
+
+
+class OwnChange:
+    """A state of an instance that the lists of `reader` include.
+
+    position: where it is in the changelog, once that is known. telling: what tells the other API processes of it.
+    """
+
+    __slots__ = ("cell_uuid", "position", "reader", "telling", "token")
+
+    def __init__(self, reader: str, cell_uuid: str, token: ChangeToken) -> None:
+        self.reader = reader
+        self.cell_uuid = cell_uuid
+        self.token = token
+        self.position: Numbered | None = None
+        self.telling: asyncio.Task[None] | None = None
+
+
+class OwnChanges:
+    """Remembers them for `kept_s` seconds, in the memory of this process, by reader: a project, or a user without one.
+
+    kept_s: no less than `search.staleness_limit_s`: whoever is asked after that has the change, or counts as stale.
+    """
+
+    def __init__(self, kept_s: float, clock: Clock) -> None:
+        self._kept_us = round(kept_s * 1e6)
+        self._clock = clock
+        self._of_reader: dict[str, dict[str, OwnChange]] = {}
+        self._ends: deque[tuple[int, OwnChange]] = deque()
+
+    def note(self, reader: str, row: InstanceRow) -> OwnChange | None:
+        """The lists of `reader` include `row`, of a native cell; None when it was changed longer ago than `kept_s`.
+
+        What was noted already, of this state or a newer one, is what is returned.
+        """
+        if self._clock() - max(row.record["updated_at"] or 0, row.record["created_at"] or 0) > self._kept_us:
+            return None
+        return self.note_token(reader, row.cell_uuid, ChangeToken.of(row))
+
+    def note_token(self, reader: str, cell_uuid: str, token: ChangeToken) -> OwnChange:
+        """As `note`, of a state that is known to be new."""
+        now = self._clock()
+        self._forget_old(now)
+        changes = self._of_reader.setdefault(reader, {})
+        known = changes.get(token.instance_uuid)
+        if known is not None and known.token.revision >= token.revision:
+            return known  # of requests that ran at the same time, this one was the older one, or only looked
+        change = OwnChange(reader, cell_uuid, token)
+        # To the end: the newest is what the index reaches last.
+        changes.pop(token.instance_uuid, None)
+        changes[token.instance_uuid] = change
+        self._ends.append((now + self._kept_us, change))
+        return change
+
+    def of(self, reader: str) -> Sequence[OwnChange]:
+        """What was noted for `reader` lately, the newest last."""
+        if reader not in self._of_reader:
+            return ()
+        self._forget_old(self._clock())
+        return [*self._of_reader.get(reader, {}).values()]
+
+    def forget(self, change: OwnChange) -> None:
+        """The index has it."""
+        changes = self._of_reader.get(change.reader, {})
+        uuid = change.token.instance_uuid
+        # There may be a newer one of that instance.
+        if changes.get(uuid) is change:
+            del changes[uuid]
+            if not changes:
+                del self._of_reader[change.reader]
+
+    def _forget_old(self, now: int) -> None:
+        while self._ends and (self._ends[0][0] < now or len(self._ends) > _MAX_NOTES):
+            self.forget(self._ends.popleft()[1])

@@ -1,0 +1,116 @@
+"""Own changes that every API process of the fleet knows of (docs/decisions/0114).
+
+A process that has changed an instance tells the others through the fleet database, and answers its caller no sooner
+than they must have read it: a list takes what was read at most `_READ_AGAIN_S` ago. So no list that is asked for after
+the answer lacks the change, whichever process it reaches, and no list waits for a question of its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from functools import partial
+from uuid import uuid4
+
+import structlog
+
+from cells.errors import FleetUnreachableError
+from cells.fleet.recent_changes import RecentChange, RecentChanges
+from cells.model import InstanceRow
+from listing.consistency.own_changes import OwnChange, OwnChanges
+from listing.consistency.tokens import ChangeToken
+from listing.sources import ask_fleet
+from resources.clock import Clock
+
+_log = structlog.get_logger(__name__)
+_READ_AGAIN_S = 0.05
+_WAIT_S = _READ_AGAIN_S + 0.005
+# What is read has been read before, but for this: a transaction commits somewhat later than it says.
+_OVERLAP_S = 1.0
+_LISTEN_AGAIN_S = 5.0
+_FORGET_AGAIN_S = 5.0
+_TIME_LIMIT_S = 0.5
+_AFTER_FAILURE_S = 1.0
+_NEVER = float("-inf")
+
+
+class SharedChanges:
+    """What is noted here, and what other processes tell. A fleet database that fails makes no list and no change fail.
+
+    kept_s: as of OwnChanges.
+    """
+
+    def __init__(self, store: RecentChanges, kept_s: float, clock: Clock) -> None:
+        self._store = store
+        self._kept_s = kept_s
+        self._own = OwnChanges(kept_s, clock)
+        self._process = str(uuid4())
+        self._forgot_at = self._listened_at = self._read_at = self._asked_at = _NEVER
+        self._last_read: frozenset[RecentChange] = frozenset()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def tell(self, readers: Collection[str], row: InstanceRow) -> None:
+        """The lists of `readers` include `row`, of a native cell, from now on, in every process."""
+        changes = [change for reader in readers if (change := self._own.note(reader, row)) is not None]
+        untold = [change for change in changes if change.telling is None]
+        if untold:
+            telling = asyncio.create_task(self._tell(untold))
+            for change in untold:
+                change.telling = telling
+        for telling in {change.telling for change in changes if change.telling is not None}:
+            await asyncio.shield(telling)
+
+    async def of(self, reader: str) -> Sequence[OwnChange]:
+        """What the lists of `reader` have to include, the newest last."""
+        wanted = time.monotonic() - _READ_AGAIN_S
+        while self._asked_at < wanted:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read())
+            await asyncio.shield(self._reading)
+        return self._own.of(reader)
+
+    def forget(self, change: OwnChange) -> None:
+        """The index has it."""
+        self._own.forget(change)
+
+    async def _tell(self, changes: Sequence[OwnChange]) -> None:
+        told = [
+            RecentChange(change.reader, change.cell_uuid, change.token.instance_uuid, change.token.revision)
+            for change in changes
+        ]
+        now = time.monotonic()
+        forgets = now - self._forgot_at > _FORGET_AGAIN_S
+        self._forgot_at = now if forgets else self._forgot_at
+        add = partial(self._store.add, self._process, told, self._kept_s if forgets else None)
+        try:
+            others_listen = await ask_fleet(add, _TIME_LIMIT_S)
+        except FleetUnreachableError as error:
+            _log.warning("changes_not_shared", reason=error.reason)
+        else:
+            if others_listen:
+                await asyncio.sleep(_WAIT_S)
+
+    async def _read(self) -> None:
+        asked_at = time.monotonic()
+        listens = asked_at - self._listened_at > _LISTEN_AGAIN_S
+        age_s = min(self._kept_s, asked_at - self._read_at + _OVERLAP_S)
+
+        def read() -> Sequence[RecentChange]:
+            if listens:
+                self._store.listen(self._process)
+            return self._store.newer_than(age_s, self._process)
+
+        try:
+            found = await ask_fleet(read, _TIME_LIMIT_S)
+        except FleetUnreachableError as error:
+            _log.warning("changes_of_other_processes_unknown", reason=error.reason)
+            self._asked_at = time.monotonic() + _AFTER_FAILURE_S
+            return
+        # What was read before may be forgotten again, since the index has it.
+        for change in found:
+            if change not in self._last_read:
+                token = ChangeToken(change.instance_uuid, change.revision)
+                self._own.note_token(change.reader, change.cell_uuid, token)
+        self._last_read = frozenset(found)
+        self._asked_at = self._read_at = asked_at
+        if listens:
+            self._listened_at = asked_at
