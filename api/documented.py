@@ -1,10 +1,10 @@
 """Operations of the faces beside the table of the compute API, as the OpenAPI document shows them."""
 
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any
 
 from api.http.headers import Header
+from api.http.request_body import Body
 from api.http.shapes import JsonType
 
 JSON = "application/json"
@@ -27,7 +27,7 @@ class Operation:
     answer: JsonType | None = None
     success: int = 200
     is_open: bool = False
-    body: type[msgspec.Struct] | None = None
+    body: Body[Any] | None = None
     query: tuple[str, ...] = ()
     takes: tuple[Header, ...] = ()
     gives: tuple[Header, ...] = ()

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,12 +17,11 @@ from api.http.answers import json_answer
 from api.http.errors import FAULT_KEYS, OTHER_FAULT_KEY, ApiError
 from api.http.faults import fault_of
 from api.http.headers import Header
-from api.http.secret_fields import schema_of_secret
 from api.http.shapes import OBJECT, JsonType
 
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
-_COMPONENTS, _STRUCT_COMPONENTS = "#/components/schemas/{model}", "#/components/schemas/{name}"
+_COMPONENTS = "#/components/schemas/{model}"
 # What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
 # media type other than JSON, too many wrong passwords (of the strategy `basic`), what nobody expected, and that who
 # is calling cannot be found out just now.
@@ -78,27 +76,22 @@ def _wanted_minor(http: Request) -> int:
 def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[Operation] = ()) -> dict[str, Any]:
     """The document of microversion 2.`minor`. others: operations that have no microversions."""
     present = [route for route in routes if route.is_in(minor)]
-    models = {route.body.model(minor) for route in present if route.body is not None}
+    others = tuple(others)
+    models = {each.body.model(minor) for each in (*present, *others) if each.body is not None}
     references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
     # By model.
     bodies: dict[type, Any] = {model: schema for (model, _), schema in references.items()}
-    others = tuple(others)
-    structs = [other.body for other in others if other.body is not None]
-    struct_bodies, struct_schemas = msgspec.json.schema_components(
-        structs, schema_hook=schema_of_secret, ref_template=_STRUCT_COMPONENTS
-    )
-    bodies |= dict(zip(structs, struct_bodies, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in present:
         paths.setdefault(_BASE + route.path, {})[route.method.lower()] = _operation(route, minor, bodies)
     for other in others:
-        paths.setdefault(other.path, {})[other.method.lower()] = _other_operation(other, bodies)
+        paths.setdefault(other.path, {})[other.method.lower()] = _other_operation(other, minor, bodies)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Fleetlight compute API", "version": f"2.{minor}"},
         "paths": paths,
         "components": {
-            "schemas": schemas.get("$defs", {}) | struct_schemas | {"Fault": _fault_schema()},
+            "schemas": schemas.get("$defs", {}) | {"Fault": _fault_schema()},
             "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}},
         },
         "security": [{"token": []}],
@@ -123,7 +116,7 @@ def _request_body(schema: Any) -> dict[str, Any]:
     return {"required": True, "content": {JSON: {"schema": schema}}}
 
 
-def _other_operation(operation: Operation, bodies: Mapping[Any, Any]) -> dict[str, Any]:
+def _other_operation(operation: Operation, minor: int, bodies: Mapping[Any, Any]) -> dict[str, Any]:
     return {
         "operationId": _operation_id(operation),
         "parameters": [
@@ -134,7 +127,7 @@ def _other_operation(operation: Operation, bodies: Mapping[Any, Any]) -> dict[st
         "responses": _other_responses(operation),
         **({"summary": operation.summary} if operation.summary else {}),
         **({"security": []} if operation.is_open else {}),
-        **({} if operation.body is None else {"requestBody": _request_body(bodies[operation.body])}),
+        **({} if operation.body is None else {"requestBody": _request_body(bodies[operation.body.model(minor)])}),
     }
 
 

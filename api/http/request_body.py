@@ -1,34 +1,34 @@
 """Reading the JSON body of a request into a model (contracts/nova-rest, section 0).
 
 A model is closed: a key that it does not know gets 400, in Nova's words. It is strict: no text for a number, except
-where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions is
-another model, usually a subclass; `Body` knows from which microversion on each of them counts:
+where the contract says so: then a field is a `BodyBool` or a `BodyInteger`. What differs between microversions its
+fields say (api.http.versioned_models). Most bodies are one object under one key:
 
-    class _Tag(RequestModel):
-        tag: Annotated[str, Field(min_length=1, max_length=60)]
+    class _Keypair(RequestModel):
+        name: Annotated[str, Field(min_length=1, max_length=255)]
+        type: Annotated[Literal["ssh", "x509"], Since(2)] = "ssh"
 
-    class _TagEnvelope(RequestModel):
-        tag: _Tag
-
-    TAG = Body({26: _TagEnvelope})
+    KEYPAIR = Body(_Keypair, "keypair")
 
     async def handler(request: ComputeRequest) -> Response:
-        envelope = await TAG.read(request)
+        keypair = await KEYPAIR.read(request)
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     RootModel,
     ValidationError,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -36,6 +36,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.requests import ClientDisconnect, Request
 
 from api.http.errors import BadRequestError, BodyFieldError, BodyTooLargeError
+from api.http.versioned_models import model_at
 from resources.secret_names import HIDDEN, is_secret_name
 
 MAX_BODY_BYTES = 114_688
@@ -45,7 +46,7 @@ _FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO"
 BOOLEANS: dict[Any, bool] = dict.fromkeys(_TRUE_TEXTS, True) | dict.fromkeys(_FALSE_TEXTS, False)
 _BOOL_SCHEMA = {"enum": [True, False, *_TRUE_TEXTS, *_FALSE_TEXTS]}
 _INTEGER_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]+$"}]}
-# As many as int() reads at once without a limit being lifted, and more than anybody writes.
+# As many as int() reads at once without a limit being lifted.
 _MAX_DIGITS = 4_000
 
 
@@ -124,8 +125,6 @@ T = TypeVar("T")
 IfGiven = Annotated[T | None, _NoNull()]
 """What a body may leave out, which is None then; null is not the same."""
 
-M = TypeVar("M", bound=BaseModel)
-
 
 class _Asked(Protocol):
     """What is needed of an `api.compute.protocol.endpoint.ComputeRequest`."""
@@ -138,37 +137,49 @@ class _Asked(Protocol):
     def http(self) -> Request: ...
 
 
-class Body(Generic[M]):
-    """The models of one request body.
+class _Envelope(RequestModel):
+    """A body with its one key; `content` is what stands there."""
 
-    models: the microversion 2.N from which each of them counts; they have a common base, which `read` returns.
+    content: Any
+
+
+class Body(Generic[T]):
+    """What the body of a request may be.
+
+    kind: a model, or what stands under `key`, the only one of the body.
+    is_secret: an answer that says what is wrong with it repeats none of its values.
     """
 
-    def __init__(self, models: Mapping[int, type[M]]) -> None:
-        self._models = tuple(sorted(models.items(), reverse=True))
+    def __init__(self, kind: type[T] | Any, key: str | None = None, *, is_secret: bool = False) -> None:
+        self._key = key
+        self._is_secret = is_secret
+        model: Any = kind
+        if key is not None:
+            content: Any = (kind, Field(alias=key))
+            name = f"{kind.__name__}Body" if isinstance(kind, type) else key
+            model = create_model(name, __base__=_Envelope, content=content)
+        self._model: type[BaseModel] = model
 
-    def model(self, minor: int) -> type[M]:
-        """The model that counts in microversion 2.`minor`; raises LookupError before the first."""
-        for since, model in self._models:
-            if since <= minor:
-                return model
-        raise LookupError(minor)
+    def model(self, minor: int) -> type[BaseModel]:
+        """The model that counts in microversion 2.`minor`."""
+        return model_at(self._model, minor)
 
-    async def read(self, request: _Asked) -> M:
+    async def read(self, request: _Asked) -> T:
         """The body of `request`. Raises BodyTooLargeError, BadRequestError and BodyFieldError."""
         return self.check(await read_json(request.http), request.minor, is_relaxed=request.is_relaxed)
 
-    def check(self, document: object, minor: int, *, is_relaxed: bool = False) -> M:
-        """`document` as a model of microversion 2.`minor`; is_relaxed: unknown keys are ignored (`/v2`).
+    def check(self, document: object, minor: int = 1, *, is_relaxed: bool = False) -> T:
+        """`document` as it counts in microversion 2.`minor`; is_relaxed: unknown keys are ignored (`/v2`).
 
         Raises BadRequestError and BodyFieldError.
         """
         if not isinstance(document, dict):
-            raise BadRequestError(f"{_shown(document)} is not of type 'object'")
+            raise BadRequestError(f"{_HIDDEN if self._is_secret else _shown(document)} is not of type 'object'")
         try:
-            return self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
+            read: Any = self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
         except ValidationError as error:
-            raise _refusal(error, document) from None
+            raise _refusal(error, document, is_secret=self._is_secret) from None
+        return cast(T, read if self._key is None else read.content)
 
 
 async def read_json(http: Request) -> object:
@@ -213,7 +224,7 @@ def _has_nul(value: object) -> bool:
             return False
 
 
-def _refusal(error: ValidationError, document: object) -> BadRequestError:
+def _refusal(error: ValidationError, document: object, *, is_secret: bool) -> BadRequestError:
     """What is wrong first, in Nova's words: the complaint alone where a whole key is missing or too much."""
     details = error.errors(include_url=False)[0]
     *parents, name = details["loc"] or ("",)
@@ -225,10 +236,12 @@ def _refusal(error: ValidationError, document: object) -> BadRequestError:
         place, _ = _place_in(document, details["loc"])
         if not place:
             return BadRequestError(details["msg"])
-        is_secret = any(is_secret_name(str(step)) for step in details["loc"])
+        is_secret = is_secret or any(is_secret_name(str(step)) for step in details["loc"])
         return BodyFieldError(place, HIDDEN if is_secret else _shown(details["input"]), details["msg"])
     place, value = _place_in(document, parents)
-    return BodyFieldError(place, _shown(value), complaint) if place else BadRequestError(complaint)
+    if not place:
+        return BadRequestError(complaint)
+    return BodyFieldError(place, HIDDEN if is_secret else _shown(value), complaint)
 
 
 def _shown(value: object) -> str:

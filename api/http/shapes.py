@@ -66,7 +66,7 @@ class MapOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class TypeSince:
     """A type that another one replaces. kinds: by the microversion 2.N from which each of them counts."""
 
     kinds: Mapping[int, JsonType]

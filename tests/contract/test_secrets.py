@@ -17,8 +17,7 @@ from pydantic import BaseModel, SecretStr
 
 from api.compute.servers.action_bodies import CHANGE_PASSWORD, EVACUATE, REBUILD, RESCUE
 from api.compute.servers.create_body import CREATE_SERVER
-from api.identity.tokens.credential_handlers import _asked
-from api.identity.tokens.requests import authentication_of
+from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
 from cells.model import InstanceRow
 from cli.logging import LogSettings, configure_logging
 from operations.actions.accepting import Acceptance
@@ -69,12 +68,12 @@ def test_body_of_a_request_does_not_show_its_secrets(body: Any, minor: int, docu
     ],
 )
 def test_login_does_not_show_its_secret(identity: Any) -> None:
-    assert SECRET not in texts_of(authentication_of(json.dumps({"auth": {"identity": identity}}).encode()))
+    assert SECRET not in texts_of(LOGIN.check({"auth": {"identity": identity}}))
 
 
 def test_new_application_credential_does_not_show_its_secret() -> None:
     body = {"application_credential": {"name": "a", "secret": SECRET}}
-    assert SECRET not in texts_of(_asked(json.dumps(body).encode()))
+    assert SECRET not in texts_of(NEW_CREDENTIAL.check(body))
 
 
 def test_row_does_not_show_its_record() -> None:

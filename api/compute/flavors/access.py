@@ -25,7 +25,7 @@ class _Action(ActionModel):
     removeTenantAccess: IfGiven[_Tenant] = None  # noqa: N815
 
 
-_ACTION = Body({1: _Action})
+_ACTION = Body(_Action)
 _ANSWER = page("flavor_access", Shape({"flavor_id": TEXT, "tenant_id": TEXT}))
 
 

@@ -14,7 +14,7 @@ from api.compute.protocol.routes import ApiRoute
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import MetadataKey, one_item
 from api.http.errors import BadRequestError, NotFoundError
-from api.http.request_body import Body, RequestModel, RootRequestModel
+from api.http.request_body import Body, RootRequestModel
 from api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from cells.fleet.flavors import Flavor
 
@@ -24,16 +24,12 @@ _Value = Annotated[str, Field(max_length=255)] | int | float
 _Given = dict[MetadataKey, _Value]
 
 
-class _ExtraSpecs(RequestModel):
-    extra_specs: _Given
-
-
 class _OneExtraSpec(RootRequestModel[Annotated[_Given, BeforeValidator(one_item)]]):
     """The value of one key, by the key."""
 
 
-_CREATE = Body({1: _ExtraSpecs})
-_UPDATE = Body({1: _OneExtraSpec})
+_CREATE = Body(_Given, "extra_specs")
+_UPDATE = Body(_OneExtraSpec)
 _ALL = Shape({"extra_specs": MapOf(TEXT)})
 _ECHOED = MapOf(OneOf((TEXT, NUMBER)))
 
@@ -74,7 +70,7 @@ class ExtraSpecHandlers:
         return json_answer({key: extra_specs[key]})
 
     async def create(self, request: ComputeRequest) -> Response:
-        given = (await _CREATE.read(request)).extra_specs
+        given = await _CREATE.read(request)
         request.authorize("os_compute_api:os-flavor-extra-specs:create")
         await self._merge(request, given)
         return json_answer({"extra_specs": given})

@@ -31,10 +31,11 @@ from api.http.shapes import (
     MapOf,
     OneOf,
     Shape,
-    Since,
+    TypeSince,
     or_null,
     page,
 )
+from api.http.versioned_models import Since, Until
 from cells.errors import ResourceNotFoundError
 from cells.fleet.flavors import BY_AGE, SORT_KEYS, Flavor, FlavorQuery
 from listing.errors import MarkerNotFoundError
@@ -94,7 +95,7 @@ _FULL = _SHORT.with_keys(
         "ram": INTEGER,
         "disk": INTEGER,
         "vcpus": INTEGER,
-        "swap": Since({1: OneOf((INTEGER, TEXT)), _ZERO_SWAP_SINCE: INTEGER}),
+        "swap": TypeSince({1: OneOf((INTEGER, TEXT)), _ZERO_SWAP_SINCE: INTEGER}),
         "OS-FLV-EXT-DATA:ephemeral": INTEGER,
         "os-flavor-access:is_public": BOOL,
         "rxtx_factor": Key(NUMBER, until=_WITHOUT_FACTOR_SINCE - 1),
@@ -106,9 +107,7 @@ _ONE = Shape({"flavor": _FULL})
 _LongText = Annotated[str, Field(max_length=65535), AfterValidator(is_printable)] | None
 
 
-class _NewestFlavor(RequestModel):
-    """2.102: without rxtx_factor."""
-
+class _NewFlavor(RequestModel):
     name: Name
     ram: PositiveCount
     vcpus: PositiveCount
@@ -117,6 +116,8 @@ class _NewestFlavor(RequestModel):
     ephemeral: Count = Field(default=0, alias="OS-FLV-EXT-DATA:ephemeral")
     swap: Count = 0
     is_public: BodyBool = Field(default=True, alias="os-flavor-access:is_public")
+    rxtx_factor: Annotated[_Factor, Until(_WITHOUT_FACTOR_SINCE - 1)] = 1.0
+    description: Annotated[_LongText, Since(_DESCRIPTION_SINCE)] = None
 
     def flavor(self) -> Flavor:
         return Flavor(
@@ -128,58 +129,17 @@ class _NewestFlavor(RequestModel):
             ephemeral_gb=self.ephemeral,
             swap=self.swap,
             is_public=self.is_public,
+            rxtx_factor=self.rxtx_factor,
+            description=self.description,
         )
 
 
-class _Flavor(_NewestFlavor):
-    rxtx_factor: _Factor = 1.0
-
-    def flavor(self) -> Flavor:
-        return replace(super().flavor(), rxtx_factor=self.rxtx_factor)
-
-
-class _DescribedFlavor(_Flavor):
-    """2.55: + description."""
-
-    description: _LongText = None
-
-    def flavor(self) -> Flavor:
-        return replace(super().flavor(), description=self.description)
-
-
-class _DescribedNewestFlavor(_NewestFlavor):
-    description: _LongText = None
-
-    def flavor(self) -> Flavor:
-        return replace(super().flavor(), description=self.description)
-
-
-class _NewFlavor(RequestModel):
-    flavor: _NewestFlavor
-
-
-class _NewFlavorUntil54(_NewFlavor):
-    flavor: _Flavor
-
-
-class _NewFlavorUntil101(_NewFlavor):
-    flavor: _DescribedFlavor
-
-
-class _NewFlavorSince102(_NewFlavor):
-    flavor: _DescribedNewestFlavor
-
-
-class _ChangedDescription(RequestModel):
+class _FlavorChange(RequestModel):
     description: _LongText
 
 
-class _FlavorChange(RequestModel):
-    flavor: _ChangedDescription
-
-
-_CREATE = Body[_NewFlavor]({1: _NewFlavorUntil54, 55: _NewFlavorUntil101, 102: _NewFlavorSince102})
-_UPDATE = Body({55: _FlavorChange})
+_CREATE = Body(_NewFlavor, "flavor")
+_UPDATE = Body(_FlavorChange, "flavor")
 
 
 class FlavorHandlers:
@@ -229,16 +189,16 @@ class FlavorHandlers:
         return json_answer({"flavor": flavor_item(request, await self._access.ask(find))})
 
     async def create(self, request: ComputeRequest) -> Response:
-        body = await _CREATE.read(request)
+        wanted = await _CREATE.read(request)
         request.authorize("os_compute_api:os-flavor-manage:create")
-        flavor = await self._access.ask(partial(self._flavors.create, body.flavor.flavor()))
+        flavor = await self._access.ask(partial(self._flavors.create, wanted.flavor()))
         return json_answer({"flavor": flavor_item(request, flavor)})
 
     async def update(self, request: ComputeRequest) -> Response:
-        body = await _UPDATE.read(request)
+        wanted = await _UPDATE.read(request)
         request.authorize("os_compute_api:os-flavor-manage:update")
         flavor_id = request.http.path_params["flavor_id"]
-        await self._access.ask(partial(self._flavors.describe, flavor_id, body.flavor.description))
+        await self._access.ask(partial(self._flavors.describe, flavor_id, wanted.description))
         flavor = await self._access.ask(partial(self._flavors.find, flavor_id, is_admin=True))
         return json_answer({"flavor": flavor_item(request, flavor)})
 

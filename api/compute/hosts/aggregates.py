@@ -49,10 +49,6 @@ class _NewAggregate(RequestModel):
     availability_zone: _Zone | None = None
 
 
-class _Create(RequestModel):
-    aggregate: _NewAggregate
-
-
 class _Changes(RequestModel):
     name: NameWithBlanks = ""
     availability_zone: _Zone | None = None
@@ -62,10 +58,6 @@ class _Changes(RequestModel):
         if not self.model_fields_set:
             raise PydanticCustomError("no_change", "must have a name or an availability_zone")
         return self
-
-
-class _Update(RequestModel):
-    aggregate: _Changes
 
 
 class _Host(RequestModel):
@@ -92,14 +84,11 @@ def _are_different(images: list[_Image]) -> list[_Image]:
     return images
 
 
-class _Images(RequestModel):
-    cache: Annotated[list[_Image], Field(min_length=1), AfterValidator(_are_different)]
-
-
-_CREATE = Body({1: _Create})
-_UPDATE = Body({1: _Update})
-_ACTION = Body({1: _Action})
-_IMAGES = Body({_IMAGES_SINCE: _Images})
+_Images = Annotated[list[_Image], Field(min_length=1), AfterValidator(_are_different)]
+_CREATE = Body(_NewAggregate, "aggregate")
+_UPDATE = Body(_Changes, "aggregate")
+_ACTION = Body(_Action)
+_IMAGES = Body[list[_Image]](_Images, "cache")
 
 
 class AggregateHandlers:
@@ -139,14 +128,14 @@ class AggregateHandlers:
         return _answer(request, await self._access.ask(partial(self._aggregates.find, _number_of(request))))
 
     async def create(self, request: ComputeRequest) -> Response:
-        wanted = (await _CREATE.read(request)).aggregate
+        wanted = await _CREATE.read(request)
         request.authorize(_RULE + "create")
         metadata = {} if wanted.availability_zone is None else {ZONE_KEY: wanted.availability_zone}
         created = await self._access.ask(partial(self._aggregates.create, wanted.name, metadata))
         return json_answer({"aggregate": _NEW.of(request.minor, _values(created))})
 
     async def update(self, request: ComputeRequest) -> Response:
-        wanted = (await _UPDATE.read(request)).aggregate
+        wanted = await _UPDATE.read(request)
         request.authorize(_RULE + "update")
         metadata = {ZONE_KEY: wanted.availability_zone} if ZONE_KEY in wanted.model_fields_set else None
         return await self._change(request, name=wanted.name or None, metadata=metadata)

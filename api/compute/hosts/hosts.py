@@ -41,7 +41,7 @@ class _Change(RequestModel):
         return self
 
 
-_CHANGE = Body({1: _Change})
+_CHANGE = Body(_Change)
 
 
 class HostHandlers:

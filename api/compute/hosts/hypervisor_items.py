@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from api.compute.protocol.endpoint import ComputeRequest
-from api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, Since, optional, or_null
+from api.http.shapes import INTEGER, TEXT, Key, ListOf, Shape, TypeSince, optional, or_null
 from cells.kinds.native.nodes import ComputeNode
 from resources.fields import from_microseconds
 from resources.uuids import number_of
@@ -29,7 +29,7 @@ _NUMBERS = (
     "running_vms",
     "disk_available_least",
 )
-_ID = Since({1: INTEGER, _UUIDS_SINCE: TEXT})
+_ID = TypeSince({1: INTEGER, _UUIDS_SINCE: TEXT})
 _SERVERS = ListOf(Shape({"uuid": TEXT, "name": or_null(TEXT)}))
 _PROCESSORS = Shape(
     {
@@ -46,7 +46,7 @@ FULL = SHORT.with_keys(
         "host_ip": TEXT,
         "service": Shape({"id": _ID, "host": TEXT, "disabled_reason": or_null(TEXT)}),
         **dict.fromkeys(_NUMBERS, Key(INTEGER, until=_WITHOUT_NUMBERS_SINCE - 1)),
-        "cpu_info": Key(Since({1: TEXT, _CPU_OBJECTS_SINCE: _PROCESSORS}), until=_WITHOUT_NUMBERS_SINCE - 1),
+        "cpu_info": Key(TypeSince({1: TEXT, _CPU_OBJECTS_SINCE: _PROCESSORS}), until=_WITHOUT_NUMBERS_SINCE - 1),
         "uptime": Key(or_null(TEXT), since=_WITHOUT_NUMBERS_SINCE),
     }
 )

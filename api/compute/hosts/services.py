@@ -19,7 +19,8 @@ from api.http.body_types import Fqdn
 from api.http.errors import BadRequestError, NotFoundError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, BodyBool, IfGiven, RequestModel
-from api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, Since, optional, or_null, page
+from api.http.shapes import BOOL, INTEGER, TEXT, Key, OneOf, Shape, TypeSince, optional, or_null, page
+from api.http.versioned_models import Since
 from cells.errors import FleetUnreachableError
 from cells.kinds.native.nodes import COMPUTE, ComputeService
 from resources.uuids import is_uuid, number_of
@@ -33,13 +34,13 @@ _PARAMETERS = list_parameters({"host": 1, "binary": 1})
 
 _SERVICE = Shape(
     {
-        "id": Since({1: INTEGER, _UUIDS_SINCE: TEXT}),
+        "id": TypeSince({1: INTEGER, _UUIDS_SINCE: TEXT}),
         **dict.fromkeys(("binary", "host", "zone", "status", "state", "updated_at"), TEXT),
         "disabled_reason": or_null(TEXT),
         "forced_down": Key(BOOL, since=_FORCED_DOWN_SINCE),
     }
 )
-_LISTED = Since(
+_LISTED = TypeSince(
     {1: _SERVICE, _PARTIAL_SINCE: OneOf((_SERVICE, Shape(dict.fromkeys(("binary", "host", "status"), TEXT))))}
 )
 _CHANGED_BY_HOST = Shape(
@@ -62,10 +63,7 @@ class _ByHost(RequestModel):
     host: Fqdn
     binary: _Binary
     disabled_reason: IfGiven[_Reason] = None
-
-
-class _ByHostWithForce(_ByHost):
-    forced_down: IfGiven[BodyBool] = None
+    forced_down: Annotated[IfGiven[BodyBool], Since(_FORCED_DOWN_SINCE)] = None
 
 
 class _Change(RequestModel):
@@ -74,8 +72,8 @@ class _Change(RequestModel):
     forced_down: IfGiven[BodyBool] = None
 
 
-_BY_HOST = Body({1: _ByHost, 11: _ByHostWithForce})
-_CHANGE = Body({53: _Change})
+_BY_HOST = Body(_ByHost)
+_CHANGE = Body(_Change)
 
 
 class ServiceHandlers:
@@ -193,7 +191,7 @@ def _change_by_word(request: ComputeRequest, wanted: _ByHost) -> tuple[_Change, 
                 raise BadRequestError("Missing disabled reason field")
             change = _Change(status="disabled", disabled_reason=wanted.disabled_reason)
             return change, {"status": "disabled", "disabled_reason": wanted.disabled_reason}
-        case "force-down" if isinstance(wanted, _ByHostWithForce):
+        case "force-down" if request.minor >= _FORCED_DOWN_SINCE:
             if wanted.forced_down is None:
                 raise BadRequestError("Missing forced_down field")
             return _Change(forced_down=wanted.forced_down), {"forced_down": wanted.forced_down}

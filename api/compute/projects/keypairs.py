@@ -16,9 +16,10 @@ from api.http.errors import ForbiddenError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
 from api.http.shapes import BOOL, INTEGER, TEXT, Key, Shape, optional, or_null, page
+from api.http.versioned_models import Since
 from cells.errors import ResourceNotFoundError
 from cells.fleet.key_material import generate_key, read_key
-from cells.fleet.keypairs import SSH, Keypair, PublicKey
+from cells.fleet.keypairs import Keypair, PublicKey
 from cells.fleet.quotas import check
 from listing.errors import MarkerNotFoundError
 
@@ -49,69 +50,14 @@ _LIST = page("keypairs", Shape({"keypair": _BRIEF}), "keypairs_links")
 _KeyType = Literal["ssh", "x509"]
 
 
-class _NewKey(RequestModel):
-    """type and user_id are fixed where the microversion does not have them."""
-
-    name: str
-    public_key: IfGiven[str] = None
-
-    @property
-    def key_type(self) -> str:
-        return SSH
-
-    @property
-    def owner(self) -> str | None:
-        return None
-
-
-class _KeyUntil1(_NewKey):
-    name: _Name
-
-
-class _KeyUntil9(_KeyUntil1):
-    type: _KeyType = "ssh"
-
-    @property
-    def key_type(self) -> str:
-        return self.type
-
-
-class _KeyUntil91(_KeyUntil9):
-    user_id: IfGiven[_UserId] = None
-
-    @property
-    def owner(self) -> str | None:
-        return self.user_id or None
-
-
-class _KeySince92(_KeyUntil91):
-    name: _NewestName
-    public_key: str
-
-
 class _NewKeypair(RequestModel):
-    keypair: _NewKey
+    name: Annotated[str, Since(1, _Name), Since(_ONLY_IMPORT_SINCE, _NewestName)]
+    public_key: Annotated[IfGiven[str], Since(1), Since(_ONLY_IMPORT_SINCE, str, is_required=True)] = None
+    type: Annotated[_KeyType, Since(_TYPES_SINCE)] = "ssh"
+    user_id: Annotated[IfGiven[_UserId], Since(_OTHER_USERS_SINCE)] = None
 
 
-class _NewKeypairUntil1(_NewKeypair):
-    keypair: _KeyUntil1
-
-
-class _NewKeypairUntil9(_NewKeypair):
-    keypair: _KeyUntil9
-
-
-class _NewKeypairUntil91(_NewKeypair):
-    keypair: _KeyUntil91
-
-
-class _NewKeypairSince92(_NewKeypair):
-    keypair: _KeySince92
-
-
-_CREATE = Body[_NewKeypair](
-    {1: _NewKeypairUntil1, 2: _NewKeypairUntil9, 10: _NewKeypairUntil91, 92: _NewKeypairSince92}
-)
+_CREATE = Body(_NewKeypair, "keypair")
 
 
 class KeypairHandlers:
@@ -161,8 +107,8 @@ class KeypairHandlers:
         )
 
     async def create(self, request: ComputeRequest) -> Response:
-        wanted = (await _CREATE.read(request)).keypair
-        user_id = _own_or_permitted(request, wanted.owner, "create")
+        wanted = await _CREATE.read(request)
+        user_id = _own_or_permitted(request, wanted.user_id or None, "create")
         key, private_key = await self._access.ask(partial(_key, wanted))
         keypair = await self._access.ask(partial(self._add, request, user_id, wanted.name, key))
         item = _brief(request, keypair) | {"user_id": user_id}
@@ -182,11 +128,11 @@ class KeypairHandlers:
             return self._keypairs.add(user_id, name, key)
 
 
-def _key(wanted: _NewKey) -> tuple[PublicKey, str | None]:
+def _key(wanted: _NewKeypair) -> tuple[PublicKey, str | None]:
     """Public and, of a new one, private half."""
     if wanted.public_key is None:
-        return generate_key(wanted.key_type, wanted.name)
-    return read_key(wanted.key_type, wanted.public_key), None
+        return generate_key(wanted.type, wanted.name)
+    return read_key(wanted.type, wanted.public_key), None
 
 
 def _user(request: ComputeRequest, action: str) -> str:

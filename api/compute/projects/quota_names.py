@@ -13,6 +13,7 @@ NETWORK_UNTIL = 35
 IMAGE_METADATA_UNTIL = 38
 FILES_UNTIL = 56
 _CLASSES_CHANGED = 50
+CLASS_NETWORK_UNTIL = _CLASSES_CHANGED - 1
 
 
 def shape_of_limits(value: JsonType, *, classes: bool = False) -> Shape:
@@ -21,7 +22,7 @@ def shape_of_limits(value: JsonType, *, classes: bool = False) -> Shape:
     if classes:
         keys |= dict.fromkeys(("server_groups", "server_group_members"), Key(value, since=_CLASSES_CHANGED))
     keys |= dict.fromkeys(_FILES, Key(value, until=FILES_UNTIL))
-    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=_CLASSES_CHANGED - 1 if classes else NETWORK_UNTIL)))
+    return Shape(keys | dict.fromkeys(NETWORK, Key(value, until=CLASS_NETWORK_UNTIL if classes else NETWORK_UNTIL)))
 
 
 def shown_limits(limits: Mapping[str, int]) -> dict[str, int]:

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from api.compute.projects.quota_names import NETWORK, shape_of_limits, shown_limits
+from api.compute.projects.quota_names import (
+    CLASS_NETWORK_UNTIL,
+    FILES_UNTIL,
+    NETWORK,
+    NETWORK_UNTIL,
+    shape_of_limits,
+    shown_limits,
+)
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.fleet_access import FleetAccess
 from api.compute.protocol.headers import COMPLETE
@@ -17,6 +24,7 @@ from api.http.errors import BadRequestError, NotSupportedError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, RequestModel
 from api.http.shapes import INTEGER, TEXT, Shape
+from api.http.versioned_models import Until
 from cells.fleet.quotas import UNLIMITED
 
 _PARAMETERS = list_parameters({"user_id": 1})
@@ -27,10 +35,13 @@ _USED = shape_of_limits(Shape({"limit": INTEGER, "in_use": INTEGER, "reserved": 
 _CLASS = shape_of_limits(INTEGER, classes=True)
 _SHOWN_CLASS = _CLASS.with_keys({"id": TEXT})
 _Limit = Annotated[BodyInteger, Field(ge=UNLIMITED, le=MAX_INTEGER)]
+_FileLimit = Annotated[_Limit, Until(FILES_UNTIL)]
+_NetworkLimit = Annotated[_Limit, Until(NETWORK_UNTIL)]
+_ClassNetworkLimit = Annotated[_Limit, Until(CLASS_NETWORK_UNTIL)]
 
 
 class _Limits(RequestModel):
-    """Newest: what an administrator may set. What is not given has a value that nobody looks at."""
+    """What an administrator may set. What is not given has a value that is never looked at."""
 
     instances: _Limit = UNLIMITED
     cores: _Limit = UNLIMITED
@@ -39,71 +50,32 @@ class _Limits(RequestModel):
     key_pairs: _Limit = UNLIMITED
     server_groups: _Limit = UNLIMITED
     server_group_members: _Limit = UNLIMITED
+    injected_files: _FileLimit = UNLIMITED
+    injected_file_content_bytes: _FileLimit = UNLIMITED
+    injected_file_path_bytes: _FileLimit = UNLIMITED
 
     def given(self) -> dict[str, int]:
         """The limits that are kept, of those that were given; those of the network service are not ours."""
         return self.model_dump(exclude={"force", *NETWORK}, exclude_unset=True)
 
 
-class _LimitsUntil56(_Limits):
-    injected_files: _Limit = UNLIMITED
-    injected_file_content_bytes: _Limit = UNLIMITED
-    injected_file_path_bytes: _Limit = UNLIMITED
-
-
-class _LimitsUntil35(_LimitsUntil56):
-    floating_ips: _Limit = UNLIMITED
-    fixed_ips: _Limit = UNLIMITED
-    security_groups: _Limit = UNLIMITED
-    security_group_rules: _Limit = UNLIMITED
-
-
-class _Forced(RequestModel):
+class _Set(_Limits):
+    floating_ips: _NetworkLimit = UNLIMITED
+    fixed_ips: _NetworkLimit = UNLIMITED
+    security_groups: _NetworkLimit = UNLIMITED
+    security_group_rules: _NetworkLimit = UNLIMITED
     force: BodyBool = False
 
 
-class _SetSince57(_Limits, _Forced):
-    pass
+class _ClassSet(_Limits):
+    floating_ips: _ClassNetworkLimit = UNLIMITED
+    fixed_ips: _ClassNetworkLimit = UNLIMITED
+    security_groups: _ClassNetworkLimit = UNLIMITED
+    security_group_rules: _ClassNetworkLimit = UNLIMITED
 
 
-class _SetUntil56(_LimitsUntil56, _Forced):
-    pass
-
-
-class _SetUntil35(_LimitsUntil35, _Forced):
-    pass
-
-
-class _UpdateUntil35(RequestModel):
-    quota_set: _SetUntil35
-
-
-class _UpdateUntil56(RequestModel):
-    quota_set: _SetUntil56
-
-
-class _UpdateSince57(RequestModel):
-    quota_set: _SetSince57
-
-
-class _ClassUntil49(RequestModel):
-    quota_class_set: _LimitsUntil35
-
-
-class _ClassUntil56(RequestModel):
-    quota_class_set: _LimitsUntil56
-
-
-class _ClassSince57(RequestModel):
-    quota_class_set: _Limits
-
-
-_UPDATE = Body[_UpdateUntil35 | _UpdateUntil56 | _UpdateSince57](
-    {1: _UpdateUntil35, 36: _UpdateUntil56, 57: _UpdateSince57}
-)
-_UPDATE_CLASS = Body[_ClassUntil49 | _ClassUntil56 | _ClassSince57](
-    {1: _ClassUntil49, 50: _ClassUntil56, 57: _ClassSince57}
-)
+_UPDATE = Body(_Set, "quota_set")
+_UPDATE_CLASS = Body(_ClassSet, "quota_class_set")
 
 
 class QuotaHandlers:
@@ -175,7 +147,7 @@ class QuotaHandlers:
         return json_answer({"quota_set": _USED.of(request.minor, quota_set)}, headers=used.headers)
 
     async def update(self, request: ComputeRequest) -> Response:
-        wanted = (await _UPDATE.read(request)).quota_set
+        wanted = await _UPDATE.read(request)
         request.authorize("os_compute_api:os-quota-sets:update")
         _refuse_users(request)
         project_id = request.http.path_params["quota_project"]
@@ -200,7 +172,7 @@ class QuotaHandlers:
         return json_answer({"quota_class_set": _SHOWN_CLASS.of(request.minor, {"id": name, **shown_limits(limits)})})
 
     async def update_class(self, request: ComputeRequest) -> Response:
-        given = (await _UPDATE_CLASS.read(request)).quota_class_set.given()
+        given = (await _UPDATE_CLASS.read(request)).given()
         request.authorize("os_compute_api:os-quota-class-sets:update")
         name = request.http.path_params["class_name"]
         if len(name) > _LONGEST_NAME:

@@ -16,6 +16,7 @@ from api.http.errors import BadRequestError, ForbiddenError
 from api.http.query_parameters import list_parameters
 from api.http.request_body import Body, IfGiven, RequestModel
 from api.http.shapes import INTEGER, TEXT, Key, ListOf, MapOf, Shape, optional, page
+from api.http.versioned_models import Since, Until
 from cells.fleet.quotas import check
 from cells.fleet.server_groups import ServerGroup
 from operations.usage import project_lock
@@ -40,44 +41,30 @@ _GROUP = Shape(
     }
 )
 _ONE = Shape({"server_group": _GROUP})
+_OldPolicy = Literal["affinity", "anti-affinity"]
 _Policy = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
-
-
-class _GroupUntil14(RequestModel):
-    name: Name
-    policies: Annotated[list[Literal["affinity", "anti-affinity"]], Field(min_length=1, max_length=1)]
-
-
-class _GroupUntil63(RequestModel):
-    name: Name
-    policies: Annotated[list[_Policy], Field(min_length=1, max_length=1)]
+_ONE_ITEM = Field(min_length=1, max_length=1)
 
 
 class _Rules(RequestModel):
     max_server_per_host: IfGiven[PositiveCount] = None
 
 
-class _GroupSince64(RequestModel):
+class _NewGroup(RequestModel):
+    """policies: exactly one, until there is `policy`."""
+
     name: Name
-    policy: _Policy
-    rules: _Rules = _Rules()
+    policies: Annotated[
+        list[str],
+        Since(1, Annotated[list[_OldPolicy], _ONE_ITEM], is_required=True),
+        Since(15, Annotated[list[_Policy], _ONE_ITEM], is_required=True),
+        Until(_ONE_POLICY_SINCE - 1),
+    ] = Field(default=[])
+    policy: Annotated[str, Since(_ONE_POLICY_SINCE, _Policy, is_required=True)] = ""
+    rules: Annotated[_Rules, Since(_ONE_POLICY_SINCE)] = _Rules()
 
 
-class _CreateUntil14(RequestModel):
-    server_group: _GroupUntil14
-
-
-class _CreateUntil63(RequestModel):
-    server_group: _GroupUntil63
-
-
-class _CreateSince64(RequestModel):
-    server_group: _GroupSince64
-
-
-_CREATE = Body[_CreateUntil14 | _CreateUntil63 | _CreateSince64](
-    {1: _CreateUntil14, 15: _CreateUntil63, 64: _CreateSince64}
-)
+_CREATE = Body(_NewGroup, "server_group")
 
 
 class ServerGroupHandlers:
@@ -112,7 +99,7 @@ class ServerGroupHandlers:
         return json_answer({"server_group": _item(request, await self._access.ask(find))})
 
     async def create(self, request: ComputeRequest) -> Response:
-        wanted = (await _CREATE.read(request)).server_group
+        wanted = await _CREATE.read(request)
         request.authorize("os_compute_api:os-server-groups:create")
         policy, limit = _policy(wanted)
         group = await self._access.ask(partial(self._add, request, wanted.name, policy, limit))
@@ -139,9 +126,9 @@ class ServerGroupHandlers:
             )
 
 
-def _policy(wanted: _GroupUntil14 | _GroupUntil63 | _GroupSince64) -> tuple[str, int | None]:
+def _policy(wanted: _NewGroup) -> tuple[str, int | None]:
     """The policy, and how many members one host may have. Raises BadRequestError where that makes no sense."""
-    if not isinstance(wanted, _GroupSince64):
+    if wanted.policies:
         return wanted.policies[0], None
     limit = wanted.rules.max_server_per_host
     if limit is not None and wanted.policy != _ANTI_AFFINITY:

@@ -9,7 +9,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from pydantic import BaseModel, Field, RootModel, SecretStr, create_model
+from pydantic import BaseModel, RootModel, SecretStr, create_model
 from starlette.responses import Response
 
 from api.compute.hosts.host_status import HostStatusCache
@@ -51,29 +51,22 @@ class _Key:
     is_gone: bool = False
 
 
-class _AnyAction(Body[BaseModel]):
+class _AnyAction(Body[Any]):
     """One of the bodies of all keys, for the OpenAPI document; a request is read by the model of its key alone."""
 
     def __init__(self, keys: Mapping[str, _Key]) -> None:
-        super().__init__({})
+        super().__init__(RequestModel)
         self._keys = keys
         self._made: dict[int, type[BaseModel]] = {}
 
     def model(self, minor: int) -> type[BaseModel]:
         if minor not in self._made:
-            envelopes = [
-                _envelope(name) if key.body is None else key.body.model(minor)
-                for name, key in self._keys.items()
-                if key.since <= minor <= key.until
+            bodies = [
+                key.body or Body(Any, name) for name, key in self._keys.items() if key.since <= minor <= key.until
             ]
-            union: Any = reduce(or_, envelopes)
+            union: Any = reduce(or_, [body.model(minor) for body in bodies])
             self._made[minor] = create_model("Action", __base__=RootModel, root=(union, ...))
         return self._made[minor]
-
-
-def _envelope(name: str) -> Any:
-    """The model of a body that may hold anything under its key."""
-    return create_model(f"Action_{name}", __base__=RequestModel, content=(Any, Field(alias=name)))
 
 
 class ServerActionHandlers:
@@ -110,7 +103,7 @@ class ServerActionHandlers:
         if not key.since <= request.minor <= key.until:
             raise NotInMicroversionError(request.minor)
         if key.body is not None:
-            content = key.body.check(document, request.minor, is_relaxed=request.is_relaxed).content
+            content = key.body.check(document, request.minor, is_relaxed=request.is_relaxed)
         server = await find_server(self._access, request)
         request.authorize(rule(key.rule))
         return await key.act(request, server, content)

@@ -42,7 +42,7 @@ def _check(device: BlockDevice, image_ref: str) -> None:
         raise _invalid("a device that is not blank needs the uuid of its source")
     if source == "image" and destination == "local" and not (image_ref and device.boot_index == 0):
         raise _invalid("an image can be put on a local disk only as the root disk, with imageRef")
-    if device.wanted_volume_type and (destination == "local" or source == "volume"):
+    if device.volume_type and (destination == "local" or source == "volume"):
         raise _invalid("this device cannot have a volume_type")
     if source in {"blank", "image"} and destination == "volume" and not device.volume_size:
         raise _invalid("a new volume needs a volume_size")

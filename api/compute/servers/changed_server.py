@@ -8,7 +8,7 @@ from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.server_lists.show import show_item
 from api.compute.servers.shape import KINDS, SHOWN_SERVER, SOMETIMES
-from api.http.shapes import Key, Shape, Since
+from api.http.shapes import Key, Shape, TypeSince
 from cells.model import InstanceRow
 
 _AS_SHOWN_SINCE = 75
@@ -25,7 +25,7 @@ _SINCE = {
     "locked_reason": 73,
 }
 _UNTIL_74 = Shape({name: Key(KINDS[name], since, is_optional=name in SOMETIMES) for name, since in _SINCE.items()})
-CHANGED_SERVER = Since({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
+CHANGED_SERVER = TypeSince({1: _UNTIL_74, _AS_SHOWN_SINCE: SHOWN_SERVER})
 _ADDRESS_KEYS = ("version", "addr")
 
 

@@ -242,14 +242,14 @@ def _count(server: NewServer) -> int:
     most = server.max_count or least
     if least > most:
         raise BadRequestError("min_count must be <= max_count")
-    if most > 1 and server.later("hostname") is not None:
+    if most > 1 and server.hostname is not None:
         raise BadRequestError("Unable to allocate a single hostname to multiple instances")
     return most
 
 
 def _place(server: NewServer) -> _Place:
     """Raises BadRequestError."""
-    zone, host, node = server.availability_zone or None, server.later("host"), server.later("hypervisor_hostname")
+    zone, host, node = server.availability_zone or None, server.host, server.hypervisor_hostname
     if zone is None or ":" not in zone:
         return _Place(zone, host, node)
     parts = zone.split(":")
@@ -275,7 +275,7 @@ def _check_sources(server: NewServer, flavor: Flavor, count: int) -> None:
 
 def _check_files(server: NewServer, limits: Mapping[str, int]) -> None:
     """Raises QuotaExceededError."""
-    files = server.later("personality") or []
+    files = server.personality
     check(limits, {}, {"injected_files": len(files)})
     for file in files:
         check(
@@ -314,7 +314,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
     return {
         "project_id": caller.project_id,
         "user_id": caller.user_id,
-        "display_description": server.name if request.minor < _DESCRIPTIONS_SINCE else server.later("description"),
+        "display_description": server.name if request.minor < _DESCRIPTIONS_SINCE else server.description,
         "flavor": flavor.payload(),
         "instance_type_id": flavor.number,
         "image_ref": server.image_ref,
@@ -322,7 +322,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
         "user_data": server.user_data.get_secret_value() or None,
         "config_drive": "True" if server.config_drive else "",
         "metadata": dict(server.metadata),
-        "tags": sorted(server.later("tags") or []),
+        "tags": sorted(server.tags),
         "security_groups": [] if server.networks == "none" else names or _DEFAULT_GROUPS,
         "access_ip_v4": server.access_ip_v4 or None,
         "access_ip_v6": server.access_ip_v6 or None,
@@ -330,7 +330,7 @@ def _common_values(request: ComputeRequest, wanted: CreateServer, flavor: Flavor
         "availability_zone": zone,
         "pinned_availability_zone": zone,
         "scheduler_hints": hints_as_lists(wanted.scheduler_hints),
-        "trusted_image_certificates": server.later("trusted_image_certificates"),
+        "trusted_image_certificates": server.trusted_image_certificates,
         "reservation_id": f"r-{secrets.token_hex(4)}",
     }
 
@@ -344,7 +344,7 @@ def _own_values(server: NewServer, common: Mapping[str, Any], number: int, count
         "display_name": server.name if count == 1 else f"{server.name}-{number + 1}",
         "ip_addresses": addresses_of(server.networks, uuid),
     }
-    hostname = server.later("hostname")
+    hostname = server.hostname
     return values if hostname is None else {**values, "hostname": hostname}
 
 

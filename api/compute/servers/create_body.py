@@ -1,4 +1,4 @@
-"""The body of `POST /servers` (contracts/nova-rest, 1.1 to 1.4): one model per microversion that changes it."""
+"""The body of `POST /servers` (contracts/nova-rest, 1.1 to 1.4)."""
 
 import base64
 import binascii
@@ -6,11 +6,12 @@ from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from api.http.body_types import Description, Fqdn, Metadata, Name, Tags, UuidText
+from api.http.body_types import Description, Fqdn, Metadata, Name, Tag, Tags, UuidText
 from api.http.request_body import MAX_INTEGER, Body, BodyBool, BodyInteger, IfGiven, RequestModel
+from api.http.versioned_models import Since, Until
 
 _MAX_USER_DATA = 65_535
 
@@ -73,7 +74,6 @@ Certificates = (
     | None
 )
 Hostname = Annotated[str, Field(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9\-]*[a-zA-Z0-9]$")]
-_DeviceTag = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^,/]*$")]
 _BootIndex = BodyInteger | None
 _VolumeSize = Annotated[BodyInteger, Field(ge=1, le=MAX_INTEGER)]
 _Column = Annotated[str, Field(max_length=255)]
@@ -90,10 +90,8 @@ class Network(RequestModel):
     uuid: UuidText = ""
     port: UuidText | None = None
     fixed_ip: Address = ""
-
-
-class _TaggedNetwork(Network):
-    tag: _DeviceTag = ""
+    # Nova lost the tags of block devices at 2.33, and those of networks at 2.37.
+    tag: Annotated[Tag, Since(32), Until(36), Since(42)] = ""
 
 
 class SecurityGroup(RequestModel):
@@ -121,22 +119,8 @@ class BlockDevice(RequestModel):
     snapshot_id: UuidText = ""
     virtual_name: _Column = ""
     connection_info: _ConnectionInfo = ""
-
-    @property
-    def wanted_volume_type(self) -> str | None:
-        return None
-
-
-class _TaggedBlockDevice(BlockDevice):
-    tag: _DeviceTag = ""
-
-
-class _TypedBlockDevice(_TaggedBlockDevice):
-    volume_type: Annotated[str, Field(max_length=255)] | None = None
-
-    @property
-    def wanted_volume_type(self) -> str | None:
-        return self.volume_type
+    tag: Annotated[Tag, Since(32), Until(32), Since(42)] = ""
+    volume_type: Annotated[_Column | None, Since(67)] = None
 
 
 class LegacyBlockDevice(RequestModel):
@@ -160,12 +144,12 @@ class File(RequestModel):
 
 
 class NewServer(RequestModel):
-    """What every microversion has; what a later one adds is None before it."""
-
     name: Name
     flavor_ref: FlavorRef = Field(alias="flavorRef")
     image_ref: UuidText | Literal[""] = Field(default="", alias="imageRef")
-    networks: Any = None
+    networks: Annotated[
+        list[Network] | Literal["auto", "none"], Since(1, list[Network]), Since(37, is_required=True)
+    ] = Field(default=[])
     metadata: Metadata = Field(default={})
     admin_pass: SecretStr = Field(default=SecretStr(""), alias="adminPass")
     key_name: Name = ""
@@ -180,15 +164,18 @@ class NewServer(RequestModel):
     max_count: _HowMany = 0
     return_reservation_id: BodyBool = False
     block_device_mapping: list[LegacyBlockDevice] = Field(default=[])
-    block_device_mapping_v2: Any = ()
-
-    def later(self, name: str) -> Any:
-        """The value of a field that only later microversions have; None where there is none."""
-        return getattr(self, name, None)
+    block_device_mapping_v2: list[BlockDevice] = Field(default=[])
+    personality: Annotated[list[File], Until(56)] = Field(default=[])
+    description: Annotated[Description, Since(19)] = None
+    tags: Annotated[Tags, Since(52)] = Field(default=[])
+    trusted_image_certificates: Annotated[Certificates, Since(63)] = None
+    host: Annotated[str | None, Since(74, Fqdn)] = None
+    hypervisor_hostname: Annotated[str | None, Since(74, Fqdn)] = None
+    hostname: Annotated[str | None, Since(90, Hostname), Since(94, Fqdn)] = None
 
 
 class SchedulerHints(RequestModel):
-    """Hints; those that nobody knows are kept too."""
+    """Hints; those that are not known here are kept too."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -221,38 +208,4 @@ class CreateServer(RequestModel):
         return [hint] if isinstance(hint, str) else hint
 
 
-def _fields_of(minor: int) -> dict[str, Any]:
-    """What microversion 2.`minor` has besides or instead of the first one."""
-    # Nova lost the tags of block devices at 2.33, and those of networks at 2.37.
-    network: Any = _TaggedNetwork if 32 <= minor <= 36 or minor >= 42 else Network
-    device: Any = _TaggedBlockDevice if minor == 32 or minor >= 42 else BlockDevice
-    if minor >= 67:
-        device = _TypedBlockDevice
-    networks: Any = (list[network], Field(default=[])) if minor < 37 else (list[network] | Literal["auto", "none"], ...)
-    fields: dict[str, Any] = {"networks": networks, "block_device_mapping_v2": (list[device], Field(default=[]))}
-    if minor < 57:
-        fields["personality"] = (list[File], Field(default=[]))
-    for since, name, annotation in _ADDED:
-        if minor >= since:
-            fields[name] = (annotation, Field(default=None))
-    return fields
-
-
-_ADDED: tuple[tuple[int, str, Any], ...] = (
-    (19, "description", Description),
-    (52, "tags", Tags),
-    (63, "trusted_image_certificates", Certificates),
-    (74, "host", Fqdn),
-    (74, "hypervisor_hostname", Fqdn),
-    (90, "hostname", Hostname),
-    (94, "hostname", Fqdn),
-)
-_CHANGED_AT = (1, 19, 32, 33, 37, 42, 52, 57, 63, 67, 74, 90, 94)
-
-
-def _model_of(minor: int) -> type[CreateServer]:
-    server = create_model(f"NewServerSince{minor}", __base__=NewServer, **_fields_of(minor))
-    return create_model(f"CreateServerSince{minor}", __base__=CreateServer, server=(server, ...))
-
-
-CREATE_SERVER = Body[CreateServer]({minor: _model_of(minor) for minor in _CHANGED_AT})
+CREATE_SERVER = Body(CreateServer)

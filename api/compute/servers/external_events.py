@@ -7,7 +7,7 @@ event changes nothing, as with those drivers of Nova that have no use for it.
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.responses import Response
@@ -19,6 +19,7 @@ from api.http.answers import json_answer
 from api.http.body_types import UuidText
 from api.http.request_body import Body, RequestModel
 from api.http.shapes import INTEGER, TEXT, Shape, optional, page
+from api.http.versioned_models import Since
 from cells.model import Cell
 from listing.errors import CellDownError
 
@@ -26,34 +27,27 @@ _SERVICE = "service"
 _WITH_TAG = {"volume-extended", "power-update", "accelerator-request-bound"}
 _EVENT = Shape({**dict.fromkeys(("name", "server_uuid", "status"), TEXT), "code": INTEGER, "tag": optional(TEXT)})
 
-_Network = Literal["network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted"]
-_Since51 = _Network | Literal["volume-extended"]
-_Since76 = _Since51 | Literal["power-update"]
-_Since82 = _Since76 | Literal["accelerator-request-bound"]
-_Since93 = _Since82 | Literal["volume-reimaged"]
-_Name = TypeVar("_Name", bound=str)
+_Until50 = Literal["network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted"]
+_Until75 = Literal[_Until50, "volume-extended"]
+_Until81 = Literal[_Until75, "power-update"]
+_Until92 = Literal[_Until81, "accelerator-request-bound"]
+_Newest = Literal[_Until92, "volume-reimaged"]
 
 
-class _Event(RequestModel, Generic[_Name]):
-    name: _Name
+class _Event(RequestModel):
+    name: Annotated[
+        str, Since(1, _Until50), Since(51, _Until75), Since(76, _Until81), Since(82, _Until92), Since(93, _Newest)
+    ]
     server_uuid: UuidText
     status: Literal["failed", "completed", "in-progress"] = "completed"
     tag: Annotated[str, Field(max_length=255)] = ""
 
 
-class _Events(RequestModel, Generic[_Name]):
-    events: Annotated[list[_Event[_Name]], Field(min_length=1)]
+class _Events(RequestModel):
+    events: Annotated[list[_Event], Field(min_length=1)]
 
 
-_EVENTS: Body[Any] = Body(
-    {
-        1: _Events[_Network],
-        51: _Events[_Since51],
-        76: _Events[_Since76],
-        82: _Events[_Since82],
-        93: _Events[_Since93],
-    }
-)
+_EVENTS = Body(_Events)
 
 
 class ExternalEventHandlers:
@@ -86,7 +80,7 @@ class ExternalEventHandlers:
     async def _hosts_of(self, uuids: set[str]) -> Mapping[str, str | None]:
         """The hosts of those servers that there are; None for one that has none, or is in a cell that is only read.
 
-        Raises CellDownError: nobody could say whether one of its servers is there.
+        Raises CellDownError: only that cell could say whether its servers are there.
         """
         native = self._access.native
         places = await self._access.ask(partial(self._access.fleet.cells_of, uuids))
@@ -104,7 +98,7 @@ class ExternalEventHandlers:
         return hosts
 
 
-def _answered(event: _Event[str], hosts: Mapping[str, str | None]) -> dict[str, Any]:
+def _answered(event: _Event, hosts: Mapping[str, str | None]) -> dict[str, Any]:
     if event.server_uuid not in hosts:
         code = HTTPStatus.NOT_FOUND
     elif event.name in _WITH_TAG and "tag" not in event.model_fields_set:

@@ -13,22 +13,13 @@ from api.compute.servers.details import change_record, read_record
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Metadata, OneItem
 from api.http.errors import BadRequestError, NotFoundError
-from api.http.request_body import Body, RequestModel
+from api.http.request_body import Body
 from api.http.shapes import TEXT, MapOf, Shape
 from cells.fleet.quotas import check
 from resources.fields import Record
 
-
-class _All(RequestModel):
-    metadata: Metadata
-
-
-class _One(RequestModel):
-    meta: OneItem
-
-
-_ALL = Body({1: _All})
-_ONE = Body({1: _One})
+_ALL = Body(Metadata, "metadata")
+_ONE = Body[dict[str, str]](OneItem, "meta")
 _SHOWN = Shape({"metadata": MapOf(TEXT)})
 _SHOWN_ITEM = Shape({"meta": MapOf(TEXT)})
 
@@ -63,15 +54,15 @@ class ServerMetadataHandlers:
         return json_answer({"meta": {key: metadata[key]}})
 
     async def merge(self, request: ComputeRequest) -> Response:
-        given = (await _ALL.read(request)).metadata
+        given = await _ALL.read(request)
         return await self._answer(request, "create", lambda known: known | given)
 
     async def replace(self, request: ComputeRequest) -> Response:
-        given = (await _ALL.read(request)).metadata
+        given = await _ALL.read(request)
         return await self._answer(request, "update_all", lambda _known: given)
 
     async def set_one(self, request: ComputeRequest) -> Response:
-        given = (await _ONE.read(request)).meta
+        given = await _ONE.read(request)
         if request.http.path_params["key"] not in given:
             raise BadRequestError("Request body and URI mismatch")
         await self._change(request, "update", lambda known: known | given)

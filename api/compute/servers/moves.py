@@ -90,13 +90,14 @@ class MoveActions:
         return json_answer({"adminPass": given_or_new(content.admin_pass)})
 
     async def unshelve(self, request: ComputeRequest, server: FoundServer, content: Any) -> Response:
-        host = getattr(content, "host", "")
+        given = content if isinstance(content, bodies.UnshelveBody) else None
+        host = given.host if given else ""
         if host:
             request.authorize(rule("os-shelve:unshelve_to_host"))
         require_ready(request, server, "unshelve")
         values: dict[str, Any] = {}
-        if isinstance(content, bodies.UnshelveBody) and "availability_zone" in content.model_fields_set:
-            values[_PINNED] = content.availability_zone
+        if given and "availability_zone" in given.model_fields_set:
+            values[_PINNED] = given.availability_zone
         nodes = await self._nodes(server) if host or values else ()
 
         def check(record: Record) -> None:
@@ -194,7 +195,6 @@ def _require_offloaded(record: Record, what: str) -> None:
 
 def _is_forced(content: bodies.LiveMigrationBody | bodies.EvacuateBody) -> bool:
     """Whether the zone does not count (until 2.67). Raises BadRequestError without a host."""
-    is_forced = bool(getattr(content, "force", False))
-    if is_forced and not content.host:
+    if content.force and not content.host:
         raise BadRequestError("Can't force to a non-provided destination")
-    return is_forced
+    return content.force

@@ -178,7 +178,7 @@ class ServerPartHandlers:
         raise NotFoundError(f"No volume {volume_id} is attached to the server.")
 
     async def open_console(self, request: ComputeRequest) -> Response:
-        wanted = (await NEW_CONSOLE.read(request)).remote_console
+        wanted = await NEW_CONSOLE.read(request)
         await find_server(self._access, request)
         request.authorize("os_compute_api:os-remote-consoles")
         if wanted.protocol == "rdp":

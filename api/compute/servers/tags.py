@@ -13,7 +13,7 @@ from api.compute.servers.details import change_record, read_record
 from api.http.answers import empty_answer, json_answer
 from api.http.body_types import Tags
 from api.http.errors import BadRequestError, NotFoundError
-from api.http.request_body import Body, RequestModel, read_bytes
+from api.http.request_body import Body, read_bytes
 from api.http.shapes import TEXT, page
 from resources.fields import Record
 
@@ -22,11 +22,7 @@ _MAX_TAGS = 50
 _MAX_LENGTH = 60
 
 
-class _Tags(RequestModel):
-    tags: Tags
-
-
-_TAGS = Body({_SINCE: _Tags})
+_TAGS = Body[list[str]](Tags, "tags")
 
 
 class ServerTagHandlers:
@@ -68,7 +64,7 @@ class ServerTagHandlers:
         return empty_answer(204)
 
     async def replace(self, request: ComputeRequest) -> Response:
-        wanted = (await _TAGS.read(request)).tags
+        wanted = await _TAGS.read(request)
         record = await self._change(request, "update_all", "update tags", lambda _tags: wanted, announces_always=True)
         return json_answer({"tags": record["tags"]})
 

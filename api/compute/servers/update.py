@@ -20,6 +20,7 @@ from api.http.body_types import Description, Fqdn, Name
 from api.http.errors import ConflictError
 from api.http.request_body import Body, RequestModel
 from api.http.shapes import Shape
+from api.http.versioned_models import Since
 from operations.actions.accepting import Order
 from resources.fields import Record
 
@@ -27,12 +28,15 @@ _Zone = Annotated[str, Field(min_length=1, max_length=255)] | None
 
 
 class _Changes(RequestModel):
-    """What every microversion can change. Only what is given is set."""
+    """Only what is given is set."""
 
     name: Name = ""
     access_ip_v4: AccessIPv4 = Field(default="", alias="accessIPv4")
     access_ip_v6: AccessIPv6 = Field(default="", alias="accessIPv6")
     disk_config: DiskConfig = Field(default="MANUAL", alias="OS-DCF:diskConfig")
+    description: Annotated[Description, Since(19)] = None
+    hostname: Annotated[str, Since(90, Hostname), Since(94, Fqdn)] = ""
+    pinned_availability_zone: Annotated[_Zone, Since(104)] = None
 
     def record_values(self) -> dict[str, Any]:
         """The fields of a record that change."""
@@ -46,43 +50,7 @@ class _Changes(RequestModel):
 _RECORD_NAMES = {"name": "display_name", "description": "display_description", "disk_config": "auto_disk_config"}
 
 
-class _ChangesSince19(_Changes):
-    description: Description = None
-
-
-class _ChangesSince90(_ChangesSince19):
-    hostname: Hostname = ""
-
-
-class _ChangesSince94(_ChangesSince19):
-    hostname: Fqdn = ""
-
-
-class _ChangesSince104(_ChangesSince94):
-    pinned_availability_zone: _Zone = None
-
-
-class _Update(RequestModel):
-    server: _Changes
-
-
-class _UpdateSince19(_Update):
-    server: _ChangesSince19
-
-
-class _UpdateSince90(_Update):
-    server: _ChangesSince90
-
-
-class _UpdateSince94(_Update):
-    server: _ChangesSince94
-
-
-class _UpdateSince104(_Update):
-    server: _ChangesSince104
-
-
-_UPDATE = Body[_Update]({1: _Update, 19: _UpdateSince19, 90: _UpdateSince90, 94: _UpdateSince94, 104: _UpdateSince104})
+_UPDATE = Body(_Changes, "server")
 _PINNED = "pinned_availability_zone"
 
 
@@ -110,7 +78,7 @@ class ServerChangeHandlers:
         ]
 
     async def update(self, request: ComputeRequest) -> Response:
-        values = (await _UPDATE.read(request)).server.record_values()
+        values = (await _UPDATE.read(request)).record_values()
         server = await find_server(self._access, request)
         request.authorize("os_compute_api:servers:update")
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import ForbiddenError, IdentityNotFoundError, UnauthorizedError
-from api.http.request_body import read_bytes
+from api.http.request_body import read_json
 from api.identity.connection import Connection
 from api.identity.refusals import telling_of_refusal
 from api.identity.tokens.catalog import catalog, version_document
@@ -15,7 +15,7 @@ from api.identity.tokens.directory import Directory
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins
 from api.identity.tokens.middleware import IdentityRequest
-from api.identity.tokens.requests import authentication_of
+from api.identity.tokens.requests import LOGIN
 from api.identity.tokens.token import Token, sign
 from api.identity.tokens.views import Views
 from resources.clock import Clock, system_clock
@@ -44,7 +44,7 @@ class AuthHandlers:
 
     async def log_in(self, http: Request, root: str) -> Response:
         """`POST /v3/auth/tokens`"""
-        asked = authentication_of(await read_bytes(http))
+        asked = LOGIN.check(await read_json(http)).auth
         before = await self._file.current()
         async with telling_of_refusal(asked.identity.name):
             token = await self._logins.log_in(before, asked, Connection.of(http))

@@ -1,54 +1,24 @@
 """Application credentials of the caller: logins for programs, for one project, with no more roles than needed."""
 
 import secrets
-import unicodedata
 from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
-from pydantic import SecretStr
 from starlette.responses import Response
 
 from api.http.answers import empty_answer, json_answer
 from api.http.errors import BadRequestError, ForbiddenError, IdentityNotFoundError
-from api.http.request_body import read_bytes
-from api.http.secret_fields import to_secret
+from api.http.request_body import read_json
 from api.identity.caller import ROLES
 from api.identity.tokens.directory import Credential, Directory, new_id
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins
 from api.identity.tokens.middleware import IdentityRequest
+from api.identity.tokens.requests import NEW_CREDENTIAL, NewCredential
 from api.identity.tokens.views import role_id
 from resources.clock import Clock, system_clock
 from resources.fields import to_microseconds
 
 _SECRET_BYTES = 64
-_MAX_NAME = 255
-_MAX_DESCRIPTION = 255
-# What is shorter can be guessed, what is longer protects no better.
-_MIN_SECRET = 16
-_MAX_SECRET = 255
-
-
-class RoleReference(msgspec.Struct, frozen=True):
-    id: str | None = None
-    name: str | None = None
-
-
-class NewCredential(msgspec.Struct, frozen=True):
-    name: str
-    secret: SecretStr | None = None
-    description: str | None = None
-    expires_at: str | None = None
-    roles: tuple[RoleReference, ...] | None = None
-    unrestricted: bool | None = None
-    access_rules: tuple[Any, ...] | None = None
-
-
-class NewCredentialRequest(msgspec.Struct, frozen=True):
-    """The body of `POST /v3/users/{id}/application_credentials`."""
-
-    application_credential: NewCredential
 
 
 class CredentialHandlers:
@@ -83,7 +53,7 @@ class CredentialHandlers:
         # Not for others, and not with a credential, which could outlive itself in this way.
         if user_id != request.caller.user_id or project_id is None or request.token.credential_id is not None:
             raise ForbiddenError(rule)
-        asked = _asked(await read_bytes(request.http))
+        asked = NEW_CREDENTIAL.check(await read_json(request.http)).application_credential
         # Before the work of a hash.
         request.directory.require_room_for_credential(user_id, self._max_credentials)
         secret = asked.secret.get_secret_value() if asked.secret else secrets.token_urlsafe(_SECRET_BYTES)
@@ -143,35 +113,10 @@ def _found(directory: Directory, user_id: str, credential_id: str) -> Credential
     return credential
 
 
-def _asked(body: bytes) -> NewCredential:
-    """Raises BadRequestError; also for what would limit a credential, if it were ignored."""
-    try:
-        asked = msgspec.json.decode(body, type=NewCredentialRequest, dec_hook=to_secret).application_credential
-    except msgspec.MsgspecError as error:
-        raise BadRequestError(f"Invalid application credential: {error}.") from None
-    if asked.secret is not None and not _MIN_SECRET <= len(asked.secret) <= _MAX_SECRET:
-        raise BadRequestError(
-            f"Invalid application credential: a secret needs {_MIN_SECRET} to {_MAX_SECRET} characters. "
-            "Without one, a good one is made."
-        )
-    if len(asked.description or "") > _MAX_DESCRIPTION:
-        raise BadRequestError(
-            f"Invalid application credential: the description has more than {_MAX_DESCRIPTION} characters."
-        )
-    if not asked.name.strip() or len(asked.name) > _MAX_NAME:
-        raise BadRequestError(f"Invalid application credential: it needs a name of 1 to {_MAX_NAME} characters.")
-    if any(unicodedata.category(character) == "Cc" for character in asked.name):
-        # Operators see it in their terminals.
-        raise BadRequestError("Invalid application credential: the name must not contain control characters.")
-    if asked.access_rules or asked.unrestricted:
-        raise BadRequestError("There are neither access rules nor unrestricted application credentials here.")
-    return asked
-
-
 def _roles(asked: NewCredential, own: frozenset[str]) -> tuple[str, ...]:
     """The roles of a new credential: those asked for, of which the caller must have each, or all of the caller's.
 
-    Clients send an empty list when nobody names any.
+    Clients send an empty list when their user names none.
     """
     if not asked.roles:
         return tuple(name for name in ROLES if name in own)

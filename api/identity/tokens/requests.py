@@ -1,56 +1,63 @@
-"""What `POST /v3/auth/tokens` is asked with (contracts/nova-rest, 5.2)."""
+"""What clients of the identity service send (contracts/nova-rest, 5.2 and 5.4)."""
 
-import msgspec
-from pydantic import SecretStr
+import unicodedata
+from typing import Annotated, Any, Literal, Self
 
-from api.http.errors import BadRequestError
-from api.http.secret_fields import to_secret
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from api.http.request_body import Body, RequestModel
 from api.identity.tokens.directory import DOMAIN_ID, DOMAIN_NAME
 
+# A shorter secret can be guessed, a longer one protects no better.
+_MIN_SECRET, _MAX_SECRET = 16, 255
 
-class DomainReference(msgspec.Struct, frozen=True):
+
+class IdentityModel(RequestModel):
+    """An object of which other keys do not count, as with Keystone."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Reference(IdentityModel):
     id: str | None = None
     name: str | None = None
 
+
+class DomainReference(Reference):
     @property
     def is_ours(self) -> bool:
         return self.id == DOMAIN_ID or (self.id is None and self.name == DOMAIN_NAME)
 
 
-class UserReference(msgspec.Struct, frozen=True):
-    id: str | None = None
-    name: str | None = None
+class UserReference(Reference):
     domain: DomainReference | None = None
     password: SecretStr | None = None
 
 
-class ProjectReference(msgspec.Struct, frozen=True):
-    id: str | None = None
-    name: str | None = None
+class ProjectReference(Reference):
     domain: DomainReference | None = None
 
 
-class PasswordMethod(msgspec.Struct, frozen=True):
+class PasswordMethod(IdentityModel):
     user: UserReference
 
 
-class TokenMethod(msgspec.Struct, frozen=True):
+class TokenMethod(IdentityModel):
     """id: the token itself."""
 
     id: SecretStr
 
 
-class CredentialMethod(msgspec.Struct, frozen=True):
+class CredentialMethod(Reference):
     secret: SecretStr
-    id: str | None = None
-    name: str | None = None
     user: UserReference | None = None
 
 
-class Login(msgspec.Struct, frozen=True):
+class Login(IdentityModel):
     """methods: exactly one; the object of the same name says who."""
 
-    methods: tuple[str, ...]
+    methods: Annotated[list[str], Field(min_length=1, max_length=1)]
     password: PasswordMethod | None = None
     token: TokenMethod | None = None
     application_credential: CredentialMethod | None = None
@@ -65,41 +72,61 @@ class Login(msgspec.Struct, frozen=True):
         return None
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(IdentityModel):
     """Only a project can be had; the others are known so that asking for them is refused and not misread."""
 
     project: ProjectReference | None = None
     domain: DomainReference | None = None
     system: dict[str, bool] | None = None
 
-    @property
-    def is_ambiguous(self) -> bool:
-        return sum(each is not None for each in (self.project, self.domain, self.system)) > 1
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if sum(each is not None for each in (self.project, self.domain, self.system)) > 1:
+            raise PydanticCustomError("ambiguous", "must be one of project, domain and system")
+        return self
 
 
-class Authentication(msgspec.Struct, frozen=True):
+class Authentication(IdentityModel):
     """scope: a project, the word `unscoped`, or nothing: the user's default project if there is one."""
 
     identity: Login
-    scope: Scope | str | None = None
+    scope: Scope | Literal["unscoped"] | None = None
 
 
-class LoginRequest(msgspec.Struct, frozen=True):
-    """The body of `POST /v3/auth/tokens`."""
+def _is_printed_in_one_line(text: str) -> str:
+    """Operators see it in their terminals."""
+    if not text.strip():
+        raise PydanticCustomError("blank", "is blank")
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise PydanticCustomError("control_characters", "must not contain control characters")
+    return text
 
+
+def _is_not_wanted(value: object) -> object:
+    if value:
+        raise PydanticCustomError("not_here", "There are no such application credentials here")
+    return value
+
+
+class NewCredential(IdentityModel):
+    """secret: without one, a good one is made. What would limit a credential is refused, not ignored."""
+
+    name: Annotated[str, Field(max_length=255), AfterValidator(_is_printed_in_one_line)]
+    secret: Annotated[SecretStr, Field(min_length=_MIN_SECRET, max_length=_MAX_SECRET)] | None = None
+    description: Annotated[str, Field(max_length=255)] | None = None
+    expires_at: str | None = None
+    roles: list[Reference] | None = None
+    unrestricted: Annotated[bool | None, AfterValidator(_is_not_wanted)] = None
+    access_rules: Annotated[list[Any] | None, AfterValidator(_is_not_wanted)] = None
+
+
+class LoginBody(IdentityModel):
     auth: Authentication
 
 
-def authentication_of(body: bytes) -> Authentication:
-    """Read the body of a login; raises BadRequestError that says what is wrong where, without any value."""
-    try:
-        authentication = msgspec.json.decode(body, type=LoginRequest, dec_hook=to_secret).auth
-    except msgspec.MsgspecError as error:
-        raise BadRequestError(f"Expecting to find a valid request for authentication: {error}.") from None
-    if isinstance(authentication.scope, str) and authentication.scope != "unscoped":
-        raise BadRequestError("The scope must be an object, or the word unscoped.")
-    if isinstance(authentication.scope, Scope) and authentication.scope.is_ambiguous:
-        raise BadRequestError("The scope must be one of project, domain and system.")
-    if len(authentication.identity.methods) != 1:
-        raise BadRequestError("Expecting to find exactly one method in auth.identity.methods.")
-    return authentication
+class NewCredentialBody(IdentityModel):
+    application_credential: NewCredential
+
+
+LOGIN = Body(LoginBody, is_secret=True)
+NEW_CREDENTIAL = Body(NewCredentialBody, is_secret=True)

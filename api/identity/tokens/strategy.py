@@ -14,12 +14,12 @@ from api.identity.caller import Caller
 from api.identity.connection import UNKNOWN, Connection
 from api.identity.tokens import shapes
 from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
-from api.identity.tokens.credential_handlers import CredentialHandlers, NewCredentialRequest
+from api.identity.tokens.credential_handlers import CredentialHandlers
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins, caller_of
 from api.identity.tokens.lookups import Lookups
 from api.identity.tokens.middleware import Handler, IdentityMiddleware
-from api.identity.tokens.requests import LoginRequest
+from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
 from resources.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
@@ -86,7 +86,7 @@ class TokenIdentity:
                 _one("token", shapes.TOKEN),
                 201,
                 is_open=True,
-                body=LoginRequest,
+                body=LOGIN,
                 query=("nocatalog",),
                 gives=(_SUBJECT,),
             ),
@@ -114,7 +114,7 @@ class TokenIdentity:
             (_get("/users/{user_id}/projects", many("projects", shapes.PROJECT)), lookups.projects_of_user),
             (_get(own, many("application_credentials", shapes.CREDENTIAL), query=("name",)), credentials.index),
             (
-                Operation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NewCredentialRequest),
+                Operation("POST", _BASE + own, one(new, shapes.NEW_CREDENTIAL), 201, body=NEW_CREDENTIAL),
                 credentials.create,
             ),
             (_get(own + "/{credential_id}", one(new, shapes.CREDENTIAL)), credentials.show),

@@ -20,7 +20,7 @@ class _Note(RequestModel):
     note: str
 
 
-NOTE = Body({1: _Note})
+NOTE = Body(_Note)
 
 
 async def _include_nothing(_row: InstanceRow, _reader: str) -> None:
