@@ -120,6 +120,27 @@ def test_everything_that_was_asked_for_is_shown(api: Api, fleet: ComputeFleet) -
     assert server["image"]["id"] == IMAGE
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [("2001:DB8:0:0::7", "2001:db8::7"), ("0:0:0:0:0:FFFF:1.2.3.4", "::ffff:1.2.3.4"), ("fd00::1", "fd00::1")],
+)
+def test_address_of_version_6_is_kept_in_its_canonical_form(
+    api: Api, fleet: ComputeFleet, written: str, kept: str
+) -> None:
+    server_id = create(api, fleet, accessIPv6=written)
+    assert show(api, server_id)["accessIPv6"] == kept
+    changes: list[tuple[str, str, dict[str, Any]]] = [
+        ("PUT", f"/v2.1/servers/{server_id}", {"server": {}}),
+        ("POST", f"/v2.1/servers/{server_id}/action", {"rebuild": {"imageRef": IMAGE}}),
+    ]
+    for method, path, body in changes:
+        [key] = body
+        api.request("PUT", f"/v2.1/servers/{server_id}", json={"server": {"accessIPv6": "fd00::ffff"}})
+        response = api.request(method, path, MEMBER, json={key: body[key] | {"accessIPv6": written}})
+        assert response.status_code in {200, 202}, response.text
+        assert response.json()["server"]["accessIPv6"] == show(api, server_id)["accessIPv6"] == kept
+
+
 def test_description_is_the_name_until_218_and_null_after(api: Api, fleet: ComputeFleet) -> None:
     assert show(api, create(api, fleet, "2.18"))["description"] == "web"
     assert show(api, create(api, fleet, "2.19"))["description"] is None

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import socket
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, Literal
@@ -30,14 +31,18 @@ def _is_ipv4(text: str) -> str:
     return text
 
 
-def _is_ipv6(text: str) -> str:
-    if IPv6Address(text).scope_id is not None:
+def _canonical_ipv6(text: str) -> str:
+    """An address as Nova keeps it: short, in small letters, what stands for an IPv4 address with dots."""
+    address = IPv6Address(text)
+    if address.scope_id is not None:
         raise PydanticCustomError("scoped_address", "must not name an interface")
-    return text
+    return socket.inet_ntop(socket.AF_INET6, address.packed)
 
 
 def _is_address(text: str) -> str:
-    return _is_ipv6(text) if ":" in text else _is_ipv4(text)
+    """Kept as it was written."""
+    (_canonical_ipv6 if ":" in text else _is_ipv4)(text)
+    return text
 
 
 def _are_unique(texts: list[str]) -> list[str]:
@@ -61,7 +66,7 @@ def _is_base64(content: SecretStr) -> SecretStr:
 
 FlavorRef = Annotated[str, BeforeValidator(_as_text), Field(min_length=1)]
 AccessIPv4 = Annotated[str, AfterValidator(_is_ipv4)]
-AccessIPv6 = Annotated[str, AfterValidator(_is_ipv6)]
+AccessIPv6 = Annotated[str, AfterValidator(_canonical_ipv6)]
 Address = Annotated[str, AfterValidator(_is_address)]
 UserData = Annotated[SecretStr, Field(max_length=_MAX_USER_DATA), AfterValidator(_is_base64)]
 DiskConfig = Literal["AUTO", "MANUAL"]
