@@ -9,8 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from query.sort import SortOrder, keeps_places
-from resources.instance import INSTANCE_FIELDS
+from query.sort import SortOrder
 
 _KEPT = 4096
 
@@ -24,7 +23,7 @@ class PageEnds:
     def remember(self, shown_to: Hashable, order: SortOrder, position: tuple[Any, ...]) -> None:
         """position: stored values of the order's keys at the last row, uuid last."""
         # A value that is not known yet may still become known.
-        if not keeps_places(order, INSTANCE_FIELDS) or None in position:
+        if not order.keeps_places or None in position:
             return
         self._positions[shown_to, order, position[-1]] = position
         self._positions.move_to_end((shown_to, order, position[-1]))

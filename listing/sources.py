@@ -26,8 +26,6 @@ from cells.fan_out.daemon_threads import DaemonThreads
 from cells.model import Cell, CellAdapter, InstanceRow
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
-from query.sort import keeps_places
-from resources.instance import INSTANCE_FIELDS
 from views.compute.view import ItemTemplate, render_view
 
 T = TypeVar("T")
@@ -193,9 +191,7 @@ class CellSource:
         self._reader = reader
         self._template = template
         self._left_s = deadline_s
-        self._live = BatchedSource(
-            self._read, request, batch_size, is_checked=not keeps_places(request.order, INSTANCE_FIELDS)
-        )
+        self._live = BatchedSource(self._read, request, batch_size, is_checked=not request.order.keeps_places)
         self._may_start_over = may_start_over
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None

@@ -1,10 +1,10 @@
 """Is this tree one that can be asked at all? Answered before any compiler sees it, so that no route fails late."""
 
 from query.filters import Filter, leaves
-from resources.fields import FieldSet
+from resources.fields import ItemType
 
 
-def check(node: Filter, fields: FieldSet) -> None:
+def check(node: Filter, fields: ItemType) -> None:
     """Raise UnknownFieldError, FilterValueError or RegularExpressionError for the first leaf that does not fit."""
     for leaf in leaves(node):
         leaf.check(fields.require(leaf.field, "filter"))

@@ -1,19 +1,24 @@
 """Filters in plain Python: the oracle that the other compilers are tested against, and the filter of live rows."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from operator import itemgetter
+from typing import TypeVar
 
 from query.filters import And, Filter, Or
 from query.page import PageRequest
 from query.tree import Matcher
-from resources.fields import FieldSet, Record
+from resources.fields import ItemType, Record
+
+T = TypeVar("T")
 
 
-def evaluate(node: Filter, record: Record, fields: FieldSet) -> bool:
+def evaluate(node: Filter, record: Record, fields: ItemType) -> bool:
     """Whether `node` is true of the record: not when it is false, and not when a null leaves it open."""
     return matcher(node, fields)(record)
 
 
-def matcher(node: Filter, fields: FieldSet) -> Matcher:
+def matcher(node: Filter, fields: ItemType) -> Matcher:
     """A function that says whether the tree is true of a record; `node` has passed query.check."""
     match node:
         case And(terms):
@@ -25,15 +30,17 @@ def matcher(node: Filter, fields: FieldSet) -> Matcher:
     return node.matcher(fields[node.field])
 
 
-def sorted_page(records: Iterable[Record], request: PageRequest, fields: FieldSet) -> list[Record]:
+def sorted_page(records: Iterable[Record], request: PageRequest) -> list[Record]:
     """The page that every source must deliver for these records."""
+    is_true = matcher(request.filter, request.item_type)
+    return first_of(filter(is_true, records), request, lambda record: record)
+
+
+def first_of(rows: Iterable[T], request: PageRequest, record_of: Callable[[T], Record]) -> list[T]:
+    """Of rows that the filter lets pass, those of the page; no more than the page is kept."""
     order = request.order
-    is_true = matcher(request.filter, fields)
-    rows = sorted(
-        ((order.comparable(order.values(record)), record) for record in records if is_true(record)),
-        key=lambda row: row[0],
-    )
+    placed = ((order.comparable(order.values(record_of(row))), row) for row in rows)
     if request.after is not None:
-        position = order.comparable(request.after)
-        rows = [row for row in rows if position < row[0]]
-    return [record for _, record in rows[: request.limit]]
+        start = order.comparable(request.after)
+        placed = ((place, row) for place, row in placed if start < place)
+    return [row for _, row in nsmallest(request.limit, placed, key=itemgetter(0))]

@@ -25,10 +25,10 @@ from query.filters import (
 )
 from query.sort import Direction, SortKey, SortOrder
 from query.tree import Store
-from resources.fields import FieldSet
+from resources.fields import ItemType
 
 
-def lower(node: Filter, fields: FieldSet, store: Store) -> Filter:
+def lower(node: Filter, fields: ItemType, store: Store) -> Filter:
     """The same meaning for every record. `node` has passed query.check."""
     return with_leaves(node, lambda leaf: fit(leaf.lowered(fields[leaf.field]), store))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from query.filters import Filter
 from query.sort import SortOrder
+from resources.fields import ItemType
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,8 @@ class PageRequest:
     order: SortOrder
     limit: int
     after: tuple[Any, ...] | None = None
+
+    @property
+    def item_type(self) -> ItemType:
+        """What is listed: the type whose order this is."""
+        return self.order.item_type

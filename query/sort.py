@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from query.errors import NotExpressibleError
 from resources.errors import UnknownFieldError
-from resources.fields import FieldSet, Kind
+from resources.fields import ItemType, Kind
 
-_NUMBER_OR_TEXT = re.compile(r"([0-9]+)|([^0-9]+)")
+_NUMBER_OR_MARK = re.compile("[0-9]+|[\0-\2]")
+# Before a number, and before what is not such a mark though it looks like one. No text between numbers is lower.
+NUMBER, ESCAPE = "\1", "\2"
+NO_DIGITS, SURROGATES, SURROGATES_END = 0x10, 0xD800, 0xE000
 
 
 class Direction(StrEnum):
@@ -48,18 +50,30 @@ class SortKey:
 
     def comparable(self, value: Any) -> Any:
         """What compares as stored values do under this key, null lowest."""
-        if self.collation is _NICE and value is not None:
-            value = nice_key(value)
+        value = self.by_code_point(value)
         null_lowest = (0,) if value is None else (1, value)
         return _Descending(null_lowest) if self.direction is Direction.DESC else null_lowest
 
+    def by_code_point(self, value: Any) -> Any:
+        """What compares by code point as a stored value does in this collation."""
+        return nice_key(value) if self.collation is _NICE and value is not None else value
 
-def nice_key(text: str) -> tuple[Any, ...]:
-    """What compares as texts do in nice order: their numbers and what is between them."""
-    return tuple(
-        (1, between) if between else (0, len(digits := number.lstrip("0")), digits)
-        for number, between in _NUMBER_OR_TEXT.findall(text)
-    )
+
+def nice_key(text: str) -> str:
+    """The text that compares by code point as `text` does in nice order; query.nice_order says the same in SQL.
+
+    A number becomes a mark, the character that stands for how many digits it has without leading zeros, and those.
+    """
+    return _NUMBER_OR_MARK.sub(_nice_part, text)
+
+
+def _nice_part(found: re.Match[str]) -> str:
+    part = found[0]
+    if part <= ESCAPE:
+        return ESCAPE + chr(ord(part) + 1)
+    digits = part.lstrip("0")
+    length = NO_DIGITS + len(digits)
+    return f"{NUMBER}{chr(length if length < SURROGATES else length + SURROGATES_END - SURROGATES)}{digits}"
 
 
 class _Descending:
@@ -81,28 +95,29 @@ class _Descending:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """Sort keys, of which the last is the unique one of the item type: no two rows tie, so a marker is exact."""
+    """Sort keys of an item type, of which the last is its unique one: no two rows tie, so a marker is exact."""
 
+    item_type: ItemType
     keys: tuple[SortKey, ...]
 
     @classmethod
-    def of(cls, fields: FieldSet, keys: Sequence[SortKey]) -> "SortOrder":
+    def of(cls, item_type: ItemType, keys: Sequence[SortKey]) -> "SortOrder":
         """The total order for the requested `keys`; what follows the unique key, or repeats a key, cannot matter.
 
         Raises UnknownFieldError for a field that does not exist or has no order.
         """
         chosen: dict[tuple[str, Collation], SortKey] = {}
-        for asked in (*keys, SortKey(fields.unique)):
-            field = fields.require(asked.field, "sort")
+        for asked in (*keys, SortKey(item_type.unique)):
+            field = item_type.require(asked.field, "sort")
             if not field.is_sortable:
                 raise UnknownFieldError(field.name, "sort")
             key = asked if field.kind is Kind.TEXT else SortKey(field.name, asked.direction)
             if (key.field, Collation.CODE_POINT) in chosen:
                 continue
             chosen.setdefault((key.field, key.collation), key)
-            if (fields.unique, Collation.CODE_POINT) in chosen:
+            if (item_type.unique, Collation.CODE_POINT) in chosen:
                 break
-        return cls(tuple(chosen.values()))
+        return cls(item_type, tuple(chosen.values()))
 
     def values(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         """The stored values of the keys in `record`, the unique one last: a position that a page can start after."""
@@ -112,13 +127,11 @@ class SortOrder:
         """A tuple that compares as rows with these key `values` do."""
         return tuple([key.comparable(value) for key, value in zip(self.keys, values, strict=True)])
 
-    def require_code_points(self, target: str) -> None:
-        """Raise NotExpressibleError for an order that no database has by itself; only Python knows the nice one."""
-        for key in self.keys:
-            if key.collation is not Collation.CODE_POINT:
-                raise NotExpressibleError(target, f"a nice order of '{key.field}'")
+    def by_code_point(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What compares by code point as stored `values` of the keys do."""
+        return tuple([key.by_code_point(value) for key, value in zip(self.keys, values, strict=True)])
 
-
-def keeps_places(order: SortOrder, fields: FieldSet) -> bool:
-    """Whether every row has the same place in this order for life."""
-    return all(fields[key.field].is_constant for key in order.keys)
+    @property
+    def keeps_places(self) -> bool:
+        """Whether every row has the same place in this order for life."""
+        return all(self.item_type[key.field].is_constant for key in self.keys)

@@ -2,8 +2,9 @@
 
 import sqlite3
 
-# The operators make the functions that they call.
-import query.filters  # noqa: F401
+# Operators and orders make the functions that they call.
+import query.filters
+import query.nice_order  # noqa: F401
 from query.operators.sql import SqliteFunction
 
 

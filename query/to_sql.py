@@ -13,9 +13,10 @@ from sqlalchemy import ColumnElement, and_, false, or_, true
 
 from query.filters import And, Filter, Or, leaves
 from query.lowering import beyond, fit, lower, next_beyond, not_before
+from query.nice_order import nice_column
 from query.operators.sql import Predicate, SqlColumn, SqlDialect
-from query.sort import Direction, SortOrder
-from resources.fields import FieldSet
+from query.sort import Collation, Direction, SortKey, SortOrder
+from resources.fields import ItemType
 
 
 class Columns(Protocol):
@@ -24,7 +25,7 @@ class Columns(Protocol):
     def __getitem__(self, name: str, /) -> ColumnElement[Any]: ...
 
 
-def to_sql(node: Filter, columns: Columns, fields: FieldSet, dialect: SqlDialect) -> Predicate:
+def to_sql(node: Filter, columns: Columns, fields: ItemType, dialect: SqlDialect) -> Predicate:
     """The predicate that is true of exactly the rows that `node`, which has passed query.check, is true of.
 
     Raises NotExpressibleError for a pattern that PostgreSQL has no equivalent of. For MySQL, see `can_express`.
@@ -43,11 +44,11 @@ def can_express(node: Filter, dialect: SqlDialect) -> bool:
 def order_by(order: SortOrder, columns: Columns, dialect: SqlDialect) -> list[ColumnElement[Any]]:
     """The terms of ORDER BY; a column that cannot be null needs no place for nulls, so a plain index serves it.
 
-    Raises NotExpressibleError for an order that is not by code point.
+    Raises NotExpressibleError for a nice order on MySQL.
     """
-    order.require_code_points("SQL")
+    columns = _SortColumns(columns, dialect)
     terms: list[ColumnElement[Any]] = []
-    for key in order.keys:
+    for key in _by_code_point(order).keys:
         is_ascending = key.direction is Direction.ASC
         column = SqlColumn(columns[key.field], dialect, None)
         term = column.ordered.asc() if is_ascending else column.ordered.desc()
@@ -62,18 +63,47 @@ def after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: 
 
     position: stored values of the order's keys (PageRequest.after).
     The chain of keys alone would make the database read from the start, so a range on the first key goes before it.
+    Raises NotExpressibleError for a nice order on MySQL.
     """
+    columns = _SortColumns(columns, dialect)
+    order, position = _by_code_point(order), order.by_code_point(position)
     start = _compile(fit(not_before(order.keys[0], position[0]), dialect), columns, None, dialect)
     return and_(start, _compile(fit(beyond(order, position), dialect), columns, None, dialect))
 
 
 def next_after(order: SortOrder, position: Sequence[Any], columns: Columns, dialect: SqlDialect) -> Predicate | None:
     """The predicate of the rows behind a position that come first, one range of an index; None if `after` is one."""
-    part = next_beyond(order, position)
-    return None if part is None else _compile(fit(part, dialect), columns, None, dialect)
+    part = next_beyond(_by_code_point(order), order.by_code_point(position))
+    return None if part is None else _compile(fit(part, dialect), _SortColumns(columns, dialect), None, dialect)
 
 
-def _compile(node: Filter, columns: Columns, fields: FieldSet | None, dialect: SqlDialect) -> Predicate:
+# No name of a field has a space.
+_NICE = " in nice order"
+
+
+def _by_code_point(order: SortOrder) -> SortOrder:
+    """The same order by columns (_SortColumns) that all compare by code point."""
+    keys = [
+        key if key.collation is Collation.CODE_POINT else SortKey(key.field + _NICE, key.direction)
+        for key in order.keys
+    ]
+    return SortOrder(order.item_type, tuple(keys))
+
+
+class _SortColumns:
+    """Columns by the names of `_by_code_point`."""
+
+    def __init__(self, columns: Columns, dialect: SqlDialect) -> None:
+        self._columns = columns
+        self._dialect = dialect
+
+    def __getitem__(self, name: str) -> ColumnElement[Any]:
+        field = name.removesuffix(_NICE)
+        stored = self._columns[field]
+        return stored if field == name else nice_column(stored, self._dialect)
+
+
+def _compile(node: Filter, columns: Columns, fields: ItemType | None, dialect: SqlDialect) -> Predicate:
     """The predicate of a lowered tree (query.lowering). fields: None for a position."""
     match node:
         case And(terms):

@@ -104,21 +104,22 @@ _EXPECTED = {
 }
 
 
-class FieldSet(Mapping[str, Field]):
-    """The fields of one resource by name, in the order of their definition.
+class ItemType(Mapping[str, Field]):
+    """What can be listed: a type of items, as its fields by name, in the order of their definition.
 
     unique: the field, never null, that no two items share; it ends every order.
+    There is one of each type, so two are equal only if they are the same.
     Raises ValueError when a name, or (ignoring case) a title, appears twice.
     """
 
-    def __init__(self, resource: str, fields: Iterable[Field], *, unique: str = "uuid") -> None:
-        self.resource = resource
+    def __init__(self, name: str, fields: Iterable[Field], *, unique: str = "uuid") -> None:
+        self.name = name
         self.unique = unique
         self._fields: dict[str, Field] = {}
         titles: set[str] = set()
         for field in fields:
             if field.name in self._fields or field.title.lower() in titles:
-                raise ValueError(f"{resource}: field {field.name!r} or its title is defined twice")
+                raise ValueError(f"{name}: field {field.name!r} or its title is defined twice")
             self._fields[field.name] = field
             titles.add(field.title.lower())
 
@@ -130,6 +131,9 @@ class FieldSet(Mapping[str, Field]):
 
     def __len__(self) -> int:
         return len(self._fields)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def require(self, name: str, purpose: str) -> Field:
         """Return the field called `name`; raises UnknownFieldError naming the `purpose` otherwise."""

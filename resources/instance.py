@@ -5,9 +5,9 @@ the index's fields and a record's keys all use them; the payload on the wire use
 (notifications.payloads). Fields of kind `other` without `is_list` can only be read.
 """
 
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 
-INSTANCE_FIELDS = FieldSet(
+INSTANCE_FIELDS = ItemType(
     "instance",
     (
         Field("uuid", "UUID", Kind.TEXT, "Identifier, the same in every cell and for ever", is_constant=True),

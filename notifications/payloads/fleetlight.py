@@ -13,7 +13,7 @@ from pydantic import create_model
 from notifications.payloads.parts import BlockDevicePayload, FlavorPayload, KeypairPayload, SharePayload
 from notifications.versioned import VersionedPayload
 from notifications.wire_types import DiskConfig, Int64, PowerState, PreciseTime, Uuid, VmState
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 from resources.instance import INSTANCE_FIELDS
 
 
@@ -89,7 +89,7 @@ _NAMES_OF_NOVA = {
 }
 
 
-def payload_fields(fields: FieldSet) -> dict[str, Any]:
+def payload_fields(fields: ItemType) -> dict[str, Any]:
     """Name -> type and definition, as pydantic.create_model takes them, of every field that a payload tells.
 
     What is derived from another field is not told. Raises KeyError for a field of kind `other` without a type here.

@@ -10,10 +10,10 @@ import asyncio, sys
 from pathlib import Path
 
 import resources.instance
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 
 # The one definition.
-resources.instance.INSTANCE_FIELDS = FieldSet(
+resources.instance.INSTANCE_FIELDS = ItemType(
     "instance",
     (*resources.instance.INSTANCE_FIELDS.values(), Field("rack", "Rack", Kind.TEXT, "Rack that the host stands in")),
 )

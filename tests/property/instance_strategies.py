@@ -26,7 +26,7 @@ from query.filters import (
     Or,
 )
 from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.property.query_strategies import TAGS, TEXTS, TIMES
@@ -103,7 +103,7 @@ _KEYS = (*_LASTING_KEYS, "display_name", "host", "updated_at", "locked")
 
 
 def _orders(keys: Sequence[str]) -> st.SearchStrategy[SortOrder]:
-    key = st.builds(SortKey, st.sampled_from(keys), st.sampled_from(Direction))
+    key = st.builds(SortKey, st.sampled_from(keys), st.sampled_from(Direction), st.sampled_from(Collation))
     return st.lists(key, max_size=3).map(lambda keys: SortOrder.of(INSTANCE_FIELDS, keys))
 
 

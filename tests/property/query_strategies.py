@@ -38,10 +38,10 @@ from query.filters import (
     or_missing,
 )
 from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
-from resources.fields import Field, FieldSet, Kind
+from query.sort import Collation, Direction, SortKey, SortOrder
+from resources.fields import Field, ItemType, Kind
 
-FIELDS = FieldSet(
+FIELDS = ItemType(
     "thing",
     (
         Field("uuid", "UUID", Kind.TEXT, "Identifier"),
@@ -76,6 +76,12 @@ TEXTS = (
     "😀",
     "web-1",
     "web-10",
+    "web-01",
+    "web-2b",
+    "007",
+    "a\x01",
+    "\x021",
+    "٣",
     "a.b",
     "A.b.c",
     "\u212a.b",
@@ -188,7 +194,8 @@ filters: st.SearchStrategy[Filter] = st.recursive(
 )
 
 orders: st.SearchStrategy[SortOrder] = st.lists(
-    st.builds(SortKey, st.sampled_from((*_NAMES, "uuid")), st.sampled_from(Direction)), max_size=3
+    st.builds(SortKey, st.sampled_from((*_NAMES, "uuid")), st.sampled_from(Direction), st.sampled_from(Collation)),
+    max_size=3,
 ).map(lambda keys: SortOrder.of(FIELDS, keys))
 
 

@@ -29,7 +29,7 @@ from query.lowering import beyond
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
 from query.to_sql import after, order_by, to_sql
-from resources.fields import FieldSet, Kind
+from resources.fields import ItemType, Kind
 from tests.property.query_strategies import FIELDS, filters, record_sets, requests
 
 THINGS = Table(
@@ -46,7 +46,7 @@ THINGS = Table(
     Column("addresses", JSON(none_as_null=True)),
 )
 # A position holds stored values, in which a time is a number.
-STORED_FIELDS = FieldSet(
+STORED_FIELDS = ItemType(
     "thing",
     (replace(field, kind=Kind.NUMBER) if field.kind is Kind.TIMESTAMP else field for field in FIELDS.values()),
 )
@@ -85,7 +85,7 @@ def test_sqlite_finds_the_rows_of_the_oracle_in_its_order(
     for _ in range(5):
         request = data.draw(requests(records))
         check(request.filter, FIELDS)
-        assert _page(connection, request) == _uuids(sorted_page(records, request, FIELDS)), request
+        assert _page(connection, request) == _uuids(sorted_page(records, request)), request
 
 
 @given(node=filters, records=record_sets(max_size=6))

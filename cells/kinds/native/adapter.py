@@ -28,7 +28,6 @@ from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
 from query.page import PageRequest
 from query.retention import remembered
-from query.sort import keeps_places
 from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.instance import INSTANCE_FIELDS
 
@@ -71,7 +70,7 @@ class NativeAdapter:
             with self._reading() as connection:
                 return self._read(connection, request)
         # All batches of one moment: a row that moves between two of them would be in neither.
-        with self._reading(at_one_moment=not keeps_places(request.order, INSTANCE_FIELDS)) as connection:
+        with self._reading(at_one_moment=not request.order.keeps_places) as connection:
             matches = matcher(residual, INSTANCE_FIELDS)
             found: list[InstanceRow] = []
             batch = replace(request, limit=max(request.limit, _RESIDUAL_BATCH_SIZE))

@@ -24,7 +24,7 @@ from cells.model import Cell, InstanceRow
 from query.evaluate import matcher
 from query.filters import Eq
 from query.page import PageRequest
-from query.sort import Direction, SortOrder
+from query.sort import Collation, Direction, SortOrder
 from resources.clock import Clock, system_clock
 from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
@@ -162,7 +162,8 @@ class _Page:
 
     def _rows(self, lists: Sequence[Query]) -> Iterator[InstanceRow]:
         """At least those of the page."""
-        if self._order.keys[0].field not in ("uuid", "created_at"):
+        first = self._order.keys[0]
+        if first.field not in ("uuid", "created_at") or first.collation is not Collation.CODE_POINT:
             everything = chain.from_iterable(self._servers.rows([*each, *_UPWARDS], _LARGEST_PAGE) for each in lists)
             return iter(nsmallest(self._limit, _once(self._wanted(everything)), key=self._position))
         waiting: list[InstanceRow] = []

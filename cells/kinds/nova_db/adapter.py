@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row
 
 from cells.batched import batched
 from cells.database.engines import external_cell_failures
-from cells.errors import CellUnreachableError
+from cells.errors import CellUnreachableError, UnreadableRowError
 from cells.kinds.nova_db.api_database import API_DATABASES
 from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
@@ -25,10 +26,10 @@ from cells.kinds.nova_db.records import to_record
 from cells.kinds.nova_db.services import host_statuses
 from cells.kinds.nova_db.tables import instances
 from cells.model import NOBODY, Cell, DamagedRecord, InstanceRow
-from query.evaluate import matcher
+from query.evaluate import first_of, matcher
 from query.filters import EVERYTHING, Eq, Filter, In, Ne, all_of, split_expressible
 from query.page import PageRequest
-from query.sort import SortOrder, keeps_places
+from query.sort import SortOrder
 from resources.clock import Clock, system_clock
 from resources.instance import INSTANCE_FIELDS
 from resources.server_status import WITH_FAULT, status_of
@@ -69,18 +70,28 @@ class NovaDbAdapter:
         return self._cell
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        batch, residual = self._first_batch(request)
-        # All batches of one moment: a row that moves between two of them would be in neither.
-        at_one_moment = residual != EVERYTHING and not keeps_places(request.order, INSTANCE_FIELDS)
-        question = partial(self._read_page, batch, request.limit, residual)
+        if not self._predicates.can_sort(request.order):
+            question, at_one_moment = partial(self._read_sorted_here, request), True
+        else:
+            batch, residual = self._first_batch(request)
+            # All batches of one moment: a row that moves between two of them would be in neither.
+            at_one_moment = residual != EVERYTHING and not request.order.keeps_places
+            question = partial(self._read_page, batch, request.limit, residual)
         with external_cell_failures(self._cell.name):
             return read(self._engine, question, at_one_moment=at_one_moment)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
+        is_sorted_here = not self._predicates.can_sort(request.order)
+        if is_sorted_here:
+            request = replace(request, order=_BY_UUID, after=None)
         batch, residual = self._first_batch(request)
         statement = page_statement(self._dialect, batch, residual)
         compiled = statement.compile(self._engine, compile_kwargs={"render_postcompile": True})
-        return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
+        return {
+            "sql": str(compiled),
+            "values": dict(compiled.params),
+            "filtered_in_python": is_sorted_here or residual != EVERYTHING,
+        }
 
     def find(self, uuid: str) -> InstanceRow | None:
         rows = self.read_page(PageRequest(Eq("uuid", uuid), _BY_UUID, 1))
@@ -110,9 +121,6 @@ class NovaDbAdapter:
 
     def _first_batch(self, request: PageRequest) -> tuple[PageRequest, Filter]:
         """What is asked of the database first, and what is left to be tried on the rows."""
-        unsortable = [key.field for key in request.order.keys if key.field not in self._predicates.columns]
-        if unsortable:
-            raise CellUnreachableError(self._cell.name, f"Nova's databases cannot sort by {unsortable[0]}")
         wanted = all_of(request.filter, _DUMMY)
         expressible, residual = split_expressible(wanted, self._predicates.can_express)
         size = request.limit if residual == EVERYTHING else max(request.limit, _RESIDUAL_BATCH_SIZE)
@@ -121,16 +129,27 @@ class NovaDbAdapter:
     def _read_page(
         self, batch: PageRequest, limit: int, residual: Filter, connection: Connection
     ) -> Sequence[InstanceRow]:
+        return list(islice(self._matching(batch, residual, connection), limit))
+
+    def _read_sorted_here(self, request: PageRequest, connection: Connection) -> Sequence[InstanceRow]:
+        """The first rows in an order that the database has not: all that may be wanted are read, and few are kept."""
+        batch, residual = self._first_batch(replace(request, order=_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE))
+        try:
+            return first_of(self._matching(batch, residual, connection), request, lambda row: row.record)
+        except UnreadableRowError as error:
+            raise CellUnreachableError(self._cell.name, f"a damaged row has no place in the order: {error}") from error
+
+    def _matching(self, batch: PageRequest, residual: Filter, connection: Connection) -> Iterator[InstanceRow]:
+        """The rows that are wanted, batch after batch."""
         matches = matcher(residual, INSTANCE_FIELDS)
         is_whole = residual == EVERYTHING
-        found: list[InstanceRow] = []
         # Of the whole reading, not of each batch: all of them may show the moment of the first.
         started = self._clock()
         while True:
             rows = self._read(connection, batch, residual, started)
-            found.extend(row for row in rows if is_whole or matches(row.record))
-            if len(found) >= limit or len(rows) < batch.limit:
-                return found[:limit]
+            yield from (row for row in rows if is_whole or matches(row.record))
+            if len(rows) < batch.limit:
+                return
             batch = replace(batch, after=batch.order.values(rows[-1].record))
 
     def _read(self, connection: Connection, request: PageRequest, residual: Filter, started: int) -> list[InstanceRow]:

@@ -23,7 +23,6 @@ from query.filters import And, Eq
 from query.page import PageRequest
 from resources.clock import Clock, system_clock
 from resources.fields import Record
-from resources.instance import INSTANCE_FIELDS
 
 
 class NovaBuildRequests:
@@ -45,7 +44,7 @@ class NovaBuildRequests:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         started = self._clock()
         records = self._records(_project_of(request))
-        page = sorted_page(records, request, INSTANCE_FIELDS)
+        page = sorted_page(records, request)
         return [InstanceRow(self._cell.uuid, started, record) for record in page]
 
     def find(self, uuid: str) -> InstanceRow | None:

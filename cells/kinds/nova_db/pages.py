@@ -76,7 +76,8 @@ class _Pages:
         time: ColumnElement[Any] = columns[first.field]
         is_ascending = first.direction is Direction.ASC
         later_keys = order_by(request.order, columns, self._dialect)[1:]
-        keys = [columns[key.field].label(key.field) for key in request.order.keys]
+        # A field may be there twice, in both collations.
+        keys = [columns[name].label(name) for name in dict.fromkeys(key.field for key in request.order.keys)]
         timed = self._matching(request, residual).add_columns(*keys).where(time.is_not(None))
         if request.after is not None and request.after[0] is not None:
             start = request.after[0]

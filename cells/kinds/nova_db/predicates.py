@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, FromClause, and_, exists, false, func, lit
 from cells.kinds.nova_db.databases import NovaDialect
 from cells.kinds.nova_db.tables import field_columns, instance_extra, instance_info_caches, tags, utf8
 from query.filters import And, Eq, Filter, Has, HasAddress, In, Lacks, Matches, NotMatches, Or
+from query.sort import Collation, SortOrder
 from query.to_sql import can_express, to_sql
 from resources.fields import Kind
 from resources.instance import INSTANCE_FIELDS
@@ -42,6 +43,13 @@ class Predicates:
             case Matches(name) | NotMatches(name) if INSTANCE_FIELDS[name].kind is Kind.TIMESTAMP:
                 return False
         return node.field in self.columns and can_express(node, self._dialect)
+
+    def can_sort(self, order: SortOrder) -> bool:
+        """Whether the database has this order."""
+        return all(
+            key.field in self.columns and not (self._dialect == "mysql" and key.collation is Collation.NICE)
+            for key in order.keys
+        )
 
     def compile(self, node: Filter) -> Predicate:
         """The predicate of a filter that `can_express` is true of."""

@@ -100,7 +100,7 @@ def test_pages_are_those_of_the_oracle(adapter: NativeAdapter, records: list[Rec
         for keys in ORDERS:
             order = SortOrder.of(INSTANCE_FIELDS, keys)
             request = PageRequest(wanted, order, limit)
-            expected = sorted_page(records, PageRequest(wanted, order, len(records)), INSTANCE_FIELDS)
+            expected = sorted_page(records, PageRequest(wanted, order, len(records)))
             found: list[Record] = []
             while True:
                 page = adapter.read_page(request)
@@ -166,7 +166,7 @@ def test_rows_that_have_no_value_to_sort_by_follow_a_page_that_ends_among_those_
     adapter: NativeAdapter, records: list[Record]
 ) -> None:
     order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
-    expected = sorted_page(records, PageRequest(EVERYTHING, order, len(records)), INSTANCE_FIELDS)
+    expected = sorted_page(records, PageRequest(EVERYTHING, order, len(records)))
     first_without = next(place for place, record in enumerate(expected) if record["created_at"] is None)
     for place in range(first_without - 4, first_without + 1):
         position = order.values(expected[place - 1])

@@ -13,8 +13,9 @@ from indexer.reconcile.external_cell import verify_external_cell
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter
 from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.instance import INSTANCE_FIELDS
+from tests.support.nice_order import parts
 from tests.support.nova_fleet import NovaFleet
 
 # The databases are made before the first test, which takes Nova a while.
@@ -51,6 +52,24 @@ def test_pages_hold_each_row_once_in_order_those_without_a_value_too(
         assert [row.uuid for row in all_pages(cell, wanted, order, 3)] == [row.uuid for row in rows]
     if key != "created_at":
         assert {row.record[key] is None for row in rows} == {True, False}
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("field", ["display_name", "flavor_id", "locked_reason"])
+def test_order_that_a_database_may_not_have_is_made_here(
+    cell: NovaDbAdapter, field: str, direction: Direction
+) -> None:
+    """MySQL has no nice order, and no database of Nova's has these two fields in a column."""
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey(field, direction, Collation.NICE)])
+    rows = all_pages(cell, EVERYTHING, order, 1000)
+    expected = sorted(rows, key=lambda row: row.uuid)
+    expected.sort(
+        key=lambda row: (row.record[field] is not None, parts(row.record[field] or "")),
+        reverse=direction is Direction.DESC,
+    )
+    assert len(rows) == len(all_pages(cell, EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1000))
+    assert [row.uuid for row in rows] == [row.uuid for row in expected]
+    assert [row.uuid for row in all_pages(cell, EVERYTHING, order, 3)] == [row.uuid for row in rows]
 
 
 def test_service_says_what_its_host_is_like(fleet: NovaFleet, cell: NovaDbAdapter) -> None:

@@ -33,9 +33,9 @@ from query.regex import LUCENE_OPTIONS
 from query.sort import Direction, SortKey, SortOrder
 from query.to_dsl import search_after, sort, to_dsl, uuid_parts
 from query.to_sql import after, order_by, to_sql
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 
-FIELDS = FieldSet(
+FIELDS = ItemType(
     "thing",
     (
         Field("uuid", "UUID", Kind.TEXT, "Identifier"),

@@ -17,9 +17,9 @@ from query.to_dsl import to_dsl
 from query.to_sql import can_express, to_sql
 from query.tree import Dsl, Matcher
 from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 
-FIELDS = FieldSet(
+FIELDS = ItemType(
     "thing", (Field("uuid", "UUID", Kind.TEXT, "Identifier"), Field("name", "Name", Kind.TEXT, "Some text"))
 )
 THINGS = Table("things", MetaData(), Column("uuid", Text, primary_key=True), Column("name", Text))

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import Field, FieldSet, Kind, from_microseconds, to_microseconds
+from resources.fields import Field, ItemType, Kind, from_microseconds, to_microseconds
 from resources.instance import INSTANCE_FIELDS
 
 
@@ -23,7 +23,7 @@ def test_definition_that_breaks_the_rules_of_query2_is_refused(name: str, title:
 
 def test_titles_are_unique_ignoring_case() -> None:
     with pytest.raises(ValueError, match="twice"):
-        FieldSet("thing", (Field("a", "Same", Kind.TEXT, "One"), Field("b", "SAME", Kind.TEXT, "Other")))
+        ItemType("thing", (Field("a", "Same", Kind.TEXT, "One"), Field("b", "SAME", Kind.TEXT, "Other")))
 
 
 @pytest.mark.parametrize(
