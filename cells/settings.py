@@ -27,6 +27,8 @@ class FleetSettings(BaseModel):
     failures_max_count: messages that could not be indexed are kept here, of each cell the newest ones up to so many.
     failures_max_mib: of each cell they have no more MiB than this.
     reclaim_instance_interval_s: how long a deleted instance of a native cell can be restored; 0: deletions are final.
+    jobs_kept_h: how long a job of a native cell stays after its end, with its log.
+    jobs_kept_count: of each cell no more ended jobs stay than so many, the newest.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,6 +38,8 @@ class FleetSettings(BaseModel):
     failures_max_count: int = Field(default=10_000, ge=1)
     failures_max_mib: int = Field(default=256, ge=1)
     reclaim_instance_interval_s: float = Field(default=0.0, ge=0)
+    jobs_kept_h: float = Field(default=168.0, gt=0)
+    jobs_kept_count: int = Field(default=100_000, ge=0)
 
     @property
     def failure_limits(self) -> FailureLimits:

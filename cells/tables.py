@@ -271,21 +271,100 @@ allocations = Table(
     Index("ix_allocations_of_node", "node_id", "vcpus", "memory_mib", "disk_gib"),
 )
 
-# Accepted actions that are not finished: a row goes with the transaction of its last step.
+# What was accepted, also what has ended, until it is pruned (operations.jobs.pruning). Each is a list of operations,
+# which run one after the other; `position` is that of the current one. A job is ready if a worker can do something for
+# it: an index finds those alone, however many wait. No number is given out twice, hence SQLite's AUTOINCREMENT.
 jobs = Table(
     "jobs",
     cell_metadata,
     Column("id", ROW_NUMBER, primary_key=True),
-    Column("instance_uuid", _UUID, nullable=False, index=True),
-    Column("action", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("is_ready", Boolean, nullable=False),
+    Column("stage", Text, nullable=False),
     Column("position", Integer, nullable=False),
-    Column("parameters", JSON_VALUE, nullable=False),
+    Column("operation_count", Integer, nullable=False),
     Column("request_id", Text),
     Column("user_id", BINARY_TEXT),
     Column("project_id", BINARY_TEXT),
+    Column("received_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Index("ix_jobs_ready", "priority", "id", sqlite_where=text("is_ready = 1"), postgresql_where=text("is_ready")),
+    Index(
+        "ix_jobs_ended",
+        "ended_at",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+# next_step: the step that comes next. notes: what steps tell later ones. result: what the operation has brought, or the
+# error that has ended it as [class, [text]].
+job_operations = Table(
+    "job_operations",
+    cell_metadata,
+    Column("job_id", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("operation", Text, nullable=False),
+    Column("parameters", JSON_VALUE, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("next_step", Integer, nullable=False),
+    Column("notes", JSON_VALUE, nullable=False),
+    Column("result", JSON_VALUE),
+    Column("instance_uuid", _UUID),
     Column("instance_action_id", BigInteger),
     Column("migration_id", BigInteger),
-    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Index(
+        "ix_job_operations_of_instance",
+        "instance_uuid",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+)
+
+job_log = Table(
+    "job_log",
+    cell_metadata,
+    Column("job_id", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("serial", Integer, primary_key=True, autoincrement=False),
+    Column("position", Integer, nullable=False),
+    Column("logged_at", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("data", JSON_VALUE, nullable=False),
+)
+
+# A job waits until those that it depends on have ended. statuses: the ends that it goes on after.
+job_dependencies = Table(
+    "job_dependencies",
+    cell_metadata,
+    Column("job_id", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("depends_on", BigInteger, primary_key=True, autoincrement=False, index=True),
+    Column("statuses", JSON_VALUE, nullable=False),
+)
+
+# What the current operation of a job needs: wanted since wanted_at, held since held_at. priority: that of the job.
+job_locks = Table(
+    "job_locks",
+    cell_metadata,
+    Column("job_id", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("level", Text, primary_key=True),
+    Column("name", BINARY_TEXT, primary_key=True),
+    Column("is_shared", Boolean, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("wanted_at", BigInteger, nullable=False),
+    Column("held_at", BigInteger),
+    Index("ix_job_locks_of_name", "level", "name", "priority", "job_id"),
+    Index(
+        "ix_job_locks_held",
+        "level",
+        "name",
+        sqlite_where=text("held_at IS NOT NULL"),
+        postgresql_where=text("held_at IS NOT NULL"),
+    ),
 )
 
 # They outlive their instance.

@@ -20,11 +20,11 @@ from cells.fleet.flavors import Flavor
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import check
 from cells.model import Cell
-from cells.tables import instances, jobs
+from cells.tables import instances, job_operations
 from operations.native_cells import NativeCells
 
 _log = structlog.get_logger(__name__)
-# Actions whose jobs know the flavor that their instance is about to have.
+# Operations that know the flavor that their instance is about to have.
 _GROWING = ("resize", "revertResize")
 
 
@@ -74,7 +74,7 @@ def with_sizes(counts: Mapping[str, int], sizes: Sequence[Size]) -> dict[str, in
 
 
 def project_lock(project_id: str) -> str:
-    """The turn (cells.fleet.advisory_locks) of whoever looks at the quotas of a project, and then lets it have more."""
+    """The turn (cells.fleet.advisory_locks) of APIs that look at the quotas of a project, and then let it have more."""
     return f"quotas of project {project_id}"
 
 
@@ -124,9 +124,10 @@ def size_in(engine: Engine, cell: Cell, project_id: str) -> Size:
         instances.c.vm_state.is_distinct_from("soft-delete"),
     )
     growing = (
-        select(jobs.c.parameters, flavor.label("flavor"))
-        .join(instances, instances.c.uuid == jobs.c.instance_uuid)
-        .where(jobs.c.action.in_(_GROWING), instances.c.project_id == project_id, instances.c.deleted.is_(False))
+        select(job_operations.c.parameters, flavor.label("flavor"))
+        .join(instances, instances.c.uuid == job_operations.c.instance_uuid)
+        .where(job_operations.c.operation.in_(_GROWING), job_operations.c.ended_at.is_(None))
+        .where(instances.c.project_id == project_id, instances.c.deleted.is_(False))
     )
     with cell_failures(cell.name), engine.connect() as connection:
         cores, ram = map(int, connection.execute(statement).one())

@@ -174,7 +174,7 @@ class Body(Generic[T]):
         Raises BadRequestError and BodyFieldError.
         """
         if not isinstance(document, dict):
-            raise BadRequestError(f"{_HIDDEN if self._is_secret else _shown(document)} is not of type 'object'")
+            raise BadRequestError(f"{HIDDEN if self._is_secret else _shown(document)} is not of type 'object'")
         try:
             read: Any = self.model(minor).model_validate(document, extra="ignore" if is_relaxed else None)
         except ValidationError as error:

@@ -31,6 +31,9 @@ from indexer.stream.service import IndexerService
 from indexer.writing.leases import CellLeases
 from operations.actions.accepting import Acceptance
 from operations.actions.reclaiming import Reclaimer
+from operations.cell_worker import new_worker
+from operations.jobs.chores import Chore
+from operations.jobs.pruning import Pruner
 from operations.jobs.worker import Worker
 from resources.clock import Clock
 
@@ -91,11 +94,13 @@ def run_worker(settings: Settings, fleet: Fleet, cell: Cell, stop: Event, beat: 
 
 def worker_of(settings: Settings, engine: Engine, fleet: Fleet, cell: Cell, beat: Beat = _unheard) -> Worker:
     """A worker of one native cell."""
+    pruner = Pruner(engine, cell, kept_s=settings.fleet.jobs_kept_h * 3600, kept_count=settings.fleet.jobs_kept_count)
+    chores = [Chore(pruner.prune)]
     interval_s = settings.fleet.reclaim_instance_interval_s
-    if not interval_s:
-        return Worker(engine, fleet, cell, beat=beat)
-    reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
-    return Worker(engine, fleet, cell, reclaim=reclaimer.reclaim_if_due, beat=beat)
+    if interval_s:
+        reclaimer = Reclaimer(Acceptance(engine, fleet, cell), engine, cell, interval_s)
+        chores.append(Chore(reclaimer.reclaim, interval_s))
+    return new_worker(engine, fleet, cell, chores=chores, beat=beat)
 
 
 Watching = Callable[[IndexerService], AbstractContextManager[None]]

@@ -1,10 +1,10 @@
 """Accepting what callers want to do with instances: one transaction that checks, announces and queues.
 
 The row of the instance is locked before its state is looked at, so of two callers who pass each other one is refused.
-What was accepted is carried out by a worker (operations.jobs.worker).
+What was accepted is carried out by a worker (operations.cell_worker).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,8 +39,11 @@ from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.building import Action
 from operations.actions.new_instance import check_values, completed_flavor, new_record
 from operations.actions.server_actions import ACTIONS
-from operations.jobs.queue import NewJob, add_jobs, jobs_of, remove_job
-from operations.jobs.steps import Job, PublisherService
+from operations.actions.steps import PublisherService
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.ending import end_jobs
+from operations.jobs.model import NewJob, NewOperation, Status
+from operations.jobs.queue import add_jobs, jobs_of
 from operations.scheduling.placement import give_back_claims, release_except
 from resources.clock import Clock, system_clock
 from resources.fields import Record
@@ -113,7 +116,7 @@ class Acceptance:
             publisher_id=self._publisher(PublisherService.CONDUCTOR),
             request=request,
         )
-        # First, as in Nova: without it nobody could find the instance.
+        # First, as in Nova: without it no API would find the instance.
         self._fleet.add_mappings([InstanceMapping.of(row, now) for row in rows])
         may_be_there = False
         try:
@@ -122,14 +125,15 @@ class Acceptance:
                 outbox.append(connection, announced)
                 action_ids = begin_actions(connection, [row.uuid for row in rows], _CREATE, request, now)
                 queued = [
-                    NewJob(
-                        row.uuid,
+                    NewOperation(
+                        _CREATE,
                         {**parameters, "ip_addresses": addresses[row.uuid], "origin": _origin(row.record)},
+                        row.uuid,
                         action_id,
                     )
                     for row, action_id in zip(rows, action_ids, strict=True)
                 ]
-                add_jobs(connection, _CREATE, queued, request, now)
+                add_jobs(connection, VOCABULARY, [NewJob([operation], request) for operation in queued], now)
                 # A cell that fails from here on may have them all the same.
                 may_be_there = True
         except IntegrityError as error:
@@ -158,7 +162,7 @@ class Acceptance:
             record = instance.record
             refuse_unless_allowed(action, record, is_admin=order.is_admin)
             check(record)
-            if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid)):
+            if action.replaces_others and _is_done_anyway(action, record, jobs_of(connection, uuid).values()):
                 return instance.row
             now = self._clock()
             if action.replaces_others:
@@ -179,8 +183,8 @@ class Acceptance:
             if action.record is not None:
                 [action_id] = begin_actions(connection, [uuid], action.record, order.request, now)
             parameters |= {"origin": _origin(record), "is_by_administrator": order.is_admin}
-            job = NewJob(uuid, parameters, action_id, migration_id)
-            add_jobs(connection, action.name, [job], order.request, now)
+            operation = NewOperation(action.name, parameters, uuid, action_id, migration_id)
+            add_jobs(connection, VOCABULARY, [NewJob([operation], order.request)], now)
             return instance.row
 
     def update(self, uuid: str, values: Mapping[str, Any], request: Request) -> InstanceRow:
@@ -195,7 +199,7 @@ class Acceptance:
         *,
         announces_always: bool = False,
     ) -> InstanceRow:
-        """Set the fields that `decide` makes of the record while nobody else can change it.
+        """Set the fields that `decide` makes of the record while no other transaction can change it.
 
         announces_always: also when the instance has these values already; else that changes nothing, as in Nova.
         decide may raise whatever the caller understands; then nothing is changed. Raises what `check_values` raises.
@@ -227,7 +231,7 @@ class Acceptance:
     def unlock(
         self, uuid: str, *, request: Request, check: Callable[[Record], None] = lambda _record: None
     ) -> InstanceRow:
-        """check: is given the record, which nobody else can change meanwhile, and may raise as in `revise`."""
+        """check: is given the record, which no other transaction can change meanwhile, and may raise as in `revise`."""
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             instance = LockedInstance.lock(connection, self._cell, uuid)
             check(instance.record)
@@ -266,20 +270,12 @@ class Acceptance:
 
     def _give_up_jobs(self, instance: LockedInstance, action: Action | None, now: int) -> None:
         connection = instance.connection
-        for job in jobs_of(connection, instance.uuid):
-            finish_event(
-                connection,
-                job.instance_action_id,
-                now,
-                SupersededError("resetState" if action is None else action.word),
-            )
-            if job.migration_id is not None:
-                give_up_migration(connection, job.migration_id, now)
-            remove_job(connection, job)
+        error = SupersededError("resetState" if action is None else action.word)
+        end_jobs(connection, list(jobs_of(connection, instance.uuid)), Status.CANCELED, error, now)
         give_back_claims(connection, instance.record)
 
     def _give_up_resize(self, instance: LockedInstance, now: int) -> None:
-        """Nobody can confirm or revert a resize of an instance that is not resized any more: it stays where it is."""
+        """The resize of an instance that is not resized any more cannot be confirmed or reverted: it stays."""
         with suppress(NotResizedError):
             give_up_migration(instance.connection, finished_migration(instance.connection, instance.uuid).id, now)
         release_except(instance.connection, instance.uuid, instance.record["node"])
@@ -325,9 +321,9 @@ def refuse_unless_allowed(action: Action, record: Record, *, is_admin: bool) -> 
         raise InvalidTransitionError(uuid, action.word, None)
 
 
-def _is_done_anyway(action: Action, record: Record, under_way: Sequence[Job]) -> bool:
+def _is_done_anyway(action: Action, record: Record, under_way: Collection[str]) -> bool:
     """Whether an action that replaces others finds itself under way, or a deletion, which only another one replaces."""
-    if record["task_state"] == _DELETING or any(job.action == action.name for job in under_way):
+    if record["task_state"] == _DELETING or action.name in under_way:
         return True
     return record["task_state"] == _SOFT_DELETING and action.task != _DELETING
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.effects import choose_host
-from operations.jobs.steps import Effect, PublisherService, Step, Task, Values
+from operations.actions.steps import Effect, PublisherService, Step, Values
+from operations.jobs.vocabulary import Task
 
 IDLE: Collection[str | None] = (None,)
 ANY_TASK: Collection[str | None] = ()
@@ -86,6 +87,11 @@ def work(event: str, *steps: Step) -> tuple[Step, ...]:
     return tuple(replace(step, work=event) for step in steps)
 
 
+def calling(name: str, step: Step) -> Step:
+    """`step`, once the host has done what it is called for."""
+    return replace(step, call=name)
+
+
 def only_if(applies: Callable[[Task], bool], *steps: Step) -> tuple[Step, ...]:
     return tuple(replace(step, applies=applies) for step in steps)
 
@@ -102,5 +108,5 @@ def start_and_end(
 ) -> Action:
     """An action that is a start and an end on one host."""
     word = word or name
-    steps = work(f"compute_{word}_instance", start(base), end(base, **result))
+    steps = work(f"compute_{word}_instance", start(base), calling(word, end(base, **result)))
     return Action(name, word, word, steps, vm_states, task=task, **options)

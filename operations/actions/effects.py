@@ -12,7 +12,8 @@ from cells.kinds.native.instance_migrations import (
     read_migration,
     update_migration,
 )
-from operations.jobs.steps import Effect, Task
+from operations.actions.steps import Effect, destination_of
+from operations.jobs.vocabulary import Task
 from operations.scheduling.placement import RequestSpec, claim_host, demand_of, release_except
 
 
@@ -31,15 +32,16 @@ def choose_host(task: Task) -> None:
         group=_group_of(task),
     )
     demand = demand_of(parameters.get("flavor") or record["flavor"])
-    node = claim_host(task.instance.connection, task.instance.uuid, demand, spec)
-    parameters["destination"] = {
+    node = claim_host(task.connection, task.instance.uuid, demand, spec)
+    task.notes["destination"] = {
         "host": node.service.host,
         "node": node.hypervisor_hostname,
         "availability_zone": node.service.availability_zone,
     }
+    task.log(f"host {node.service.host} was chosen")
     if task.job.migration_id is not None:
         update_migration(
-            task.instance.connection,
+            task.connection,
             task.job.migration_id,
             task.now,
             dest_compute=node.service.host,
@@ -52,7 +54,7 @@ def queue_for_delete(*, queued: bool) -> Effect:
     """Say in the mapping that the instance is about to be deleted, or that it is not any more."""
 
     def effect(task: Task) -> None:
-        task.fleet.mark_queued_for_delete(task.instance.cell.uuid, [task.instance.uuid], queued=queued)
+        task.fleet.mark_queued_for_delete(task.cell.uuid, [task.instance.uuid], queued=queued)
 
     return effect
 
@@ -67,23 +69,23 @@ def _group_of(task: Task) -> ServerGroup | None:
 
 def give_back_all(task: Task) -> None:
     """The instance takes up nothing any more."""
-    release_except(task.instance.connection, task.instance.uuid, None)
+    release_except(task.connection, task.instance.uuid, None)
 
 
 def give_back_others(task: Task) -> None:
     """The instance takes up nothing but what it does of the node that it is on, before the step."""
-    release_except(task.instance.connection, task.instance.uuid, task.record["node"])
+    release_except(task.connection, task.instance.uuid, task.record["node"])
 
 
 def give_back_origin(task: Task) -> None:
     """The instance takes up nothing but what it does of its destination."""
-    release_except(task.instance.connection, task.instance.uuid, task.destination["node"])
+    release_except(task.connection, task.instance.uuid, destination_of(task)["node"])
 
 
 def aim_back(task: Task) -> None:
     """The destination of a resize that is reverted is the host that it came from."""
     old = migration_of(task).old_instance
-    task.parameters["destination"] = {name: old[name] for name in ("host", "node", "availability_zone")}
+    task.notes["destination"] = {name: old[name] for name in ("host", "node", "availability_zone")}
 
 
 def migration_is(status: str) -> Effect:
@@ -91,7 +93,7 @@ def migration_is(status: str) -> Effect:
 
     def effect(task: Task) -> None:
         if task.job.migration_id is not None:
-            update_migration(task.instance.connection, task.job.migration_id, task.now, status=status)
+            update_migration(task.connection, task.job.migration_id, task.now, status=status)
 
     return effect
 
@@ -99,15 +101,15 @@ def migration_is(status: str) -> Effect:
 def confirm_what_waits(task: Task) -> None:
     """Take the resize that waits to be confirmed for this job's: a deletion confirms it, if there is one."""
     with suppress(NotResizedError):
-        migration = finished_migration(task.instance.connection, task.instance.uuid)
+        migration = finished_migration(task.connection, task.instance.uuid)
         task.job.migration_id = migration.id
-        update_migration(task.instance.connection, migration.id, task.now, status="confirming")
+        update_migration(task.connection, migration.id, task.now, status="confirming")
 
 
 def migration_of(task: Task) -> Migration:
     if task.job.migration_id is None:
-        raise LookupError(f"job {task.job.id} ({task.job.action}) has no migration")
-    return read_migration(task.instance.connection, task.job.migration_id)
+        raise LookupError(f"job {task.job.id} ({task.job.operation}) has no migration")
+    return read_migration(task.connection, task.job.migration_id)
 
 
 def _uuids(hint: Any) -> list[str]:

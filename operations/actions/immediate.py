@@ -1,6 +1,6 @@
 """What changes instances of a native cell at once, without hosts that have to do something for it.
 
-It fills cells, and stands in for whatever changes them in tests and benchmarks: an action is its outcome alone, as the
+It fills cells, and stands in for what else changes them in tests and benchmarks: an action is its outcome alone, as the
 table of actions has it (operations.actions.server_actions). What callers of the API want to be done takes steps: see
 operations.actions.accepting and operations.jobs.worker.
 
@@ -32,7 +32,8 @@ from cells.tables import instances
 from notifications import event_types
 from operations.actions.new_instance import check_values, new_record
 from operations.actions.server_actions import ACTIONS
-from operations.jobs.steps import Job, Task
+from operations.jobs.model import Job, Stage, Status
+from operations.jobs.vocabulary import Task
 from operations.scheduling.placement import allocate_on_their_nodes, release_except
 from resources.clock import Clock, system_clock
 
@@ -128,8 +129,9 @@ class InstanceOperations:
         action, record = ACTIONS[name], instance.record
         if action.vm_states and record["vm_state"] not in action.vm_states:
             raise InvalidTransitionError(instance.uuid, action.word, record["vm_state"])
-        parameters = {"origin": record, "destination": destination or {}}
-        task = Task(Job(0, name, 0, parameters, NO_REQUEST, None, None), instance, now, self._fleet)
+        notes = {"destination": destination or {}}
+        job = Job(0, Status.RUNNING, Stage.STEPS, 0, 1, name, 0, {"origin": record}, notes, NO_REQUEST)
+        task = Task(job, instance.connection, self._cell, self._fleet, now, instance)
         step = next(step for step in reversed(action.steps) if step.values and step.applies(task))
         return step.event_type, step.values_for(task)
 

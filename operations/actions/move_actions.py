@@ -1,14 +1,14 @@
 """Actions that take an instance to another host: resize, migrate, evacuate (contracts/nova-rest, 2.5 and 2.6)."""
 
-from operations.actions.building import ANY_TASK, Action, end, exists, progress, scheduling, start, work
+from operations.actions.building import ANY_TASK, Action, calling, end, exists, progress, scheduling, start, work
 from operations.actions.effects import (
     aim_back,
     give_back_origin,
     give_back_others,
     migration_is,
 )
+from operations.actions.steps import PublisherService, Step
 from operations.actions.values import as_before, confirmed, evacuated, placed, resized_there, reverted
-from operations.jobs.steps import PublisherService, Step
 
 
 def _cold_migration() -> tuple[Step, ...]:
@@ -34,8 +34,13 @@ def _move(name: str, migration_type: str) -> Action:
             *work(
                 "compute_resize_instance",
                 start("resize", migration_is("migrating"), task_state="resize_migrating"),
-                Step(
-                    "instance.resize.end", {"task_state": "resize_migrated"}, effects=(migration_is("post-migrating"),)
+                calling(
+                    "resize",
+                    Step(
+                        "instance.resize.end",
+                        {"task_state": "resize_migrated"},
+                        effects=(migration_is("post-migrating"),),
+                    ),
                 ),
             ),
             *work(
@@ -97,7 +102,7 @@ MOVES = (
                 "compute_live_migration",
                 start("live_migration_pre", migration_is("preparing"), source=PublisherService.DESTINATION),
                 Step("instance.live_migration_pre.end", source=PublisherService.DESTINATION),
-                start("live_migration_post", migration_is("running")),
+                calling("migrate", start("live_migration_post", migration_is("running"))),
                 start("live_migration_post_dest", migration_is("post-migrating"), source=PublisherService.DESTINATION),
                 Step(
                     "instance.live_migration_post_dest.end",

@@ -1,6 +1,5 @@
 """Deleting for good what was deleted some time ago and can still be restored (contracts/nova-rest, 2.2)."""
 
-import time
 from uuid import uuid4
 
 import structlog
@@ -11,12 +10,11 @@ from cells.errors import InstanceNotFoundError, StateConflictError
 from cells.model import Cell, Request
 from cells.tables import instances
 from operations.actions.accepting import Acceptance, Order
+from operations.jobs.chores import AT_ONCE
 from operations.jobs.failures import ends_alone
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
-_LOOK_AGAIN_AFTER_S = 60.0
-_AT_ONCE = 100
 
 
 class Reclaimer:
@@ -30,17 +28,9 @@ class Reclaimer:
         self._cell = cell
         self._interval_s = interval_s
         self._clock = clock
-        self._look_at = 0.0
-
-    def reclaim_if_due(self) -> None:
-        """Look about once a minute, oftener where instances are kept for less. Raises CellUnreachableError."""
-        now = time.monotonic()
-        if now >= self._look_at:
-            is_all = self.reclaim() < _AT_ONCE
-            self._look_at = now + (min(self._interval_s, _LOOK_AGAIN_AFTER_S) if is_all else 0)
 
     def reclaim(self) -> int:
-        """Order the deletion of the instances whose time is over, at most some; returns how many there were.
+        """Order the deletion of the instances whose time is over, at most AT_ONCE; returns how many there were.
 
         Raises CellUnreachableError.
         """
@@ -67,7 +57,7 @@ class Reclaimer:
             .where(columns.vm_state == "soft-delete", columns.deleted.is_(False), columns.task_state.is_(None))
             .where(columns.deleted_at <= last)
             .order_by(columns.deleted_at)
-            .limit(_AT_ONCE)
+            .limit(AT_ONCE)
         )
         with cell_failures(self._cell.name), self._engine.connect() as connection:
             return list(connection.execute(statement).scalars())

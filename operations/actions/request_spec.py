@@ -6,7 +6,7 @@ from typing import Any
 from notifications.payloads.parts import ExceptionPayload, FlavorPayload
 from notifications.payloads.request_spec import ComputeTaskPayload, RequestSpecPayload
 from notifications.versioned import VersionedPayload
-from operations.jobs.steps import Task
+from operations.jobs.vocabulary import Task
 
 
 def to_payload(task: Task, event_type: str, failure: BaseException | None = None) -> VersionedPayload:

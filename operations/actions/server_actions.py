@@ -12,6 +12,7 @@ from operations.actions.building import (
     ANY_TASK,
     IDLE,
     Action,
+    calling,
     end,
     exists,
     only_if,
@@ -30,6 +31,7 @@ from operations.actions.effects import (
     queue_for_delete,
 )
 from operations.actions.move_actions import MOVES
+from operations.actions.steps import PublisherService, Step
 from operations.actions.values import (
     as_before,
     deleted,
@@ -44,7 +46,6 @@ from operations.actions.values import (
     was_resized,
     was_stopped,
 )
-from operations.jobs.steps import PublisherService, Step
 
 _HARD_REBOOT_TASKS = (
     None,
@@ -64,7 +65,7 @@ def _reboot(name: str, suffix: str, vm_states: Collection[str], task_states: Col
         "compute_reboot_instance",
         start("reboot", task_state=f"reboot_pending{suffix}"),
         progress(task_state=f"reboot_started{suffix}"),
-        end("reboot", vm_state="active", power_state=RUNNING),
+        calling("reboot", end("reboot", vm_state="active", power_state=RUNNING)),
     )
     return Action(
         name,
@@ -98,7 +99,7 @@ _DELETE = (
             is_on_a_host,
             start("delete"),
             start("shutdown"),
-            Step("instance.shutdown.end"),
+            calling("delete", Step("instance.shutdown.end")),
             Step(INSTANCE_DELETE_END, deleted, effects=(give_back_all,)),
         ),
         *only_if(
@@ -136,7 +137,7 @@ _ALL = (
                 Step(INSTANCE_UPDATE, placed("networking")),
                 Step(INSTANCE_UPDATE, networked),
                 progress(task_state="spawning"),
-                Step("instance.create.end", launched),
+                calling("create", Step("instance.create.end", launched)),
             ),
         ),
         failure_event="compute_task.build_instances.error",
@@ -193,7 +194,7 @@ _ALL = (
             "compute_rescue_instance",
             start("rescue"),
             exists(),
-            end("rescue", vm_state="rescued", power_state=RUNNING),
+            calling("rescue", end("rescue", vm_state="rescued", power_state=RUNNING)),
         ),
         vm_states=("active", "stopped", "error"),
         task="rescuing",
@@ -218,7 +219,7 @@ _ALL = (
                     start("power_off"),
                     end("power_off", vm_state="stopped", power_state=SHUT_DOWN),
                 ),
-                Step("instance.rebuild.end", rebuilt),
+                calling("rebuild", Step("instance.rebuild.end", rebuilt)),
             ),
         ),
         vm_states=("active", "stopped", "error"),

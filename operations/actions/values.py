@@ -5,7 +5,8 @@ from typing import Any
 
 from cells.model import NO_STATE, RUNNING, SHUT_DOWN
 from operations.actions.effects import migration_of
-from operations.jobs.steps import Task
+from operations.actions.steps import destination_of, origin_of
+from operations.jobs.vocabulary import Task
 
 
 def is_on_a_host(task: Task) -> bool:
@@ -17,19 +18,19 @@ def is_on_no_host(task: Task) -> bool:
 
 
 def was_resized(task: Task) -> bool:
-    return bool(task.origin["vm_state"] == "resized")
+    return bool(origin_of(task)["vm_state"] == "resized")
 
 
 def was_stopped(task: Task) -> bool:
-    return bool(task.origin["vm_state"] == "stopped")
+    return bool(origin_of(task)["vm_state"] == "stopped")
 
 
 def was_offloaded(task: Task) -> bool:
-    return bool(task.origin["vm_state"] == "shelved_offloaded")
+    return bool(origin_of(task)["vm_state"] == "shelved_offloaded")
 
 
 def was_only_shelved(task: Task) -> bool:
-    return bool(task.origin["vm_state"] == "shelved")
+    return bool(origin_of(task)["vm_state"] == "shelved")
 
 
 def deleted(task: Task) -> Mapping[str, Any]:
@@ -56,8 +57,8 @@ def placed(task_state: str | None) -> Callable[[Task], Mapping[str, Any]]:
     """On the destination, and with `task_state`."""
 
     def values(task: Task) -> Mapping[str, Any]:
-        launched_on = task.record["launched_on"] or task.destination["host"]
-        return {**task.destination, "launched_on": launched_on, "task_state": task_state}
+        launched_on = task.record["launched_on"] or destination_of(task)["host"]
+        return {**destination_of(task), "launched_on": launched_on, "task_state": task_state}
 
     return values
 
@@ -68,7 +69,7 @@ def networked(task: Task) -> Mapping[str, Any]:
 
 def resized_there(task: Task) -> Mapping[str, Any]:
     """On the destination, with the new flavor if there is one."""
-    values = {**task.destination, "task_state": "resize_finish"}
+    values = {**destination_of(task), "task_state": "resize_finish"}
     flavor = task.parameters.get("flavor")
     if flavor is not None:
         values |= {
@@ -107,4 +108,4 @@ def evacuated(task: Task) -> Mapping[str, Any]:
 
 def as_before(task: Task) -> Mapping[str, Any]:
     """After a failure that did the instance no harm."""
-    return {"vm_state": task.origin["vm_state"]}
+    return {"vm_state": origin_of(task)["vm_state"]}

@@ -1,120 +1,233 @@
-"""The persistent queue of accepted actions. Jobs of one instance run one after the other, in the order of acceptance.
+"""The rows of jobs: how they are queued, found, locked and moved on.
 
-Whoever changes the jobs of an instance has locked the row of the instance: that lock is the only lease there is, and it
-ends with the transaction, so with the process too.
+A worker that goes on with a job locks the row of the instance that this is about, and then the job's, and passes over
+what another transaction has locked: so it never waits for an instance while it has a job. Who changes the jobs of an
+instance from elsewhere locks the instance first as well.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, exists, insert, select, update
+from sqlalchemy import Connection, Select, and_, insert, select, tuple_, update
 
 from cells.model import Request
-from cells.tables import instances, jobs
-from operations.jobs.steps import Job
+from cells.tables import job_dependencies, job_operations, jobs
+from operations.jobs.locks import want_locks
+from operations.jobs.model import Job, NewJob, Place, Stage, Status
+from operations.jobs.vocabulary import Vocabulary
+
+_IS_CURRENT = and_(job_operations.c.job_id == jobs.c.id, job_operations.c.position == jobs.c.position)
+_PLACE = (
+    jobs.c.id,
+    jobs.c.priority,
+    jobs.c.stage,
+    jobs.c.position,
+    jobs.c.received_at,
+    job_operations.c.operation,
+    job_operations.c.next_step,
+    job_operations.c.instance_uuid,
+)
+_PLAIN = (
+    jobs.c.id,
+    jobs.c.status,
+    jobs.c.stage,
+    jobs.c.position,
+    jobs.c.operation_count,
+    jobs.c.request_id,
+    jobs.c.user_id,
+    jobs.c.project_id,
+    job_operations.c.operation,
+    job_operations.c.next_step,
+    job_operations.c.instance_uuid,
+    job_operations.c.instance_action_id,
+    job_operations.c.migration_id,
+)
+# Any of these may be damaged on SQLite, where JSON is a text.
+_JSON = (job_operations.c.parameters, job_operations.c.notes, job_operations.c.result)
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to queue; see operations.jobs.steps.Job."""
-
-    instance_uuid: str
-    parameters: Mapping[str, Any]
-    instance_action_id: int | None = None
-    migration_id: int | None = None
-
-
-def add_jobs(connection: Connection, action: str, new: Sequence[NewJob], request: Request, now: int) -> None:
-    """Queue `action` for some instances."""
-    common = {
-        "action": action,
-        "position": 0,
-        "request_id": request.request_id,
-        "user_id": request.user_id,
-        "project_id": request.project_id,
-        "created_at": now,
-    }
+def add_jobs(connection: Connection, vocabulary: Vocabulary, new: Sequence[NewJob], now: int) -> Sequence[int]:
+    """Queue jobs, and return their numbers, in order. Raises KeyError for an operation that `vocabulary` has not."""
+    if not new:
+        return []
     rows = [
         {
-            "instance_uuid": job.instance_uuid,
-            "parameters": job.parameters,
-            "instance_action_id": job.instance_action_id,
-            "migration_id": job.migration_id,
-            **common,
+            "status": Status.QUEUED,
+            "priority": job.priority,
+            "is_ready": True,
+            "stage": Stage.DEPENDENCIES if job.depends_on else Stage.LOCKS,
+            "position": 0,
+            "operation_count": len(job.operations),
+            "request_id": job.request.request_id,
+            "user_id": job.request.user_id,
+            "project_id": job.request.project_id,
+            "received_at": now,
         }
         for job in new
     ]
-    if rows:
-        connection.execute(insert(jobs), rows)
-
-
-def has_jobs(connection: Connection) -> bool:
-    return connection.execute(select(jobs.c.id).limit(1)).one_or_none() is not None
-
-
-def lock_next(connection: Connection) -> str | None:
-    """The uuid of the instance whose job has waited longest, its row locked; one that is locked already is passed over.
-
-    PostgreSQL passes over locked rows; on SQLite nobody else writes meanwhile. What the row holds is not looked at.
-    """
-    earlier = jobs.alias()
-    is_first = ~exists().where(earlier.c.instance_uuid == jobs.c.instance_uuid, earlier.c.id < jobs.c.id)
-    statement = (
-        select(instances.c.uuid)
-        .join_from(jobs, instances, instances.c.uuid == jobs.c.instance_uuid)
-        .where(is_first)
-        .order_by(jobs.c.id)
-        .limit(1)
-        .with_for_update(of=instances, skip_locked=True)
-    )
-    return connection.execute(statement).scalar_one_or_none()
-
-
-def first_job(connection: Connection, instance_uuid: str) -> Job | None:
-    """The job of a locked instance that comes next."""
-    row = connection.execute(_first(instance_uuid, jobs)).one_or_none()
-    return None if row is None else _job(row)
-
-
-def remove_first_job(connection: Connection, instance_uuid: str) -> int | None:
-    """Remove the job of a locked instance that comes next, without reading it; the id of its instance action."""
-    row = connection.execute(_first(instance_uuid, jobs.c.id, jobs.c.instance_action_id)).one()
-    connection.execute(delete(jobs).where(jobs.c.id == row.id))
-    action_id: int | None = row.instance_action_id
-    return action_id
-
-
-def jobs_of(connection: Connection, instance_uuid: str) -> list[Job]:
-    """Every job of a locked instance, in order."""
-    statement = select(jobs).where(jobs.c.instance_uuid == instance_uuid).order_by(jobs.c.id)
-    return [_job(row) for row in connection.execute(statement)]
-
-
-def save_job(connection: Connection, job: Job) -> None:
-    """Where the job is now, and what its steps have told later ones."""
+    returning = insert(jobs).returning(jobs.c.id, sort_by_parameter_order=True)
+    ids = connection.execute(returning, rows).scalars().all()
+    numbered = list(zip(ids, new, strict=True))
     connection.execute(
-        update(jobs)
-        .where(jobs.c.id == job.id)
-        .values(position=job.position, parameters=job.parameters, migration_id=job.migration_id)
+        insert(job_operations), [row for job_id, job in numbered for row in _operation_rows(job_id, job)]
+    )
+    wanted = []
+    for job_id, job in numbered:
+        if job.depends_on:
+            _add_dependencies(connection, job_id, job)
+        else:
+            first = job.operations[0]
+            locks = vocabulary[first.name].locks(first.parameters, first.instance_uuid)
+            wanted += [(job_id, job.priority, lock) for lock in locks]
+    want_locks(connection, wanted, now)
+    return ids
+
+
+def _operation_rows(job_id: int, job: NewJob) -> Iterator[dict[str, Any]]:
+    for position, operation in enumerate(job.operations):
+        yield {
+            "job_id": job_id,
+            "position": position,
+            "operation": operation.name,
+            "parameters": operation.parameters,
+            "status": Status.QUEUED,
+            "next_step": 0,
+            "notes": {},
+            "instance_uuid": operation.instance_uuid,
+            "instance_action_id": operation.instance_action_id,
+            "migration_id": operation.migration_id,
+        }
+
+
+def _add_dependencies(connection: Connection, job_id: int, job: NewJob) -> None:
+    rows = [
+        {"job_id": job_id, "depends_on": other, "statuses": sorted(statuses)}
+        for other, statuses in job.depends_on.items()
+    ]
+    connection.execute(insert(job_dependencies), rows)
+
+
+def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -> list[Place]:
+    """The first jobs that a worker can do something for, or those after a certain one; nothing is locked."""
+    statement = (
+        select(*_PLACE)
+        .join_from(jobs, job_operations, _IS_CURRENT)
+        .where(jobs.c.is_ready)
+        .order_by(jobs.c.priority, jobs.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        statement = statement.where(tuple_(jobs.c.priority, jobs.c.id) > (after.priority, after.job_id))
+    return [
+        Place(
+            job_id=row.id,
+            priority=row.priority,
+            stage=Stage(row.stage),
+            position=row.position,
+            operation=row.operation,
+            next_step=row.next_step,
+            instance_uuid=row.instance_uuid,
+            received_at=row.received_at,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def read_job(connection: Connection, place: Place) -> Job | None:
+    """The job, unless it is not at `place` any more; nothing is locked."""
+    return _one(connection, _at(place, *_PLAIN, *_JSON))
+
+
+def lock_job(connection: Connection, place: Place) -> Job | None:
+    """The job with its row locked, unless it is not at `place` any more, or another transaction has locked it."""
+    return _one(connection, _at(place, *_PLAIN, *_JSON).with_for_update(skip_locked=True))
+
+
+def lock_unread_job(connection: Connection, place: Place) -> Job | None:
+    """As `lock_job`, without what may be damaged: parameters, notes and result are empty."""
+    return _one(connection, _at(place, *_PLAIN).with_for_update(skip_locked=True))
+
+
+def fill_in(connection: Connection, job: Job) -> None:
+    """Read what `lock_unread_job` has left out. Fails with what SQLite, or a decoder, says of a damaged one."""
+    is_current = and_(job_operations.c.job_id == job.id, job_operations.c.position == job.position)
+    row = connection.execute(select(*_JSON).where(is_current)).one()
+    job.parameters, job.notes, job.result = row.parameters, row.notes, row.result
+
+
+def begin_job(connection: Connection, job: Job, now: int) -> None:
+    """The current operation holds its locks."""
+    job.stage, job.status = Stage.STEPS, Status.RUNNING
+    started = {} if job.position else {"started_at": now}
+    connection.execute(
+        update(jobs).where(jobs.c.id == job.id).values(stage=job.stage, status=job.status, is_ready=True, **started)
     )
 
 
-def remove_job(connection: Connection, job: Job) -> None:
-    connection.execute(delete(jobs).where(jobs.c.id == job.id))
+def let_wait(connection: Connection, job: Job, stage: Stage) -> None:
+    """The job waits for locks, or for other jobs, and is not ready until a transaction finds that it can go on."""
+    waiting = {"status": Status.WAITING}
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(**waiting, stage=stage, is_ready=False))
+    connection.execute(update(job_operations).where(_is_operation(job)).values(**waiting))
 
 
-def _first(instance_uuid: str, *columns: Any) -> Select[Any]:
-    return select(*columns).where(jobs.c.instance_uuid == instance_uuid).order_by(jobs.c.id).limit(1)
+def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
+    """The numbers of the jobs that are about a locked instance now, in order, and their operations."""
+    statement = (
+        select(jobs.c.id, job_operations.c.operation)
+        .join_from(job_operations, jobs, _IS_CURRENT)
+        .where(job_operations.c.instance_uuid == instance_uuid, job_operations.c.ended_at.is_(None))
+        .order_by(jobs.c.id)
+    )
+    return {row.id: row.operation for row in connection.execute(statement)}
 
 
-def _job(row: Row[Any]) -> Job:
+def save_operation(connection: Connection, job: Job, **values: Any) -> None:
+    """Where the current operation is now, and what its steps have told later ones."""
+    connection.execute(
+        update(job_operations)
+        .where(_is_operation(job))
+        .values(next_step=job.next_step, notes=job.notes, result=job.result, migration_id=job.migration_id, **values)
+    )
+
+
+def _is_operation(job: Job) -> Any:
+    return and_(job_operations.c.job_id == job.id, job_operations.c.position == job.position)
+
+
+def _at(place: Place, *columns: Any) -> Select[Any]:
+    return (
+        select(*columns)
+        .join_from(jobs, job_operations, _IS_CURRENT)
+        .where(
+            jobs.c.id == place.job_id,
+            jobs.c.is_ready,
+            jobs.c.stage == place.stage,
+            jobs.c.position == place.position,
+            job_operations.c.next_step == place.next_step,
+        )
+    )
+
+
+def _one(connection: Connection, statement: Select[Any]) -> Job | None:
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else _job(row._mapping)
+
+
+def _job(row: Mapping[Any, Any]) -> Job:
     return Job(
-        id=row.id,
-        action=row.action,
-        position=row.position,
-        parameters=row.parameters,
-        request=Request(row.request_id, row.user_id, row.project_id),
-        instance_action_id=row.instance_action_id,
-        migration_id=row.migration_id,
+        id=row["id"],
+        status=Status(row["status"]),
+        stage=Stage(row["stage"]),
+        position=row["position"],
+        operation_count=row["operation_count"],
+        operation=row["operation"],
+        next_step=row["next_step"],
+        parameters=row.get("parameters", {}),
+        notes=row.get("notes", {}),
+        request=Request(row["request_id"], row["user_id"], row["project_id"]),
+        instance_uuid=row["instance_uuid"],
+        instance_action_id=row["instance_action_id"],
+        migration_id=row["migration_id"],
+        result=row.get("result"),
     )

@@ -1,11 +1,14 @@
 """Carries out the jobs of a native cell, step by step.
 
 Each step is one transaction: what it changes, its announcement, and the place of the job. So a worker that is killed
-anywhere leaves every job between two steps, and another one goes on there. Any number of workers may run.
+anywhere leaves every job between two steps, and another one goes on there. Any number of workers may run. What a step
+needs of a node is asked for before its transaction, with nothing locked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from threading import Event
+from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Engine
@@ -15,28 +18,29 @@ from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from cells.database.engines import cell_failures, writing
-from cells.errors import (
-    CellUnreachableError,
-    FleetUnreachableError,
-    InstanceNotFoundError,
-    NoValidHostError,
-    UnreadableRowError,
-)
+from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
 from cells.fleet.fleet import Fleet
-from cells.kinds.native import outbox
-from cells.kinds.native.instance_actions import begin_event, finish_event
-from cells.kinds.native.instance_migrations import give_up_migration
-from cells.kinds.native.instance_rows import is_damage, read_row
+from cells.kinds.native.instance_rows import has_row, is_damage, lock_row_if_free, read_row
 from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import Cell
-from notifications.event_types import INSTANCE_UPDATE
-from operations.actions.building import Action
-from operations.actions.request_spec import to_payload
-from operations.actions.server_actions import ACTIONS
+from cells.model import Cell, InstanceRow
+from operations.jobs.dependencies import check_dependencies
+from operations.jobs.ending import end_jobs, end_operation
+from operations.jobs.errors import JobCanceledError, JobError, UnknownOperationError
 from operations.jobs.failures import ends_alone
-from operations.jobs.queue import first_job, has_jobs, lock_next, remove_first_job, remove_job, save_job
-from operations.jobs.steps import Job, PublisherService, Step, Task, host_of, publisher_id
-from operations.scheduling.placement import give_back_claims
+from operations.jobs.locks import take_locks, want_locks
+from operations.jobs.model import Job, Place, Stage, Status
+from operations.jobs.nodes import Nodes
+from operations.jobs.queue import (
+    begin_job,
+    fill_in,
+    let_wait,
+    lock_job,
+    lock_unread_job,
+    read_job,
+    ready_jobs,
+    save_operation,
+)
+from operations.jobs.vocabulary import Operation, Task, Vocabulary
 from resources.clock import Clock, system_clock
 
 _log = structlog.get_logger(__name__)
@@ -46,16 +50,23 @@ _LONGEST_WAIT_S = 10.0
 _POLL_INTERVAL_S = 0.1
 _UNREACHABLE = (CellUnreachableError, FleetUnreachableError)
 # What the text says all of; no mistake of this program, and callers could fill logs with tracebacks.
-_EXPLAINED = (NoValidHostError, UnreadableRowError)
-_OF_AN_INSTANCE = "instance."
-# The parameter that says which event of the instance action is under way.
-_WORK = "work"
+_EXPLAINED = (NoValidHostError, UnreadableRowError, JobError)
+# Jobs that are looked at together; more only where other transactions have locked these.
+_LOOKED_AT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a node has answered."""
+
+    value: Any
 
 
 class Worker:
     """One worker of one cell. `run` until told to stop, or `run_once` for a single step.
 
-    reclaim: called between jobs; deletes what can no longer be restored (operations.actions.reclaiming).
+    vocabulary: what jobs consist of. nodes: of the cell.
+    chores: called between jobs, as operations.actions.reclaiming.
     beat: called by `run` after each step, and before each wait for what is away.
     """
 
@@ -64,16 +75,20 @@ class Worker:
         engine: Engine,
         fleet: Fleet,
         cell: Cell,
+        vocabulary: Vocabulary,
+        nodes: Nodes,
         *,
         clock: Clock = system_clock,
-        reclaim: Callable[[], object] | None = None,
+        chores: Sequence[Callable[[], object]] = (),
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._fleet = fleet
         self._cell = cell
+        self._vocabulary = vocabulary
+        self._nodes = nodes
         self._clock = clock
-        self._reclaim = reclaim
+        self._chores = chores
         self._beat = beat
         self._is_waiting = False
 
@@ -88,8 +103,8 @@ class Worker:
             retry_error_callback=lambda _: False,
         )
         while not stop.is_set():
-            if self._reclaim is not None:
-                retrying(self._reclaim)
+            for chore in self._chores:
+                retrying(chore)
             has_worked = retrying(self.run_once)
             if self._is_waiting and not stop.is_set():
                 _log.info("worker.cell_worked_again", cell=self._cell.name)
@@ -99,154 +114,171 @@ class Worker:
                 stop.wait(_POLL_INTERVAL_S)
 
     def run_once(self) -> bool:
-        """One step of one job; False when there is none, or somebody else works on all there are.
+        """One step of one job; False when there is none, or other workers have all there are.
 
         Raises CellUnreachableError and FleetUnreachableError; the job is then where it was before.
         """
         with cell_failures(self._cell.name):
-            # Looked at without the lock for writing, of which SQLite has only one.
+            return any(self._work_on(place) for place in self._places())
+
+    def _places(self) -> Iterator[Place]:
+        """Where the jobs are that something can be done for; looked at without the one lock that SQLite has."""
+        last = None
+        while True:
             with self._engine.connect() as connection:
-                if not has_jobs(connection):
-                    return False
+                found = ready_jobs(connection, _LOOKED_AT, last)
+            yield from found
+            if len(found) < _LOOKED_AT:
+                return
+            last = found[-1]
+
+    def _work_on(self, place: Place) -> bool:
+        """The next step of a job, or the failure of that; False when the job is not there, or locked by another."""
+        try:
+            answer = self._ask_node(place)
             with writing(self._engine) as connection:
-                uuid = lock_next(connection)
-                if uuid is None:
-                    return False
-                return self._work(connection, uuid)
-
-    def _work(self, connection: Connection, uuid: str) -> bool:
-        """One step of the job that is first in line for an instance, or its failure; nothing else is undone by that.
-
-        False when another worker finished it while this one waited for the row.
-        """
-        try:
-            job = first_job(connection, uuid)
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            _log.error("job.unreadable", cell=self._cell.name, instance=uuid, reason=type(error).__name__)
-            finish_event(connection, remove_first_job(connection, uuid), self._clock(), error)
-            return True
-        if job is None:
-            return False
-        attempt = connection.begin_nested()
-        try:
-            self._advance(self._task(connection, uuid, job))
-            attempt.commit()
+                return self._advance(connection, place, answer)
         except Exception as error:
             if not ends_alone(error):
                 raise
-            attempt.rollback()
-            self._log_failure(_log.warning, "job.failed", uuid, job, error)
-            self._end_failed(connection, uuid, error)
+            failure = error
+        with writing(self._engine) as connection:
+            return self._end_failed(connection, place, failure)
+
+    def _ask_node(self, place: Place) -> _Answer | None:
+        """The answer to the call that the next step names, if it names one."""
+        operation = self._vocabulary.get(place.operation)
+        if operation is None or place.stage is not Stage.STEPS or place.next_step >= len(operation.steps):
+            return None
+        step = operation.steps[place.next_step]
+        if step.call is None:
+            return None
+        with self._engine.connect() as connection:
+            job = read_job(connection, place)
+            if job is None:
+                return None
+            uuid = job.instance_uuid
+            row = None if uuid is None else read_row(connection, self._cell, uuid)
+            task = self._task(connection, job, row, self._clock())
+            if operation.is_over(task) or not step.applies(task):
+                return None
+            call = step.call(task)
+        return _Answer(self._nodes.call(call, place.key))
+
+    def _advance(self, connection: Connection, place: Place, answer: _Answer | None) -> bool:
+        """The next step that applies, and the end of the operation if there is none behind it."""
+        is_free, row = self._lock_instance(connection, place)
+        job = lock_job(connection, place) if is_free else None
+        if job is None:
+            return False
+        now = self._clock()
+        if job.stage is not Stage.STEPS and job.status is Status.CANCELING:
+            raise JobCanceledError(job.id)
+        if job.stage is Stage.DEPENDENCIES:
+            check_dependencies(connection, job)
+            return True
+        operation = self._operation(job)
+        begun: dict[str, Any] = {}
+        if job.stage is not Stage.STEPS:
+            locks = operation.locks(job.parameters, job.instance_uuid)
+            if job.stage is Stage.REQUEST:
+                want_locks(connection, [(job.id, place.priority, lock) for lock in locks], now)
+            if not take_locks(connection, job.id, now):
+                let_wait(connection, job, Stage.LOCKS)
+                return True
+            begin_job(connection, job, now)
+            begun = {"status": Status.RUNNING, "started_at": now}
+            if any(lock.is_shared for lock in locks):
+                # A step may wait for rows of a job that gives up its share now, and waits for the names of locks.
+                save_operation(connection, job, **begun)
+                return True
+        task = self._task(connection, job, row, now, None if answer is None else answer.value)
+        number = operation.next_step(task)
+        if number is not None:
+            job.next_step = number
+            step = operation.steps[number]
+            if step.call is not None and (answer is None or number != place.next_step):
+                # The node is asked before the next transaction.
+                save_operation(connection, job, **begun)
+                return True
+            step.run(task)
+            job.next_step = number + 1
+            number = operation.next_step(task)
+        if number is None:
+            self._end(connection, job, now)
+        else:
+            job.next_step = number
+            save_operation(connection, job, **begun)
         return True
 
-    def _end_failed(self, connection: Connection, uuid: str, error: Exception) -> None:
-        """End the job that is first in line for an instance, whose step has failed with `error`."""
-        job = first_job(connection, uuid)
+    def _end(self, connection: Connection, job: Job, now: int) -> None:
+        end_operation(connection, job, now)
+        if job.status is Status.CANCELING:
+            end_jobs(connection, [job.id], Status.CANCELED, JobCanceledError(job.id), now)
+
+    def _end_failed(self, connection: Connection, place: Place, error: Exception) -> bool:
+        """End the job whose step has failed with `error`, if it still is where that was."""
+        is_free, row = self._lock_instance(connection, place)
+        job = lock_unread_job(connection, place) if is_free else None
         if job is None:
-            return
+            return False
         now = self._clock()
-        attempt = connection.begin_nested()
+        is_canceled = isinstance(error, JobCanceledError)
+        if job.stage is Stage.LOCKS and not is_canceled and not take_locks(connection, job.id, now):
+            let_wait(connection, job, Stage.LOCKS)
+            return True
         try:
-            self._fail(self._task(connection, uuid, job), ACTIONS[job.action], error)
+            fill_in(connection, job)
+        except Exception as failure:
+            if not is_damage(failure):
+                raise
+            _log.error("job.unreadable", **self._names(job), reason=type(failure).__name__)
+        else:
+            if not is_canceled:
+                self._log_failure(_log.warning, "job.failed", job, error)
+            self._show_failure(self._task(connection, job, row, now), error)
+        end_jobs(connection, [job.id], Status.CANCELED if is_canceled else Status.ERROR, error, now)
+        return True
+
+    def _show_failure(self, task: Task, error: Exception) -> None:
+        attempt = task.connection.begin_nested()
+        try:
+            self._operation(task.job).show_failure(task, error)
             attempt.commit()
         except Exception as failure:
             if not ends_alone(failure):
                 raise
             # Such an instance can only be left as it is. Its job must not come back for ever.
             attempt.rollback()
-            self._log_failure(_log.error, "job.failure_not_shown", uuid, job, failure)
-        if job.migration_id is not None:
-            give_up_migration(connection, job.migration_id, now)
-        finish_event(connection, job.instance_action_id, now, error)
-        remove_job(connection, job)
+            self._log_failure(_log.error, "job.failure_not_shown", task.job, failure)
 
-    def _task(self, connection: Connection, uuid: str, job: Job) -> Task:
-        row = read_row(connection, self._cell, uuid)
-        if row is None:
-            raise InstanceNotFoundError(uuid)
-        return Task(job, LockedInstance(connection, self._cell, row), self._clock(), self._fleet)
+    def _operation(self, job: Job) -> Operation:
+        operation = self._vocabulary.get(job.operation)
+        if operation is None:
+            raise UnknownOperationError(job.operation)
+        return operation
 
-    def _advance(self, task: Task) -> None:
-        """The next step that applies, and the end of the job if there is none behind it."""
-        if task.record["deleted"]:
-            # By somebody who did not ask us: there is nothing left to do.
-            remove_job(task.instance.connection, task.job)
-            return
-        steps = ACTIONS[task.job.action].steps
-        position = _next_position(task, steps, task.job.position)
-        if position is not None:
-            self._run(task, steps[position])
-            task.job.position = position + 1
-        if task.record["deleted"]:
-            # Before the commit: the mapping says "deleted, or about to be", and nobody would come back to say it.
-            self._fleet.mark_queued_for_delete(self._cell.uuid, [task.instance.uuid])
-        connection = task.instance.connection
-        if _next_position(task, steps, task.job.position) is None:
-            finish_event(connection, task.job.instance_action_id, task.now)
-            remove_job(connection, task.job)
-        else:
-            save_job(connection, task.job)
+    def _lock_instance(self, connection: Connection, place: Place) -> tuple[bool, InstanceRow | None]:
+        """Whether no other transaction has the instance of a job, and its row, which is locked then."""
+        uuid = place.instance_uuid
+        if uuid is None:
+            return True, None
+        row = lock_row_if_free(connection, self._cell, uuid)
+        return row is not None or not has_row(connection, uuid), row
 
-    def _run(self, task: Task, step: Step) -> None:
-        instance, job = task.instance, task.job
-        if step.work is not None and step.work != job.parameters.get(_WORK):
-            begin_event(instance.connection, job.instance_action_id, step.work, host_of(task, step.source), task.now)
-            job.parameters[_WORK] = step.work
-        for effect in step.effects:
-            effect(task)
-        publisher = publisher_id(task, step.source)
-        if step.event_type.startswith(_OF_AN_INSTANCE):
-            values = step.values_for(task)
-            instance.change(step.event_type, values, task.now, publisher_id=publisher, request=job.request)
-        else:
-            outbox.append_event(
-                instance.connection,
-                step.event_type,
-                to_payload(task, step.event_type),
-                publisher_id=publisher,
-                at=task.now,
-                request=job.request,
-            )
+    def _task(self, connection: Connection, job: Job, row: InstanceRow | None, now: int, answer: object = None) -> Task:
+        about = None if row is None else LockedInstance(connection, self._cell, row)
+        return Task(job, connection, self._cell, self._fleet, now, about, answer)
 
-    def _fail(self, task: Task, action: Action, error: Exception) -> None:
-        """Let the instance show what happened."""
-        instance, job, connection = task.instance, task.job, task.instance.connection
-        failure = action.failure(task) if callable(action.failure) else action.failure
-        fault = {"code": 500, "message": str(error), "details": None, "created_at": task.now}
-        values = {**failure, "task_state": None, "fault": fault}
-        event_type = action.failure_event or INSTANCE_UPDATE
-        is_of_instance = event_type.startswith(_OF_AN_INSTANCE)
-        instance.change(
-            event_type if is_of_instance else INSTANCE_UPDATE,
-            values,
-            task.now,
-            publisher_id=publisher_id(task, PublisherService.COMPUTE if is_of_instance else PublisherService.CONDUCTOR),
-            request=job.request,
-        )
-        if not is_of_instance:
-            outbox.append_event(
-                connection,
-                event_type,
-                to_payload(task, event_type, error),
-                publisher_id=publisher_id(task, PublisherService.CONDUCTOR),
-                at=task.now,
-                request=job.request,
-            )
-        give_back_claims(connection, task.record)
-
-    def _log_failure(self, log: Callable[..., object], event: str, uuid: str, job: Job, error: Exception) -> None:
+    def _log_failure(self, log: Callable[..., object], event: str, job: Job, error: Exception) -> None:
         trace = None if isinstance(error, _EXPLAINED) else error
-        fields = {"cell": self._cell.name, "instance": uuid, "action": job.action, "reason": str(error)}
-        log(event, **fields, exc_info=trace)
+        log(event, **self._names(job), reason=str(error), exc_info=trace)
+
+    def _names(self, job: Job) -> dict[str, Any]:
+        return {"cell": self._cell.name, "job": job.id, "instance": job.instance_uuid, "action": job.operation}
 
     def _before_retry(self, state: RetryCallState) -> None:
         self._is_waiting = True
         self._beat()
         error = state.outcome.exception() if state.outcome else None
         _log.warning("worker.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))
-
-
-def _next_position(task: Task, steps: Sequence[Step], position: int) -> int | None:
-    return next((each for each in range(position, len(steps)) if steps[each].applies(task)), None)

@@ -66,7 +66,8 @@ class SimulatedCell:
 
     def is_busy(self) -> bool:
         """Whether so much waits for workers that more would only make them late. Raises CellUnreachableError."""
-        statement = select(jobs.c.id).order_by(jobs.c.id).offset(_MOST_WAITING - 1).limit(1)
+        ready = select(jobs.c.id).where(jobs.c.is_ready)
+        statement = ready.order_by(jobs.c.priority, jobs.c.id).offset(_MOST_WAITING - 1).limit(1)
         with cell_failures(self.cell.name), self.engine.connect() as connection:
             return connection.execute(statement).first() is not None
 
@@ -184,7 +185,7 @@ class Simulator:
         try:
             act(uuid, cell.live[uuid])
         except (InstanceNotFoundError, StateConflictError):
-            # It is still busy, or somebody else works in this fleet too: look again at what is there.
+            # It is still busy, or users work in this fleet too: look again at what is there.
             cell.load()
 
     def _change(self, kind: str, cell: SimulatedCell, uuid: str, live: _Live) -> None:

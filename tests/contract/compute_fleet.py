@@ -48,7 +48,7 @@ from listing.index_gateway import IndexGateway
 from listing.settings import SearchSettings
 from listing.sources import CellReader
 from operations.actions.immediate import InstanceOperations
-from operations.jobs.worker import Worker
+from operations.cell_worker import new_worker
 from operations.native_cells import NativeCells
 from query.filters import EVERYTHING
 from query.page import PageRequest
@@ -280,7 +280,7 @@ class ComputeFleet:
     def work(self) -> None:
         """Let the workers of all cells finish what was accepted."""
         for name, cell in self.cells.items():
-            worker = Worker(self._engines[name], self.fleet, cell)
+            worker = new_worker(self._engines[name], self.fleet, cell)
             while worker.run_once():
                 pass
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
 from cells.model import Cell, Request
-from cells.tables import changes, instances
+from cells.tables import changes, instances, jobs
 from operations.actions.accepting import Acceptance, Order
 from operations.actions.immediate import InstanceOperations
-from operations.jobs.worker import Worker
+from operations.cell_worker import new_worker
 
 FLAVOR = {"flavorid": "m1", "name": "small", "memory_mb": 2048, "vcpus": 2, "root_gb": 20, "ephemeral_gb": 0}
 SIZE = Capacity(vcpus=64, memory_mib=65_536, disk_gib=2000)
@@ -43,7 +43,7 @@ class ActingCell:
         self.nodes.add_hosts([NewHost(host, SIZE, node=f"{host}.example.org") for host in hosts])
         self.acceptance = Acceptance(engine, fleet, cell)
         self.operations = InstanceOperations(engine, fleet, cell)
-        self.worker = Worker(engine, fleet, cell)
+        self.worker = new_worker(engine, fleet, cell)
 
     def instance(self, **values: Any) -> str:
         """An instance that is there already, active on host1 unless `values` say something else."""
@@ -64,6 +64,11 @@ class ActingCell:
         self.accept(uuid, action, **parameters)
         self.work()
         return self.events()[before:]
+
+    def count_live_jobs(self) -> int:
+        with self.engine.connect() as connection:
+            live = select(func.count()).select_from(jobs).where(jobs.c.ended_at.is_(None))
+            return connection.execute(live).scalar_one()
 
     def record(self, uuid: str) -> Mapping[str, Any]:
         with self.engine.connect() as connection:

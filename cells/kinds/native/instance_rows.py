@@ -9,6 +9,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Select,
     Text,
     bindparam,
     cast,
@@ -81,6 +82,7 @@ _ONE = {
     for dialect, text in FIELDS_TEXT.items()
 }
 _ONE_LOCKED = {dialect: one.with_for_update() for dialect, one in _ONE.items()}
+_ONE_LOCKED_IF_FREE = {dialect: one.with_for_update(skip_locked=True) for dialect, one in _ONE.items()}
 
 
 def _reason_of_damage(error: Exception) -> str:
@@ -135,8 +137,23 @@ def read_row(connection: Connection, cell: Cell, uuid: str, *, locks: bool = Fal
 
     locks: waits until no other transaction has the row locked, and locks it until this one ends.
     """
+    return _read(connection, cell, uuid, _ONE_LOCKED if locks else _ONE)
+
+
+def lock_row_if_free(connection: Connection, cell: Cell, uuid: str) -> InstanceRow | None:
+    """As `read_row` with `locks`, but None as well for a row that another transaction has locked."""
+    return _read(connection, cell, uuid, _ONE_LOCKED_IF_FREE)
+
+
+def has_row(connection: Connection, uuid: str) -> bool:
+    return connection.execute(select(instances.c.uuid).where(instances.c.uuid == uuid)).first() is not None
+
+
+def _read(
+    connection: Connection, cell: Cell, uuid: str, statements: Mapping[Dialect, Select[Any]]
+) -> InstanceRow | None:
     try:
-        one = (_ONE_LOCKED if locks else _ONE)[dialect_of(connection.engine)]
+        one = statements[dialect_of(connection.engine)]
         row = connection.execute(one, {_UUID: uuid}).one_or_none()
         return None if row is None else InstanceRow(cell.uuid, row.revision, read_fields(row.fields))
     except Exception as error:

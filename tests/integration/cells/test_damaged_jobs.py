@@ -1,7 +1,7 @@
 """A damaged row takes no worker away: its job ends with an error that the log names, the others of the cell go on."""
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine
 from structlog.testing import capture_logs
 
 from cells.database.engines import writing
@@ -9,7 +9,6 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
 from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
-from cells.tables import jobs
 from operations.actions.reclaiming import Reclaimer
 from tests.support.acting_cell import REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
@@ -38,11 +37,6 @@ def damage(acting: ActingCell, uuid: str, what: str) -> None:
         connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (uuid,))  # noqa: S608
 
 
-def count_jobs(acting: ActingCell) -> int:
-    with acting.engine.connect() as connection:
-        return connection.execute(select(func.count()).select_from(jobs)).scalar_one()
-
-
 @pytest.mark.parametrize("what", UNREADABLE.values(), ids=list(UNREADABLE))
 def test_job_of_a_damaged_row_ends_with_an_error_and_the_others_go_on(acting: ActingCell, what: str) -> None:
     damaged, well = acting.instance(), acting.instance()
@@ -50,7 +44,7 @@ def test_job_of_a_damaged_row_ends_with_an_error_and_the_others_go_on(acting: Ac
         acting.accept(uuid, "os-stop")
     damage(acting, damaged, what)
     with capture_logs() as logs, in_thread(acting.worker.run):
-        wait_until(lambda: count_jobs(acting) == 0)
+        wait_until(lambda: acting.count_live_jobs() == 0)
     assert acting.state(well) == ("stopped", None, 4)
     assert [entry["event"] for entry in logs] == ["job.failed", "job.failure_not_shown"]
     assert {entry["instance"] for entry in logs} == {damaged}
@@ -74,10 +68,10 @@ def test_job_that_cannot_be_read_ends_with_an_error_and_the_others_go_on(acting:
     for uuid in (damaged, well):
         acting.accept(uuid, "os-stop")
     with writing(acting.engine) as connection:
-        statement = f"UPDATE jobs SET parameters = {parameters} WHERE instance_uuid = ?"  # noqa: S608
+        statement = f"UPDATE job_operations SET parameters = {parameters} WHERE instance_uuid = ?"  # noqa: S608
         connection.exec_driver_sql(statement, (damaged,))
     with capture_logs() as logs, in_thread(acting.worker.run):
-        wait_until(lambda: count_jobs(acting) == 0)
+        wait_until(lambda: acting.count_live_jobs() == 0)
     assert acting.state(well) == ("stopped", None, 4)
     assert [(entry["event"], entry["instance"]) for entry in logs] == [("job.unreadable", damaged)]
     found = InstanceActionLog(acting.engine, acting.cell).find(damaged, REQUEST.request_id or "")

@@ -23,12 +23,13 @@ from cells.kinds.native.instance_actions import ERROR, SUCCESS, InstanceActionLo
 from cells.kinds.native.instance_migrations import MigrationLog, MigrationQuery
 from cells.model import Cell
 from cells.settings import FleetSettings
-from cells.tables import changes, instances, jobs
+from cells.tables import changes, instances
 from cli.processes.cell_heartbeats import CellHeartbeats
 from cli.processes.following import run_worker
 from cli.processes.relaying import run_workers
 from cli.settings import Settings
 from indexer.stream.liveness import Probe
+from operations.cell_worker import new_worker
 from operations.jobs.worker import Worker
 from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
 from tests.support.indexer_worlds import in_thread
@@ -39,11 +40,11 @@ import sys
 from threading import Event
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
-from operations.jobs.worker import Worker
+from operations.cell_worker import new_worker
 fleet = Fleet(create_database_engine(sys.argv[1]))
 cell = fleet.cell("one")
 print("ready", flush=True)
-Worker(create_database_engine(cell.database_url), fleet, cell).run(Event())
+new_worker(create_database_engine(cell.database_url), fleet, cell).run(Event())
 """
 _EVENTS_OF_A_CREATION = 8
 
@@ -69,11 +70,11 @@ def has_announced(acting: ActingCell, count: int) -> bool:
 
 def test_several_workers_share_the_jobs_and_do_each_once(acting: ActingCell, fleet: Fleet, cell: Cell) -> None:
     uuids = create(acting, 12)
-    workers = [Worker(acting.engine, fleet, cell) for _ in range(3)]
+    workers = [new_worker(acting.engine, fleet, cell) for _ in range(3)]
 
     def work(worker: Worker) -> None:
         # False also while another worker has what there is.
-        wait_until(lambda: not worker.run_once() and not count_rows(acting, jobs), timeout_s=60)
+        wait_until(lambda: not worker.run_once() and not acting.count_live_jobs(), timeout_s=60)
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(work, workers))
@@ -142,7 +143,7 @@ def test_worker_that_had_to_wait_says_when_it_goes_on(acting: ActingCell, fleet:
         for failure in failures:
             raise failure
 
-    worker = Worker(acting.engine, fleet, acting.cell, reclaim=reclaim)
+    worker = new_worker(acting.engine, fleet, acting.cell, chores=[reclaim])
     with capture_logs() as logs, in_thread(worker.run):
         wait_until(lambda: len(logs) == 2)
     assert [entry["event"] for entry in logs] == ["worker.waiting", "worker.cell_worked_again"]
@@ -159,7 +160,7 @@ def test_job_that_breaks_ends_alone_and_shows_why(acting: ActingCell) -> None:
         connection.execute(update(instances).where(is_broken).values(metadata={"size": 5}, revision=next_revision))
     acting.work()
     assert acting.state(well) == ("stopped", None, 4)
-    assert count_rows(acting, jobs) == 0
+    assert acting.count_live_jobs() == 0
     found = InstanceActionLog(acting.engine, acting.cell).find(broken, "req-1")
     assert found is not None
     assert found[0].message == ERROR
@@ -193,7 +194,7 @@ def test_job_waits_for_the_rights_that_its_worker_needs(acting: ActingCell, flee
     _run(acting.engine, f"CREATE ROLE {role}", *rights, f"REVOKE ALL ON changes FROM {role}")
     url = make_url(cell.database_url).update_query_dict({"options": f"-c role={role}"})
     engine = create_database_engine(url.render_as_string(hide_password=False))
-    worker = Worker(engine, fleet, cell)
+    worker = new_worker(engine, fleet, cell)
     try:
         with pytest.raises(CellUnreachableError, match=r"permission denied.*`fleetlight accounts postgresql`"):
             work_on(worker)
@@ -263,10 +264,10 @@ def test_policy_of_a_group_holds_however_many_workers_choose_hosts(
     values = [{"project_id": "demo", "flavor": FLAVOR, "server_groups": [group.uuid]}] * 6
     uuids = [row.uuid for row in acting.acceptance.create(values, {}, REQUEST)]
     fleet.server_groups.add_members(group.uuid, uuids, limit=10)
-    workers = [Worker(acting.engine, fleet, acting.cell) for _ in range(3)]
+    workers = [new_worker(acting.engine, fleet, acting.cell) for _ in range(3)]
 
     def work(worker: Worker) -> None:
-        wait_until(lambda: not worker.run_once() and not count_rows(acting, jobs), timeout_s=60)
+        wait_until(lambda: not worker.run_once() and not acting.count_live_jobs(), timeout_s=60)
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(work, workers))

@@ -14,6 +14,7 @@ from cells.model import Cell
 from cells.tables import changes, instances
 from operations.actions.accepting import Acceptance
 from operations.actions.immediate import InstanceOperations
+from operations.cell_worker import new_worker
 from operations.jobs.worker import Worker
 from operations.simulation.simulated_instances import DEMO_PROJECT, host_name, new_hosts, new_instance, zone_of
 from operations.simulation.simulator import SimulatedCell, Simulator
@@ -28,7 +29,7 @@ def simulated(fleet: Fleet, cell: Cell, engine: Engine) -> SimulatedCell:
 
 @pytest.fixture
 def worker(engine: Engine, fleet: Fleet, cell: Cell) -> Worker:
-    return Worker(engine, fleet, cell)
+    return new_worker(engine, fleet, cell)
 
 
 def work(worker: Worker) -> None:
@@ -143,7 +144,7 @@ def test_nothing_happens_in_the_future(simulated: SimulatedCell, engine: Engine,
     simulator.fill(Event())
     for _ in range(50):
         simulator.step()
-    work(Worker(engine, fleet, cell, clock=lambda: now))
+    work(new_worker(engine, fleet, cell, clock=lambda: now))
     with engine.connect() as connection:
         launched = connection.execute(select(func.max(instances.c.launched_at))).scalar_one()
     assert launched <= now

@@ -1,0 +1,109 @@
+"""The actions of servers as operations of jobs: what their steps do, and how their failures show.
+
+An action locks its instance for itself, from its first step to its last, so those of one instance run one after the
+other, in the order of acceptance.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any
+
+from cells.kinds.native import outbox
+from cells.kinds.native.instance_actions import begin_event
+from notifications.event_types import INSTANCE_UPDATE
+from operations.actions.building import Action
+from operations.actions.request_spec import to_payload
+from operations.actions.server_actions import ACTIONS
+from operations.actions.steps import PublisherService, Step, host_of, origin_of, publisher_id
+from operations.actions.values import as_before
+from operations.jobs import vocabulary
+from operations.jobs.errors import JobCanceledError
+from operations.jobs.model import Lock
+from operations.jobs.nodes import NodeCall
+from operations.jobs.vocabulary import Operation, Task, Vocabulary
+from operations.scheduling.placement import give_back_claims
+
+_OF_AN_INSTANCE = "instance."
+# The note that says which event of the instance action is under way.
+_WORK = "work"
+
+
+def _operation(action: Action) -> Operation:
+    steps = (
+        vocabulary.Step(
+            partial(_run, step), step.applies, None if step.call is None else partial(_call, step, step.call)
+        )
+        for step in action.steps
+    )
+    return Operation(tuple(steps), _locks, _is_deleted, partial(_show_failure, action))
+
+
+def _locks(_parameters: Mapping[str, Any], instance_uuid: str | None) -> Collection[Lock]:
+    return [] if instance_uuid is None else [Lock("instance", instance_uuid)]
+
+
+def _is_deleted(task: Task) -> bool:
+    """Whether there is nothing left to do, which may be so because the simulator, or an operator, has deleted it."""
+    return bool(task.record["deleted"])
+
+
+def _call(step: Step, name: str, task: Task) -> NodeCall:
+    return NodeCall(host_of(task, step.source), name, {"instance_uuid": task.instance.uuid})
+
+
+def _run(step: Step, task: Task) -> None:
+    """Announce a step, with what it changes of the instance."""
+    instance, job = task.instance, task.job
+    if step.work is not None and step.work != task.notes.get(_WORK):
+        begin_event(task.connection, job.instance_action_id, step.work, host_of(task, step.source), task.now)
+        task.notes[_WORK] = step.work
+    for effect in step.effects:
+        effect(task)
+    publisher = publisher_id(task, step.source)
+    if step.event_type.startswith(_OF_AN_INSTANCE):
+        values = step.values_for(task)
+        instance.change(step.event_type, values, task.now, publisher_id=publisher, request=job.request)
+    else:
+        outbox.append_event(
+            task.connection,
+            step.event_type,
+            to_payload(task, step.event_type),
+            publisher_id=publisher,
+            at=task.now,
+            request=job.request,
+        )
+    if task.record["deleted"]:
+        # Before the commit: the mapping says "deleted, or about to be", and no later step would say it.
+        task.fleet.mark_queued_for_delete(task.cell.uuid, [instance.uuid])
+
+
+def _show_failure(action: Action, task: Task, error: Exception) -> None:
+    """Let the instance show what happened."""
+    if isinstance(error, JobCanceledError) and origin_of(task)["vm_state"] != "building":
+        failure = as_before(task)
+    else:
+        failure = action.failure(task) if callable(action.failure) else action.failure
+    fault = {"code": 500, "message": str(error), "details": None, "created_at": task.now}
+    event_type = action.failure_event or INSTANCE_UPDATE
+    is_of_instance = event_type.startswith(_OF_AN_INSTANCE)
+    task.instance.change(
+        event_type if is_of_instance else INSTANCE_UPDATE,
+        {**failure, "task_state": None, "fault": fault},
+        task.now,
+        publisher_id=publisher_id(task, PublisherService.COMPUTE if is_of_instance else PublisherService.CONDUCTOR),
+        request=task.job.request,
+    )
+    if not is_of_instance:
+        outbox.append_event(
+            task.connection,
+            event_type,
+            to_payload(task, event_type, error),
+            publisher_id=publisher_id(task, PublisherService.CONDUCTOR),
+            at=task.now,
+            request=task.job.request,
+        )
+    give_back_claims(task.connection, task.record)
+
+
+VOCABULARY: Vocabulary = {name: _operation(action) for name, action in ACTIONS.items()}
+"""By the names of actions."""

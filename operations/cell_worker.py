@@ -1,0 +1,25 @@
+"""The worker of a native cell: the engine of jobs, with the vocabulary and the nodes that there are."""
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Engine
+
+from cells.fleet.fleet import Fleet
+from cells.model import Cell
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.worker import Worker
+from operations.simulation.simulated_hosts import SimulatedHosts
+from resources.clock import Clock, system_clock
+
+
+def new_worker(
+    engine: Engine,
+    fleet: Fleet,
+    cell: Cell,
+    *,
+    clock: Clock = system_clock,
+    chores: Sequence[Callable[[], object]] = (),
+    beat: Callable[[], None] = lambda: None,
+) -> Worker:
+    """As `Worker`."""
+    return Worker(engine, fleet, cell, VOCABULARY, SimulatedHosts(), clock=clock, chores=chores, beat=beat)

@@ -1,0 +1,28 @@
+"""Jobs that wait for other jobs: they ask for no lock before those have ended, and so are in the way of none."""
+
+from sqlalchemy import Connection, select, update
+
+from cells.tables import job_dependencies, jobs
+from operations.jobs.errors import DependencyError
+from operations.jobs.locks import wait_for_ends
+from operations.jobs.model import ENDED, Job, Stage
+from operations.jobs.queue import let_wait
+
+
+def check_dependencies(connection: Connection, job: Job) -> None:
+    """Let a job go on, or wait until the next of those that it depends on ends. Raises DependencyError."""
+    wait_for_ends(connection, job.id)
+    columns = job_dependencies.c
+    statement = (
+        select(columns.depends_on, columns.statuses, jobs.c.status)
+        .outerjoin_from(job_dependencies, jobs, jobs.c.id == columns.depends_on)
+        .where(columns.job_id == job.id)
+    )
+    found = connection.execute(statement).all()
+    for row in found:
+        if row.status is None or (row.status in ENDED and row.status not in row.statuses):
+            raise DependencyError(row.depends_on, row.status)
+    if all(row.status in ENDED for row in found):
+        connection.execute(update(jobs).where(jobs.c.id == job.id).values(stage=Stage.REQUEST))
+    else:
+        let_wait(connection, job, Stage.DEPENDENCIES)

@@ -1,0 +1,47 @@
+"""How operations and jobs end, and what is given up with them. Rows stay; see operations.jobs.pruning."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, select, update
+
+from cells.kinds.native.instance_actions import finish_event
+from cells.kinds.native.instance_migrations import give_up_migration
+from cells.tables import job_operations, jobs
+from operations.jobs.locks import give_up_locks
+from operations.jobs.model import Job, Stage, Status
+from operations.jobs.queue import save_operation
+
+
+def end_operation(connection: Connection, job: Job, now: int) -> None:
+    """The current operation has succeeded; the one behind it comes next, if there is one."""
+    is_last = job.position + 1 == job.operation_count
+    give_up_locks(connection, [job.id], have_ended=is_last)
+    started_at = func.coalesce(job_operations.c.started_at, now)
+    save_operation(connection, job, status=Status.SUCCESS, started_at=started_at, ended_at=now)
+    finish_event(connection, job.instance_action_id, now)
+    values: dict[str, Any] = {"status": Status.SUCCESS, "ended_at": now, "is_ready": False}
+    if not is_last:
+        values = {"status": Status.QUEUED, "position": job.position + 1, "stage": Stage.REQUEST}
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
+
+
+def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, error: Exception, now: int) -> None:
+    """End jobs with `error`: what is under way of them, and what would come behind it.
+
+    status: ERROR or CANCELED. The migrations and instance actions of these operations end with `error` too.
+    """
+    if not job_ids:
+        return
+    give_up_locks(connection, job_ids, have_ended=True)
+    columns = job_operations.c
+    is_left = columns.job_id.in_(job_ids), columns.ended_at.is_(None)
+    left = connection.execute(select(columns.instance_action_id, columns.migration_id).where(*is_left)).all()
+    for operation in left:
+        if operation.migration_id is not None:
+            give_up_migration(connection, operation.migration_id, now)
+        finish_event(connection, operation.instance_action_id, now, error)
+    result = [type(error).__name__, [str(error)]]
+    connection.execute(update(job_operations).where(*is_left).values(status=status, result=result, ended_at=now))
+    ended = {"status": status, "ended_at": now, "is_ready": False}
+    connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))

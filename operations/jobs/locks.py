@@ -1,0 +1,154 @@
+"""The locks of jobs are rows: an operation takes all that it needs together, or nothing, in the order of jobs.
+
+A job is in the way of another one if both name a lock that not both would share, and it holds it, or wants it and is
+earlier (by priority, then number). So no two jobs wait for each other, and none waits for ever. Every transaction that
+takes locks or gives them up first locks their names until its end (PostgreSQL; SQLite has one writer at a time), in one
+order, and so sees what the others have done. A job that has to wait is ready again when a lock that it is the next to
+take is given up.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    TextClause,
+    and_,
+    delete,
+    exists,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    tuple_,
+    union_all,
+    update,
+)
+
+from cells.tables import job_dependencies, job_locks, jobs
+from operations.jobs.model import Lock, Status
+
+_WAIT = """
+    SELECT pg_advisory_xact_lock(hashtextextended(key, 0))
+    FROM (SELECT DISTINCT key COLLATE "C" AS key FROM ({keys}) AS keys ORDER BY key) AS ordered
+"""
+_KEYS_OF_JOBS = """
+    SELECT 'job lock ' || level || ' ' || name AS key FROM job_locks WHERE job_id = ANY(:ids)
+    UNION ALL SELECT 'end of job ' || id AS key FROM unnest(CAST(:ids AS bigint[])) AS id
+"""
+_KEYS_OF_DEPENDENCIES = """
+    SELECT 'end of job ' || depends_on AS key FROM job_dependencies WHERE job_id = ANY(:ids)
+"""
+_WAIT_FOR_JOBS = text(_WAIT.format(keys=_KEYS_OF_JOBS))
+_WAIT_FOR_DEPENDENCIES = text(_WAIT.format(keys=_KEYS_OF_DEPENDENCIES))
+
+
+def want_locks(connection: Connection, wanted: Iterable[tuple[int, int, Lock]], now: int) -> None:
+    """Ask for the locks of operations that come next: the number of a job, its priority, and a lock."""
+    rows = [
+        {
+            "job_id": job_id,
+            "level": lock.level,
+            "name": lock.name,
+            "is_shared": lock.is_shared,
+            "priority": priority,
+            "wanted_at": now,
+        }
+        for job_id, priority, lock in wanted
+    ]
+    if rows:
+        connection.execute(insert(job_locks), rows)
+
+
+def take_locks(connection: Connection, job_id: int, now: int) -> bool:
+    """Take all that a job has asked for; False, and nothing is taken, when another job is in the way of one of them."""
+    _lock_names(connection, [job_id], _WAIT_FOR_JOBS)
+    is_of_job = job_locks.c.job_id == job_id
+    taken = connection.execute(update(job_locks).where(is_of_job, ~_is_kept_from(job_id)).values(held_at=now))
+    # None is taken either because another job is in the way, or because it needs none.
+    return taken.rowcount > 0 or connection.execute(select(job_locks.c.name).where(is_of_job)).first() is None
+
+
+def give_up_locks(connection: Connection, job_ids: Sequence[int], *, have_ended: bool) -> None:
+    """Give up what jobs hold and what they want; those that come next for it, or wait for their end, are ready again.
+
+    The transaction has not written to the rows of these jobs before, unless they were ready: another one that makes
+    them ready has locked the names first.
+    """
+    _lock_names(connection, job_ids, _WAIT_FOR_JOBS)
+    statement = delete(job_locks).where(job_locks.c.job_id.in_(job_ids))
+    given_up = set(connection.execute(statement.returning(job_locks.c.level, job_locks.c.name)).all())
+    choices: list[Select[Any]] = [select(_next_in_line(level, name)) for level, name in sorted(given_up)]
+    if have_ended:
+        nothing = (literal(value=False).label("is_shared"), literal("").label("level"), literal("").label("name"))
+        choices.append(select(job_dependencies.c.job_id, *nothing).where(job_dependencies.c.depends_on.in_(job_ids)))
+    found = connection.execute(union_all(*choices)).all() if choices else ()
+    ready = {row.job_id for row in found}
+    for row in found:
+        if row.is_shared:
+            ready |= _sharing(connection, row.level, row.name)
+    if ready:
+        # One that is ready may be locked by a worker that waits for the names, and must not be waited for here.
+        wakes = jobs.c.id.in_(ready), jobs.c.status == Status.WAITING, jobs.c.is_ready.is_(False)
+        in_order = select(jobs.c.id).where(*wakes).order_by(jobs.c.id).with_for_update()
+        connection.execute(update(jobs).where(jobs.c.id.in_(in_order)).values(is_ready=True))
+
+
+def wait_for_ends(connection: Connection, job_id: int) -> None:
+    """Wait until no other transaction is ending a job that this one depends on."""
+    _lock_names(connection, [job_id], _WAIT_FOR_DEPENDENCIES)
+
+
+def _lock_names(connection: Connection, job_ids: Sequence[int], keys: TextClause) -> None:
+    if connection.dialect.name != "sqlite":
+        connection.execute(keys, {"ids": list(job_ids)})
+
+
+def _is_kept_from(job_id: int) -> ColumnElement[bool]:
+    """Whether another job is in the way of one of the locks that a job has asked for."""
+    mine, theirs = job_locks.alias("mine"), job_locks.alias("theirs")
+    conflicts = and_(
+        mine.c.job_id == job_id,
+        theirs.c.level == mine.c.level,
+        theirs.c.name == mine.c.name,
+        theirs.c.job_id != job_id,
+        or_(mine.c.is_shared.is_(False), theirs.c.is_shared.is_(False)),
+    )
+    order = tuple_(theirs.c.priority, theirs.c.job_id) < tuple_(mine.c.priority, mine.c.job_id)
+    # Two questions, each of which an index answers: however many wait behind this job, none of them is looked at.
+    return or_(exists().where(conflicts, theirs.c.held_at.is_not(None)), exists().where(conflicts, order))
+
+
+def _next_in_line(level: str, name: str) -> Subquery:
+    columns = job_locks.c
+    return (
+        select(columns.job_id, columns.is_shared, columns.level, columns.name)
+        .where(columns.level == level, columns.name == name, columns.held_at.is_(None))
+        .order_by(columns.priority, columns.job_id)
+        .limit(1)
+        .subquery()
+    )
+
+
+def _sharing(connection: Connection, level: str, name: str) -> set[int]:
+    """The jobs that want to share a lock, up to the first that wants it for itself."""
+    earlier = job_locks.alias("earlier")
+    is_behind = exists().where(
+        earlier.c.level == level,
+        earlier.c.name == name,
+        earlier.c.held_at.is_(None),
+        earlier.c.is_shared.is_(False),
+        tuple_(earlier.c.priority, earlier.c.job_id) < tuple_(job_locks.c.priority, job_locks.c.job_id),
+    )
+    statement = select(job_locks.c.job_id).where(
+        job_locks.c.level == level,
+        job_locks.c.name == name,
+        job_locks.c.held_at.is_(None),
+        job_locks.c.is_shared,
+        ~is_behind,
+    )
+    return set(connection.execute(statement).scalars())

@@ -1,0 +1,25 @@
+"""How a worker calls a node: between two transactions, with nothing locked (docs/decisions/0110)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCall:
+    """What a step needs of a node. name: start, stop, reboot, migrate … parameters: JSON."""
+
+    host: str
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Nodes(Protocol):
+    """The nodes of one cell."""
+
+    def call(self, call: NodeCall, key: str) -> Any:
+        """Carry out `call`, and return the answer, which is JSON.
+
+        key: the same when the same call is made again, since a worker that was killed does not know whether it was
+            answered; the node then carries out nothing twice. Raises NodeCallError.
+        """
