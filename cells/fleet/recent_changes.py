@@ -11,7 +11,9 @@ from cells.fleet.database import FleetDatabase
 from cells.fleet.tables import listening_processes, recent_changes
 from resources.clock import system_clock
 
-_NOW_OF_POSTGRESQL: ColumnElement[int] = literal_column("CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)")
+_NOW_OF_POSTGRESQL: ColumnElement[int] = literal_column(
+    "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)"
+)
 _COLUMNS, _PROCESSES = recent_changes.c, listening_processes.c
 _LISTENS_FOR_US = 20_000_000
 

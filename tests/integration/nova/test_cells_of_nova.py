@@ -56,9 +56,7 @@ def test_pages_hold_each_row_once_in_order_those_without_a_value_too(
 
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("field", ["display_name", "flavor_id", "locked_reason"])
-def test_order_that_a_database_may_not_have_is_made_here(
-    cell: NovaDbAdapter, field: str, direction: Direction
-) -> None:
+def test_order_that_a_database_may_not_have_is_made_here(cell: NovaDbAdapter, field: str, direction: Direction) -> None:
     """MySQL has no nice order, and no database of Nova's has these two fields in a column."""
     order = SortOrder.of(INSTANCE_FIELDS, [SortKey(field, direction, Collation.NICE)])
     rows = all_pages(cell, EVERYTHING, order, 1000)
