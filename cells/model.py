@@ -87,7 +87,8 @@ class InstanceRow(msgspec.Struct, frozen=True, gc=False):
     """One instance as its cell has it.
 
     revision: +1 with each change, assigned under the row lock: the version that the index compares.
-    record: field name -> stored value, every field of INSTANCE_FIELDS present; of a damaged row a DamagedRecord.
+    record: field name -> stored value, every field of INSTANCE_FIELDS present unless fewer were asked for; of a damaged
+        row a DamagedRecord.
     """
 
     cell_uuid: str
@@ -139,7 +140,10 @@ class CellAdapter(Protocol):
     def cell(self) -> Cell: ...
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
-        """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more."""
+        """At most `request.limit` rows after `request.after`, in `request.order`; fewer means there are no more.
+
+        Their records may lack what `request.fields` does not name, unless it is the uuid or a key of the order.
+        """
         ...
 
     def find(self, uuid: str) -> InstanceRow | None:

@@ -18,7 +18,7 @@ from query.page import PageRequest
 from query.sort import SortOrder
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 MaySee = Callable[[str | None, str | None], bool]
 """Whether who is asking may see what belongs to a project and a user."""
@@ -47,13 +47,13 @@ class InstanceFinder:
         """
         return await self._ask_for_mapping(uuid) or await find_unmapped(self._reader, uuid, timeout_s)
 
-    async def known_item(self, uuid: str, cell_uuid: str, template: ItemTemplate) -> bytes | None:
-        """What the index has of an instance of a cell, as `template` shows it; None when it has, or is, nothing."""
+    async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
+        """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
         if self._index.why_not is not None:
             return None
         wanted = all_of(Eq("uuid", uuid), Eq("deleted", False))
         try:
-            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, template)
+            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, projection)
         except IndexerError as error:
             self._index.failed(error)
             return None

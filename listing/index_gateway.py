@@ -19,7 +19,7 @@ from query.errors import NotExpressibleError
 from query.page import PageRequest
 from resources.clock import Clock, system_clock
 from resources.fields import Record
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 ProgressByCell = Mapping[str, CellProgress]
 
@@ -97,17 +97,17 @@ class IndexGateway:
         """How fresh what is known of it is now."""
         return Freshness(self._clock(), self._settings.staleness_limit_s)
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """See IndexSearcher.page; only for who was told a progress."""
-        return await self._deadline.ask(self._asked().page(request, cells, template))
+        return await self._deadline.ask(self._asked().page(request, cells, projection))
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         """See IndexSearcher.search; only for who was told a progress."""
-        return await self._deadline.ask(self._asked().search(request, cells, template))
+        return await self._deadline.ask(self._asked().search(request, cells, projection))
 
-    def source(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Source:
+    def source(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Source:
         """The index, restricted to `cells` (uuids), as one source of a merge."""
-        return BatchedSource(lambda part: self.search(part, cells, template), request, request.limit)
+        return BatchedSource(lambda part: self.search(part, cells, projection), request, request.limit)
 
     async def find(self, uuid: str) -> Record | None:
         """What the index has of one instance, also of a deleted one; nothing if it is not to be asked, or fails."""

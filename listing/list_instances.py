@@ -22,7 +22,7 @@ from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError,
 from query.errors import NotExpressibleError
 from query.page import PageRequest
 from query.retention import may_match_forgotten
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class _Listing:
     """
 
     request: PageRequest
-    template: ItemTemplate
+    projection: Projection
     consistency: Consistency
     cells: Sequence[Cell]
     down: dict[str, CellFailure]
@@ -56,7 +56,7 @@ class InstanceLister:
     async def list_page(
         self,
         request: PageRequest,
-        template: ItemTemplate,
+        projection: Projection,
         consistency: Consistency,
         *,
         down: Mapping[str, CellFailure] = MappingProxyType({}),
@@ -80,7 +80,7 @@ class InstanceLister:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
         listing = _Listing(
             request,
-            template,
+            projection,
             consistency,
             cells,
             dict(down),
@@ -149,11 +149,11 @@ class InstanceLister:
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
-            found = await self._index.page(request, indexed, listing.template)
+            found = await self._index.page(request, indexed, listing.projection)
             return self._page(found, cells, live, progress)
         by_cell: list[tuple[str | None, Source]] = list(live.items())
         if indexed:
-            by_cell.append((None, self._index.source(request, indexed, listing.template)))
+            by_cell.append((None, self._index.source(request, indexed, listing.projection)))
         sources = [source for _, source in by_cell]
         if observer is not None:
             why = Reasons(
@@ -189,10 +189,10 @@ class InstanceLister:
                 cell.uuid,
                 self._reader,
                 request,
-                listing.template,
+                listing.projection,
                 batch_size=request.limit if cell.is_before_cells else size,
                 deadline_s=listing.cell_timeout_s,
-                stand_in=self._stand_in(cell, listing.template) if cell.uuid in progress else None,
+                stand_in=self._stand_in(cell, listing.projection) if cell.uuid in progress else None,
                 may_start_over=in_batches,
             )
             for cell in cells
@@ -210,11 +210,11 @@ class InstanceLister:
         answers = [_answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
 
-    def _stand_in(self, cell: Cell, template: ItemTemplate) -> Callable[[PageRequest], Source] | None:
+    def _stand_in(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None
-        return partial(self._index.source, cells={cell.uuid}, template=template)
+        return partial(self._index.source, cells={cell.uuid}, projection=projection)
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:

@@ -26,7 +26,7 @@ from cells.fan_out.daemon_threads import DaemonThreads
 from cells.model import Cell, CellAdapter, InstanceRow
 from listing.merge_sort import Row, Source
 from query.page import PageRequest
-from views.compute.view import ItemTemplate, render_view
+from views.projection import Projection
 
 T = TypeVar("T")
 CellFailure = CellUnreachableError | UnknownCellError
@@ -57,32 +57,32 @@ class LiveRow:
     on_damage: makes the item of one that cannot be rendered.
     """
 
-    __slots__ = ("_on_damage", "_row", "_template", "position")
+    __slots__ = ("_on_damage", "_projection", "_row", "position")
 
     def __init__(
         self,
         row: InstanceRow,
         position: tuple[Any, ...],
-        template: ItemTemplate,
+        projection: Projection,
         on_damage: Callable[[InstanceRow], bytes],
     ) -> None:
         self._row = row
-        self._template = template
+        self._projection = projection
         self._on_damage = on_damage
         self.position = position
 
     @property
     def item(self) -> bytes:
         try:
-            return rendered(self._row, self._template)
+            return rendered(self._row, self._projection)
         except UnreadableRowError:
             return self._on_damage(self._row)
 
 
-def rendered(row: InstanceRow, template: ItemTemplate) -> bytes:
+def rendered(row: InstanceRow, projection: Projection) -> bytes:
     """The item of a row. Raises UnreadableRowError for a damaged one, which is logged when it is first met."""
     try:
-        return template.render(template.pick(render_view(row.record)), row.cell_uuid)
+        return projection.render_record(row.record, row.cell_uuid)
     except Exception as error:  # it is about this row
         raise damaged_row(row, error) from error
 
@@ -178,7 +178,7 @@ class CellSource:
         cell_uuid: str,
         reader: CellReader,
         request: PageRequest,
-        template: ItemTemplate,
+        projection: Projection,
         *,
         batch_size: int,
         deadline_s: float,
@@ -189,9 +189,14 @@ class CellSource:
         self.failure: CellFailure | None = None
         self.damaged = self.left_out = 0
         self._reader = reader
-        self._template = template
+        self._projection = projection
         self._left_s = deadline_s
-        self._live = BatchedSource(self._read, request, batch_size, is_checked=not request.order.keeps_places)
+        self._live = BatchedSource(
+            self._read,
+            replace(request, fields=projection.fields),
+            batch_size,
+            is_checked=not request.order.keeps_places,
+        )
         self._may_start_over = may_start_over
         self._open_stand_in = stand_in
         self._stand_in: Source | None = None
@@ -234,13 +239,13 @@ class CellSource:
         began = time.monotonic()
         rows = await self._reader.read_page(self.cell_uuid, request, self._left_s)
         self._left_s -= time.monotonic() - began
-        return [LiveRow(row, request.order.values(row.record), self._template, self._render_damaged) for row in rows]
+        return [LiveRow(row, request.order.values(row.record), self._projection, self._render_damaged) for row in rows]
 
     def _render_damaged(self, row: InstanceRow) -> bytes:
         self.damaged += 1
-        if self._template.shows_damaged:
+        if self._projection.shows_damaged:
             with suppress(UnreadableRowError):
-                return self._template.render_damaged(row.record)
+                return self._projection.render_damaged(row.record)
         self.left_out += 1
         return b""
 

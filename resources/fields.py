@@ -132,6 +132,9 @@ class ItemType(Mapping[str, Field]):
     def __len__(self) -> int:
         return len(self._fields)
 
+    def __repr__(self) -> str:
+        return f"ItemType({self.name!r})"
+
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 

@@ -16,7 +16,8 @@ from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
 from query.page import PageRequest
 from resources.fields import Record
-from views.compute.view import ItemTemplate, View
+from views.compute.view import View
+from views.projection import Projection
 
 OLDEST_TIME_VERSION = 1_000_000_000_000_000
 """A version from here on is a time in microseconds (2001 and later); below it is a revision, which never gets here."""
@@ -332,7 +333,7 @@ class Generations(Protocol):
 
 
 class IndexSearcher(Protocol):
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         """At most `request.limit` rows of the `cells` (uuids), in order.
 
         Items are made where the rows are read, in a thread: their bytes are still near the processor there, and the
@@ -341,7 +342,7 @@ class IndexSearcher(Protocol):
         """
         ...
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
         ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,10 +64,13 @@ from resources.fields import Kind, Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
 from tests.support.other_version_indexes import make_newer
+from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate
+from views.projection import FieldValues, Projection
 
 BACKENDS = ["sqlite", pytest.param("elasticsearch", marks=pytest.mark.elasticsearch)]
 DEFAULT_ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
+BY_LOCKED = SortOrder.of(INSTANCE_FIELDS, [SortKey("locked")])
 NOWHERE = "http://127.0.0.1:9"
 BASES: dict[str, Any] = {"versioned_base": "http://api/v2.1", "plain_base": "http://api"}
 TEMPLATES = (
@@ -98,13 +102,13 @@ class Index:
         limit: int = 1000,
         after: tuple[Any, ...] | None = None,
         cells: Sequence[str] = ("c0", "c1", "c2"),
-        template: ItemTemplate = TEMPLATE,
+        projection: Projection = TEMPLATE,
     ) -> Sequence[FoundRow]:
         """The rows of a search, which are those of the page that nothing is merged with."""
         request = PageRequest(node, order, limit, after)
-        rows: Sequence[FoundRow] = self._run(self._searcher.search(request, cells, template))
+        rows: Sequence[FoundRow] = self._run(self._searcher.search(request, cells, projection))
         items = b",".join([row.item for row in rows])
-        page = self._run(self._searcher.page(request, cells, template))
+        page = self._run(self._searcher.page(request, cells, projection))
         assert page == FoundPage(items, len(rows), rows[-1].position if rows else None)
         return rows
 
@@ -197,8 +201,24 @@ def test_items_are_those_that_the_template_makes_of_the_view(index: Index) -> No
     document = make_document(1, display_name='quoted "name" \\u002f é \u2028 \U0001f600', tags=["a"])
     index.write(document)
     for template in TEMPLATES:
-        (row,) = index.search(template=template)
-        assert row.item == template.render(template.pick(document.view), "c0")
+        (row,) = index.search(projection=template)
+        assert row.item == stored_item(template, document.view, "c0")
+
+
+@pytest.mark.parametrize("order", [DEFAULT_ORDER, BY_LOCKED], ids=["by time", "by flag"])
+def test_values_of_fields_are_those_of_the_record(index: Index, order: SortOrder) -> None:
+    documents = [
+        make_document(1, display_name='quoted "name" \\u002f é \u2028 \U0001f600', tags=["b", "a"], locked=True),
+        make_document(2, tags=[], user_data=None, metadata={}, progress=-(2**53) - 1, deleted=True, locked=None),
+    ]
+    index.write(*documents)
+    for names in ([*INSTANCE_FIELDS], ["display_name"], ["tags", "metadata", "uuid", "locked"], ["locked", "uuid"]):
+        rows = index.search(projection=FieldValues(INSTANCE_FIELDS, names), order=order)
+        assert len(rows) == 2
+        for row in rows:
+            [record] = [document.record for document in documents if document.id == row.position[-1]]
+            assert json.loads(row.item) == [record[name] for name in names]
+            assert row.position == order.values(record)
 
 
 def test_find_returns_the_record_also_of_a_deleted_instance(index: Index) -> None:
@@ -238,7 +258,7 @@ def test_whole_record_is_kept_whichever_way_it_came(index: Index, version: int) 
     assert index.find(whole.id) == whole.record
     assert index.writer.read([whole.id]) == {whole.id: whole}
     [row] = index.search()
-    assert row.item == TEMPLATE.render(TEMPLATE.pick(whole.view))
+    assert row.item == stored_item(TEMPLATE, whole.view)
 
 
 def test_progress_is_kept(index: Index) -> None:

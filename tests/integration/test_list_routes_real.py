@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from indexer.backends.settings import IndexSettings
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, fleets, lasting_orders, requests
-from tests.support.list_route_checks import check_paging_while_changes_arrive, check_that_all_routes_agree
+from tests.support.list_route_checks import (
+    check_paging_while_changes_arrive,
+    check_that_all_routes_agree,
+    check_that_all_routes_give_the_same_values,
+)
 from tests.support.list_routes import ListedFleet, listed_fleet
 
 pytestmark = [pytest.mark.elasticsearch, pytest.mark.postgresql, pytest.mark.timeout(240)]
@@ -36,6 +41,18 @@ def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
     fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
 ) -> None:
     check_that_all_routes_agree(fleet, rows, request)
+
+
+@_few
+@given(
+    rows=fleets(),
+    request=requests,
+    names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True),
+)
+def test_all_routes_give_the_same_values_of_the_same_fields(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest, names: list[str]
+) -> None:
+    check_that_all_routes_give_the_same_values(fleet, rows, request, names)
 
 
 @_few

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from indexer.backends.settings import IndexSettings
 from query.page import PageRequest
 from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, fleets, lasting_orders, requests
-from tests.support.list_route_checks import check_paging_while_changes_arrive, check_that_all_routes_agree
+from tests.support.list_route_checks import (
+    check_paging_while_changes_arrive,
+    check_that_all_routes_agree,
+    check_that_all_routes_give_the_same_values,
+)
 from tests.support.list_routes import ListedFleet, listed_fleet
 
 
@@ -29,6 +34,17 @@ def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
     fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
 ) -> None:
     check_that_all_routes_agree(fleet, rows, request)
+
+
+@given(
+    rows=fleets(),
+    request=requests,
+    names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True),
+)
+def test_all_routes_give_the_same_values_of_the_same_fields(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest, names: list[str]
+) -> None:
+    check_that_all_routes_give_the_same_values(fleet, rows, request, names)
 
 
 @given(rows=fleets(), order=lasting_orders, limit=st.integers(1, 5), seed=st.integers(0, 2**32))

@@ -1,6 +1,7 @@
 """What must be true of every list, whichever databases and index are below it."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
@@ -51,6 +52,30 @@ def check_that_all_routes_agree(fleet: ListedFleet, rows: Rows, request: PageReq
         assert found == uuids, name
         answers.append(items)
     assert answers[1:] == answers[:-1], "the routes render rows differently"
+
+
+def check_that_all_routes_give_the_same_values(
+    fleet: ListedFleet, rows: Rows, request: PageRequest, names: Sequence[str]
+) -> None:
+    """The values of some fields, page by page, are those that the rows were filled with."""
+    fleet.fill(rows)
+    fleet.save_progress(CELLS[1], is_complete=False)
+    stored = {record["uuid"]: record for record in all_of_them(rows)}
+    for name, consistency in ROUTES.items():
+        page_request = request
+        shown: list[str] = []
+        while True:
+            page, values = fleet.values(page_request, ("uuid", *names), consistency)
+            assert page.rows == len(values)
+            assert page.is_complete or name == "index"
+            for uuid, *others in values:
+                assert others == [stored[uuid][field] for field in names], name
+            shown += [uuid for uuid, *_ in values]
+            if page.last is None:
+                break
+            assert page.last == request.order.values(stored[shown[-1]])
+            page_request = replace(request, after=page.last)
+        assert shown == fleet.shown(request, consistency), name
 
 
 def is_beyond_the_index(request: PageRequest) -> bool:

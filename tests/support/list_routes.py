@@ -35,6 +35,7 @@ from query.sort import SortOrder
 from resources.clock import system_clock
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import TEMPLATE
+from views.projection import FieldValues
 
 _DECODE_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -115,11 +116,21 @@ class ListedFleet:
     def operations(self, name: str) -> InstanceOperations:
         return InstanceOperations(self._engines[name], self._fleet, self.cells[name])
 
+    def values(self, request: PageRequest, names: Sequence[str], consistency: Consistency) -> tuple[Page, list[Any]]:
+        """One page of the values of these fields."""
+        projection = FieldValues(INSTANCE_FIELDS, names)
+        page = self._runner.run(self.lister.list_page(request, projection, consistency))
+        return page, json.loads(b"[%b]" % page.items)
+
     def list(self, request: PageRequest, consistency: Consistency) -> Listed:
         page = self._runner.run(self.lister.list_page(request, TEMPLATE, consistency))
         items = [bytes(item) for item in _DECODE_ITEMS(b"[%b]" % page.items)]
         assert len(items) == page.rows
         return Listed([json.loads(item)["id"] for item in items], items, page)
+
+    def shown(self, request: PageRequest, consistency: Consistency) -> Sequence[str]:
+        """The uuids of the servers of all pages."""
+        return self.list(replace(request, limit=1000), consistency).uuids
 
     def behind(self, listed: Listed, request: PageRequest, consistency: Consistency) -> PageRequest:
         """The request for the page that follows `listed`, found through its marker."""

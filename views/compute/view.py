@@ -9,15 +9,17 @@ every route.
 Links depend on the address that a request was sent to, so they are made by `ItemTemplate`, from the ids in the view.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from resources.fields import Record
+from resources.instance import INSTANCE_FIELDS
 from views.compute import members
 from views.compute.members import Members
+from views.projection import Projection
 
 View = tuple[bytes, ...]
 """The pieces of one instance, in the order of PIECE_NAMES; each is a JSON text."""
@@ -79,12 +81,13 @@ _decode_fault = msgspec.json.Decoder(dict[str, int | str | None]).decode
 
 
 def render_view(record: Record) -> View:
-    """Render all pieces of one instance.
+    """Render all pieces of one instance, from the stored values of its fields."""
+    return _render(record, _ADMIN_SEGMENTS)
 
-    record: every field of INSTANCE_FIELDS (a stored value each).
-    """
+
+def _render(record: Record, admin_segments: Sequence[Segment]) -> View:
     public, ends = _joined(_PUBLIC_SEGMENTS, record)
-    admin, admin_ends = _joined(_ADMIN_SEGMENTS, record)
+    admin, admin_ends = _joined(admin_segments, record) if admin_segments else (b"", [])
     return (
         public,
         admin,
@@ -110,21 +113,51 @@ def _joined(segments: Sequence[Segment], record: Record) -> tuple[bytes, list[in
     return bytes(text), ends
 
 
-class ItemTemplate(ABC):
+class _FieldsRead(Mapping[str, Any]):
+    """The record of an instance of which everything is shown, and which of its fields have been looked at."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._values = dict.fromkeys(INSTANCE_FIELDS) | {"vm_state": "active", "image_ref": "any"}
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@lru_cache
+def _fields_of(*, is_admin: bool) -> tuple[str, ...]:
+    """The fields that the view is made of, for one who is an administrator or not.
+
+    All of them for every microversion: a row that is damaged is shown as one by all lists, or by none (decision 0111).
+    """
+    read = _FieldsRead()
+    _render(read, _ADMIN_SEGMENTS if is_admin else ())
+    return tuple(name for name in INSTANCE_FIELDS if name in read.names)
+
+
+class ItemTemplate(Projection):
     """How one request's items are put together: which pieces, which slices of them, and the addresses in links.
 
-    pieces: names of the pieces that a source has to deliver, in this order.
-    shows_damaged: whether a list of that microversion may have the items of `render_damaged`.
-    form: templates of the same form and with the same `host_statuses` make the same items.
+    Templates of the same form and with the same host statuses (`rendered_with`) make the same items. What is shown of
+    a server whose row is damaged is as of those of a cell that is down (section 12).
     """
 
-    host_statuses: HostStatuses | None = None
+    rendered_with: HostStatuses | None = None
 
     def __init__(
         self, minor: int, pieces: Sequence[str], versioned_base: str, plain_base: str, *form: Hashable
     ) -> None:
         self.shows_damaged = minor >= MINIMAL_ITEMS_SINCE
         self.pieces = tuple(pieces)
+        self._shows_admin_piece = "admin" in pieces
+        self.fields = _fields_of(is_admin=self._shows_admin_piece)
         self.form = (versioned_base, plain_base, *form)
         self._positions = [PIECE_NAMES.index(name) for name in self.pieces]
         versioned, plain = (base.encode().replace(b"%", b"%%") for base in (versioned_base, plain_base))
@@ -156,26 +189,12 @@ class ItemTemplate(ABC):
         host_statuses: None leaves `host_status` away; administrators alone see it.
         """
         template = _FullTemplate(minor, is_admin, versioned_base, plain_base)
-        template.host_statuses = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
+        template.rendered_with = host_statuses if is_admin and minor >= _HOST_STATUS_SINCE else None
         return template
 
-    def pick(self, view: View) -> tuple[bytes, ...]:
-        """The pieces of `view` that this template needs, in its order."""
-        return tuple([view[position] for position in self._positions])
-
-    @abstractmethod
-    def render_damaged(self, record: Record) -> bytes:
-        """What is shown of a server whose row is damaged: as of those of a cell that is down (section 12).
-
-        Raises UnreadableRowError when not even that can be read.
-        """
-
-    @abstractmethod
-    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
-        """One JSON object out of `self.pieces` as a source delivered them for a row of that cell.
-
-        What follows the pieces in a row is not looked at.
-        """
+    def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
+        view = _render(record, _ADMIN_SEGMENTS if self._shows_admin_piece else ())
+        return self.render([view[position] for position in self._positions], cell_uuid)
 
 
 class _BriefTemplate(ItemTemplate):
@@ -183,7 +202,7 @@ class _BriefTemplate(ItemTemplate):
         super().__init__(minor, ("public", "ends"), versioned_base, plain_base)
         self._item = self._links + b",%b}"
 
-    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+    def render(self, pieces: Sequence[Any], /, cell_uuid: str = "") -> bytes:
         public: bytes = pieces[0]
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
         return self._item % (uuid, uuid, public[1 : _decode_ends(pieces[1])[0]])
@@ -214,7 +233,7 @@ class _FullTemplate(ItemTemplate):
         self._without_image = self._links + b',"image":""' + rest
         self._with_image = self._links + b',"image":' + self._image + b"%b" + rest
 
-    def render(self, pieces: Sequence[Any], cell_uuid: str = "") -> bytes:
+    def render(self, pieces: Sequence[Any], /, cell_uuid: str = "") -> bytes:
         public: bytes = pieces[0]
         image: bytes = pieces[1]
         uuid = public[_BEFORE_ID : public.index(_AFTER_UUID)]
@@ -226,8 +245,8 @@ class _FullTemplate(ItemTemplate):
         others = b""
         if pieces[_FAULT_PIECE] != _NULL:
             others = b',"fault":' + (pieces[_FAULT_PIECE] if self._is_admin else _without_details(pieces[_FAULT_PIECE]))
-        if self.host_statuses is not None:
-            others += b',"host_status":' + _host_status(pieces[_ADMIN_PIECE], self.host_statuses.get(cell_uuid))
+        if self.rendered_with is not None:
+            others += b',"host_status":' + _host_status(pieces[_ADMIN_PIECE], self.rendered_with.get(cell_uuid))
         # In one go: what costs is to copy the members.
         if image == _EMPTY_TEXT:
             return self._without_image % (uuid, uuid, members, others, end)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, get_args, overload
+from functools import partial
+from typing import Any, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, select
 
@@ -13,13 +14,12 @@ from cells.epochs import EpochHistory, Position
 from cells.interpreter_slot import INTERPRETER_SLOT
 from cells.kinds.native.epochs import read_epoch_history
 from cells.kinds.native.instance_rows import (
-    FIELDS_TEXT,
     UNDECODABLE,
-    Dialect,
+    FieldsReader,
     dialect_of,
+    fields_reader,
     is_damage,
     read_damaged,
-    read_fields,
     read_row,
 )
 from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
@@ -32,9 +32,6 @@ from query.to_sql import after, can_express, next_after, order_by, to_sql
 from resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
-_SELECTED = {
-    dialect: select(instances.c.revision, FIELDS_TEXT[dialect], instances.c.uuid) for dialect in get_args(Dialect)
-}
 _PLACES = select(instances.c.revision, instances.c.uuid)
 # Rows of one statement when some of the filter is left for Python: not so few that a rare match takes many statements.
 _RESIDUAL_BATCH_SIZE = 500
@@ -52,7 +49,6 @@ class NativeAdapter:
             cell.database_url, must_exist=True, statement_timeout_s=statement_timeout_s
         )
         self._dialect = dialect_of(self._engine)
-        self._rows = _SELECTED[self._dialect]
 
     @property
     def cell(self) -> Cell:
@@ -65,7 +61,7 @@ class NativeAdapter:
 
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
-        request = replace(request, filter=expressible)
+        request = replace(request, filter=expressible, fields=request.fields_to_read(residual))
         if residual == EVERYTHING:
             with self._reading() as connection:
                 return self._read(connection, request)
@@ -85,17 +81,20 @@ class NativeAdapter:
         if not can_express(request.filter, self._dialect):
             return self.read_page(request)
         slot = INTERPRETER_SLOT if self._dialect == "sqlite" else nullcontext()
+        reader = fields_reader(request.fields_to_read())
         with self._reading() as connection, slot:
             try:
-                return _ScannedRows(self._select(connection, request, self._rows), self._scanned_row)
+                rows = self._select(connection, request, reader.statements[self._dialect])
+                return _ScannedRows(rows, partial(self._scanned_row, reader))
             except Exception as error:
                 if not is_damage(error):
                     raise
-                return self._read_around_damage(connection, request)
+                return self._read_around_damage(connection, request, reader)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))
-        compiled = self._statement(replace(request, filter=expressible), self._rows).compile(
+        rows = fields_reader(request.fields_to_read(residual)).statements[self._dialect]
+        compiled = self._statement(replace(request, filter=expressible), rows).compile(
             self._engine, compile_kwargs={"render_postcompile": True}
         )
         return {"sql": str(compiled), "values": dict(compiled.params), "filtered_in_python": residual != EVERYTHING}
@@ -173,24 +172,30 @@ class NativeAdapter:
         return to_sql(remembered(horizon), _COLUMNS, INSTANCE_FIELDS, self._dialect)
 
     def _read(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+        reader = fields_reader(request.fields_to_read())
         try:
-            return [self._row(row) for row in self._select(connection, request, self._rows)]
+            rows = self._select(connection, request, reader.statements[self._dialect])
+            return [self._row(reader, row) for row in rows]
         except Exception as error:
             if not is_damage(error):
                 raise
-        return self._read_around_damage(connection, request)
+        return self._read_around_damage(connection, request, reader)
 
-    def _read_around_damage(self, connection: Connection, request: PageRequest) -> list[InstanceRow]:
+    def _read_around_damage(
+        self, connection: Connection, request: PageRequest, reader: FieldsReader
+    ) -> list[InstanceRow]:
         """As `_read`, where some row cannot be read as it is: of such a one what can be read of it."""
         places = self._select(connection, request, _PLACES)
-        found = {row.uuid: row for row in self._read_each(connection, places)}
+        found = {row.uuid: row for row in self._read_each(connection, places, reader)}
         return [found[place.uuid] for place in places if place.uuid in found]
 
-    def _read_each(self, connection: Connection, places: Sequence[Row[Any]]) -> Iterator[InstanceRow]:
+    def _read_each(
+        self, connection: Connection, places: Sequence[Row[Any]], reader: FieldsReader
+    ) -> Iterator[InstanceRow]:
         """The rows at these places, in whichever order. They are halved until the damaged ones stand alone."""
-        wanted = self._rows.where(instances.c.uuid.in_([place.uuid for place in places]))
+        wanted = reader.statements[self._dialect].where(instances.c.uuid.in_([place.uuid for place in places]))
         try:
-            yield from [self._row(row) for row in connection.execute(wanted).all()]
+            yield from [self._row(reader, row) for row in connection.execute(wanted).all()]
         except Exception as error:
             if not is_damage(error):
                 raise
@@ -199,8 +204,8 @@ class NativeAdapter:
                 yield InstanceRow(self._cell.uuid, places[0].revision, damaged)
                 return
             middle = len(places) // 2
-            yield from self._read_each(connection, places[:middle])
-            yield from self._read_each(connection, places[middle:])
+            yield from self._read_each(connection, places[:middle], reader)
+            yield from self._read_each(connection, places[middle:], reader)
 
     def _select(self, connection: Connection, request: PageRequest, rows: Select[Any]) -> Sequence[Row[Any]]:
         # All at once: asking the driver for one row after the other takes a fifth longer.
@@ -227,12 +232,12 @@ class NativeAdapter:
             .limit(request.limit)
         )
 
-    def _row(self, row: Sequence[Any]) -> InstanceRow:
-        return InstanceRow(self._cell.uuid, row[0], read_fields(row[1]))
+    def _row(self, reader: FieldsReader, row: Sequence[Any]) -> InstanceRow:
+        return InstanceRow(self._cell.uuid, row[0], reader.record(row[1]))
 
-    def _scanned_row(self, row: Sequence[Any]) -> InstanceRow:
+    def _scanned_row(self, reader: FieldsReader, row: Sequence[Any]) -> InstanceRow:
         try:
-            return self._row(row)
+            return self._row(reader, row)
         except UNDECODABLE as error:
             return InstanceRow(self._cell.uuid, row[0], DamagedRecord(self._cell.name, {"uuid": row[2]}, str(error)))
 

@@ -1,7 +1,7 @@
 """The rows of instances: how they are read as text, and how they are written."""
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, reduce
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -42,22 +42,44 @@ _TYPES: Mapping[Kind, Any] = {
     Kind.TIMESTAMP: int | None,
 }
 _type_of = {name: _TYPES.get(field.kind, Any) for name, field in INSTANCE_FIELDS.items()}
-_Fields = msgspec.defstruct(
-    "_Fields",
-    [(name, _type_of[name]) for name in (*_PLAIN_NAMES, *_JSON_NAMES)],
-    array_like=True,
-    forbid_unknown_fields=True,
-    gc=False,
-)
-# Not strict, since SQLite's booleans are numbers.
-_decode = msgspec.json.Decoder(_Fields, strict=False).decode
 _to_record = msgspec.structs.asdict
 
 
-def _fields_text(dialect: Dialect) -> ColumnElement[Any]:
-    """All fields of a row as an array of JSON: the driver, and Python, have one text to make for all of them."""
-    plain = cast(_JSON_ARRAY[dialect](*(instances.c[name] for name in _PLAIN_NAMES)), Text)
-    others = [func.coalesce(cast(instances.c[name], Text), _NULL) for name in _JSON_NAMES]
+class FieldsReader:
+    """Reads some fields of rows. names: of them, `uuid` among them; all unless they are given."""
+
+    def __init__(self, names: Collection[str] | None) -> None:
+        wanted = INSTANCE_FIELDS if names is None else names
+        self._plain = [name for name in _PLAIN_NAMES if name in wanted]
+        self._json = [name for name in _JSON_NAMES if name in wanted]
+        fields = msgspec.defstruct(
+            "_Fields",
+            [(name, _type_of[name]) for name in (*self._plain, *self._json)],
+            array_like=True,
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        # Not strict, since SQLite's booleans are numbers.
+        self._decode: Callable[[str], Any] = msgspec.json.Decoder(fields, strict=False).decode
+        self.statements = {
+            dialect: select(instances.c.revision, self.text(dialect), instances.c.uuid) for dialect in get_args(Dialect)
+        }
+        """By dialect, the rows of all instances: the revision, what `record` reads, and the uuid."""
+
+    def text(self, dialect: Dialect) -> ColumnElement[Any]:
+        """What `record` reads."""
+        return _fields_text(dialect, self._plain, self._json)
+
+    def record(self, text: str) -> Record:
+        """The record of a row. Raises UNDECODABLE for what no column should have."""
+        record: Record = _to_record(self._decode(text))
+        return record
+
+
+def _fields_text(dialect: Dialect, plain_names: Sequence[str], json_names: Sequence[str]) -> ColumnElement[Any]:
+    """Fields of a row as an array of JSON: the driver, and Python, have one text to make for all of them."""
+    plain = cast(_JSON_ARRAY[dialect](*(instances.c[name] for name in plain_names)), Text)
+    others = [func.coalesce(cast(instances.c[name], Text), _NULL) for name in json_names]
     # The bracket that ends the plain ones: a text that ends with one has a quote behind it.
     text: ColumnElement[Any] = func.rtrim(plain, _BRACKET)
     return reduce(lambda text, other: text.concat(_COMMA).concat(other), others, text).concat(_BRACKET)
@@ -71,15 +93,16 @@ def _field_text(name: str, dialect: Dialect) -> ColumnElement[Any]:
     return literal_column("'['", Text).concat(stored).concat(_BRACKET)
 
 
-FIELDS_TEXT = {dialect: _fields_text(dialect) for dialect in get_args(Dialect)}
-"""What `read_fields` reads."""
-
+fields_reader = lru_cache(maxsize=64)(FieldsReader)
+_WHOLE = fields_reader(None)
 
 # Made once: to make a statement costs as much as to carry it out.
 _UUID = "wanted_uuid"
 _ONE = {
-    dialect: select(instances.c.revision, text.label("fields")).where(instances.c.uuid == bindparam(_UUID))
-    for dialect, text in FIELDS_TEXT.items()
+    dialect: select(instances.c.revision, _WHOLE.text(dialect).label("fields")).where(
+        instances.c.uuid == bindparam(_UUID)
+    )
+    for dialect in get_args(Dialect)
 }
 _ONE_LOCKED = {dialect: one.with_for_update() for dialect, one in _ONE.items()}
 _ONE_LOCKED_IF_FREE = {dialect: one.with_for_update(skip_locked=True) for dialect, one in _ONE.items()}
@@ -91,7 +114,7 @@ def _reason_of_damage(error: Exception) -> str:
 
 
 UNDECODABLE = (msgspec.DecodeError, RecursionError)
-"""What `read_fields` raises for what no column should have."""
+"""What a FieldsReader raises for what no column should have."""
 
 
 def is_damage(error: Exception) -> bool:
@@ -107,12 +130,6 @@ _CHANGE_ROW = update(instances).where(instances.c.uuid == bindparam(_WANTED))
 
 def dialect_of(engine: Engine) -> Dialect:
     return "sqlite" if engine.dialect.name == "sqlite" else "postgresql"
-
-
-def read_fields(text: str) -> Record:
-    """The record of a row, from FIELDS_TEXT. Raises UNDECODABLE for what no column should have."""
-    record: Record = _to_record(_decode(text))
-    return record
 
 
 def read_damaged(connection: Connection, cell: str, uuid: str) -> DamagedRecord:
@@ -155,7 +172,7 @@ def _read(
     try:
         one = statements[dialect_of(connection.engine)]
         row = connection.execute(one, {_UUID: uuid}).one_or_none()
-        return None if row is None else InstanceRow(cell.uuid, row.revision, read_fields(row.fields))
+        return None if row is None else InstanceRow(cell.uuid, row.revision, _WHOLE.record(row.fields))
     except Exception as error:
         if not is_damage(error):
             raise

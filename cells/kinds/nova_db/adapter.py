@@ -19,7 +19,7 @@ from cells.errors import CellUnreachableError, UnreadableRowError
 from cells.kinds.nova_db.api_database import API_DATABASES
 from cells.kinds.nova_db.damage import is_damage, read_damaged, reason_of_damage
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
-from cells.kinds.nova_db.details import CellDetails, Details
+from cells.kinds.nova_db.details import OF_API, OF_CELL, CellDetails, Details
 from cells.kinds.nova_db.pages import page_statement
 from cells.kinds.nova_db.predicates import Predicates
 from cells.kinds.nova_db.records import to_record
@@ -133,7 +133,10 @@ class NovaDbAdapter:
 
     def _read_sorted_here(self, request: PageRequest, connection: Connection) -> Sequence[InstanceRow]:
         """The first rows in an order that the database has not: all that may be wanted are read, and few are kept."""
-        batch, residual = self._first_batch(replace(request, order=_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE))
+        everything = replace(
+            request, fields=request.fields_to_read(), order=_BY_UUID, after=None, limit=_RESIDUAL_BATCH_SIZE
+        )
+        batch, residual = self._first_batch(everything)
         try:
             return first_of(self._matching(batch, residual, connection), request, lambda row: row.record)
         except UnreadableRowError as error:
@@ -161,12 +164,15 @@ class NovaDbAdapter:
         page = page_statement(self._dialect, request, residual)
         uuid = page.selected_columns["uuid"]
         uuids = list(dict.fromkeys(connection.scalars(page.with_only_columns(uuid, maintain_column_froms=True))))
-        rows = {row.uuid: row for row in self._read_each(connection, uuids, started)}
+        fields = request.fields_to_read(residual)
+        rows = {row.uuid: row for row in self._read_each(connection, uuids, started, fields)}
         return [rows[uuid] for uuid in uuids if uuid in rows]
 
-    def _read_each(self, connection: Connection, uuids: Sequence[str], started: int) -> Iterator[InstanceRow]:
+    def _read_each(
+        self, connection: Connection, uuids: Sequence[str], started: int, fields: tuple[str, ...] | None
+    ) -> Iterator[InstanceRow]:
         """These rows, in whichever order. They are halved until the damaged ones stand alone."""
-        these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids))
+        these = PageRequest(In("uuid", tuple(uuids)), _BY_UUID, len(uuids), fields=fields)
         try:
             yield from self._read_whole(connection, these, EVERYTHING, started)
         except Exception as error:
@@ -178,8 +184,8 @@ class NovaDbAdapter:
                 yield InstanceRow(self._cell.uuid, started, damaged)
                 return
             middle = len(uuids) // 2
-            yield from self._read_each(connection, uuids[:middle], started)
-            yield from self._read_each(connection, uuids[middle:], started)
+            yield from self._read_each(connection, uuids[:middle], started, fields)
+            yield from self._read_each(connection, uuids[middle:], started, fields)
 
     def _read_whole(
         self, connection: Connection, request: PageRequest, residual: Filter, started: int
@@ -188,19 +194,22 @@ class NovaDbAdapter:
         # Nothing forbids a second row of extras: the living and newest of them counts.
         rows: dict[str, Row[Any]] = {row.uuid: row for row in found}
         details = {uuid: Details() for uuid in rows}
+        fields = request.fields_to_read(residual) or INSTANCE_FIELDS
         for uuids in batched(rows, _DETAILS_AT_ONCE):
             part = {uuid: details[uuid] for uuid in uuids}
             # Both at the same time: they are different attributes of the same details.
-            of_api = None if self._api is None else self._api.begin(part)
-            self._details.read(
-                connection,
-                part,
-                deleted={uuid for uuid in uuids if rows[uuid].deleted != 0},
-                failed=[uuid for uuid in uuids if _shows_fault(rows[uuid])],
-            )
+            of_api = None if self._api is None or OF_API.isdisjoint(fields) else self._api.begin(part)
+            if not OF_CELL.isdisjoint(fields):
+                self._details.read(
+                    connection,
+                    part,
+                    deleted={uuid for uuid in uuids if rows[uuid].deleted != 0},
+                    failed=[uuid for uuid in uuids if _shows_fault(rows[uuid])],
+                )
             if of_api is not None:
                 self._wait_for(of_api)
-        return [InstanceRow(self._cell.uuid, started, to_record(row, details[uuid])) for uuid, row in rows.items()]
+        records = (to_record(row, details[uuid]) for uuid, row in rows.items())
+        return [InstanceRow(self._cell.uuid, started, {name: record[name] for name in fields}) for record in records]
 
     def _wait_for(self, of_api: Future[T]) -> T:
         try:

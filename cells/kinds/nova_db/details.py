@@ -59,6 +59,11 @@ class Details:
     scheduler_hints: Plain | None = None
 
 
+OF_CELL = frozenset({"metadata", "image_properties", "locked_reason", "tags", "block_devices", "fault"})
+OF_API = frozenset({"server_groups", "pinned_availability_zone", "scheduler_hints"})
+"""Which of them which database has."""
+
+
 class _SpecData(msgspec.Struct):
     availability_zone: str | None = None
     scheduler_hints: Any = None

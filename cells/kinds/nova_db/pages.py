@@ -3,15 +3,17 @@
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, null, select, union_all
 
 from cells.kinds.nova_db import tables
 from cells.kinds.nova_db.databases import NovaDialect
 from cells.kinds.nova_db.predicates import Predicates
+from cells.kinds.nova_db.records import columns_for
 from query.filters import Filter
 from query.page import PageRequest
 from query.sort import Direction
 from query.to_sql import after, order_by
+from resources.instance import INSTANCE_FIELDS
 
 # Times that an index of Nova's has the rows of a list in the order of.
 _INDEXED_TIMES = frozenset({"created_at", "updated_at"})
@@ -43,20 +45,23 @@ class _Pages:
     def statement(self, request: PageRequest, residual: Filter) -> Select[Any]:
         ids = self._ids(request, residual)
         rows, extra, cache = self._outer, tables.instance_extra.alias("x"), tables.instance_info_caches.alias("n")
-        joined = (
-            ids.join(rows, rows.c.id == ids.c.id)
-            .outerjoin(extra, extra.c.instance_uuid == rows.c.uuid)
-            .outerjoin(cache, cache.c.instance_uuid == rows.c.uuid)
-        )
         columns = (
             *tables.read_columns(rows, self._dialect),
             extra.c.flavor,
             extra.c.trusted_certs,
             cache.c.network_info,
         )
-        living_last = (extra.c.deleted == 0).asc()
+        needed = columns_for(request.fields_to_read(residual) or INSTANCE_FIELDS)
+        joined = ids.join(rows, rows.c.id == ids.c.id)
         order = order_by(request.order, self._outer_columns, self._dialect)
-        return select(*columns).select_from(joined).order_by(*order, living_last, extra.c.id)
+        if not needed.isdisjoint({"flavor", "trusted_certs"}):
+            joined = joined.outerjoin(extra, extra.c.instance_uuid == rows.c.uuid)
+            living_last = (extra.c.deleted == 0).asc()
+            order += [living_last, extra.c.id.asc()]
+        if "network_info" in needed:
+            joined = joined.outerjoin(cache, cache.c.instance_uuid == rows.c.uuid)
+        read = [column if column.name in needed else null().label(column.name) for column in columns]
+        return select(*read).select_from(joined).order_by(*order)
 
     def _ids(self, request: PageRequest, residual: Filter) -> Subquery:
         first = request.order.keys[0]

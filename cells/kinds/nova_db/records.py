@@ -1,5 +1,6 @@
 """From what Nova has of an instance to a record (resources.instance); pure (contracts/nova-db, 2)."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -22,6 +23,16 @@ _ON_A_HOST = ("host", "node", "launched_on", "launched_at", "terminated_at")
 _FROM_JSON = {*_FROM_ELSEWHERE, *_NOT_THERE, *_DETAILS, "trusted_image_certificates"}
 PLAIN_COLUMNS = tuple(name for name in INSTANCE_FIELDS if name not in _FROM_JSON)
 """The fields that are columns of `instances`, as they are."""
+
+
+# What is read of each row, and from where else a field comes.
+_ALWAYS_READ = {"id", "uuid", "deleted", "hidden", "locked_by", "vm_state", "task_state"}
+_READ_AS = {"flavor_id": "flavor", "trusted_image_certificates": "trusted_certs", "ip_addresses": "network_info"}
+
+
+def columns_for(fields: Collection[str]) -> set[str]:
+    """The names of the columns that `to_record` needs for these fields."""
+    return _ALWAYS_READ.union(_READ_AS.get(name, name) for name in fields)
 
 
 def to_record(row: Row[Any], details: Details) -> dict[str, Any]:

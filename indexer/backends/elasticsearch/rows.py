@@ -17,7 +17,8 @@ import msgspec
 from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
 from indexer.errors import IndexDocumentError, IndexRequestError
 from query.to_dsl import uuid_of
-from views.compute.view import PIECE_NAMES, ItemTemplate
+from views.compute.view import PIECE_NAMES
+from views.projection import Projection
 
 _PIECES = ",".join(f'"{name}":\t%b\t' for name in PIECE_NAMES).encode()
 SOURCE = b'{\t%%b,"cell_uuid":\t%%b\t,"view":{%b}}' % _PIECES
@@ -79,11 +80,11 @@ class RowDecoder:
         self._answer_with_writes = _answer_decoder(define("_HitWithWrite", [source], bases=(Write,)))
         self._columns = [_FIRST_PIECE + 2 * PIECE_NAMES.index(name) for name in pieces]
 
-    def rows(self, body: bytes, template: ItemTemplate) -> Sequence[FoundRow]:
+    def rows(self, body: bytes, template: Projection) -> Sequence[FoundRow]:
         """Raises IndexRequestError, as `page` does."""
         return [FoundRow(_position(hit), _item(hit, template)) for hit in self._hits(body)]
 
-    def rows_with_writes(self, body: bytes, template: ItemTemplate) -> Mapping[Write, FoundRow]:
+    def rows_with_writes(self, body: bytes, template: Projection) -> Mapping[Write, FoundRow]:
         """The rows of an answer that says which write each is from. Raises IndexRequestError."""
         hits = decoded_documents(self._answer_with_writes, body).hits.hits
         return {
@@ -91,7 +92,7 @@ class RowDecoder:
             for hit in hits
         }
 
-    def page(self, parts: Iterator[bytes], template: ItemTemplate) -> FoundPage:
+    def page(self, parts: Iterator[bytes], template: Projection) -> FoundPage:
         """parts: the answer as it arrives; one is cut while the server writes the next one."""
         items: list[bytes] = []
         begin, last, rest = b"", list[bytes](), b""  # of the answer; the last row; what is behind it
@@ -195,7 +196,7 @@ def _position(hit: Any) -> tuple[Any, ...]:
     return _values(hit.source)[_KEYS_BEGIN:]
 
 
-def _item(hit: Any, template: ItemTemplate) -> bytes:
+def _item(hit: Any, template: Projection) -> bytes:
     try:
         return template.render(tuple(map(bytes, _values(hit.source.view))), hit.source.cell_uuid)
     except MISSHAPEN as error:

@@ -19,6 +19,7 @@ from indexer.backends.elasticsearch.documents import (
 from indexer.backends.elasticsearch.known_pages import KnownPages
 from indexer.backends.elasticsearch.names import Names
 from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, writes_in
+from indexer.backends.elasticsearch.values import value_decoder
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
 from query.errors import NotExpressibleError
@@ -26,7 +27,7 @@ from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 T = TypeVar("T")
 
@@ -44,32 +45,34 @@ class ElasticsearchSearcher:
 
     def __init__(self, settings: IndexSettings) -> None:
         self._names = Names.of(settings.prefix)
+        # An answer that lacks the rows of a shard must not pass for the whole.
+        self._search_path = f"/{self._names.read}/_search?allow_partial_search_results=false"
         self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
         self._known_pages = KnownPages()
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        decoder, path, body = self._question(request, cells, template)
-        return await self._run(lambda: decoder.rows(send(self._client, "POST", path, body), template))
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
+        keys, body = _keys(request), _search_body(request, cells)
+        if projection.pieces:
+            decoder = row_decoder(keys, projection.pieces)
+            return await self._run(lambda: decoder.rows(self._ask(body), projection))
+        values = value_decoder(keys, projection.fields or ())
+        return await self._run(lambda: values.rows(self._ask({**body, **values.source}), projection))
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        key = (request, frozenset(cells), template.form)
-        search = _PageSearch(self._client, *self._question(request, cells, template), template)
-        return await self._run(lambda: self._known_pages.find(key, template.host_statuses, search))
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        if not projection.pieces:
+            rows = await self.search(request, cells, projection)
+            return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
+        key = (request, frozenset(cells), projection.form)
+        # The whole source is fetched and cut here, which is faster than letting the server do it.
+        decoder = row_decoder(_keys(request), projection.pieces)
+        search = _PageSearch(self._client, decoder, self._search_path, _search_body(request, cells), projection)
+        return await self._run(lambda: self._known_pages.find(key, projection.rendered_with, search))
 
-    def _question(
-        self, request: PageRequest, cells: Collection[str], template: ItemTemplate
-    ) -> tuple[RowDecoder, str, Mapping[str, Any]]:
-        """What reads the answer, and the path and the body of the search.
-
-        The whole source is fetched and cut here, which is faster than letting the server do it.
-        """
-        decoder = row_decoder(tuple(key.field for key in request.order.keys), template.pieces)
-        # An answer that lacks the rows of a shard must not pass for the whole.
-        path = f"/{self._names.read}/_search?allow_partial_search_results=false"
-        return decoder, path, _search_body(request, cells)
+    def _ask(self, body: Mapping[str, Any]) -> bytes:
+        return send(self._client, "POST", self._search_path, body)
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""
@@ -110,7 +113,7 @@ class _PageSearch:
     """The search for one page, asked in the ways that `KnownPages` needs."""
 
     def __init__(
-        self, client: Elasticsearch, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: ItemTemplate
+        self, client: Elasticsearch, decoder: RowDecoder, path: str, body: Mapping[str, Any], template: Projection
     ) -> None:
         self._client = client
         self._decoder = decoder
@@ -139,6 +142,10 @@ class _PageSearch:
 
     def _send(self, body: Mapping[str, Any]) -> bytes:
         return send(self._client, "POST", self._path, body)
+
+
+def _keys(request: PageRequest) -> tuple[str, ...]:
+    return tuple(key.field for key in request.order.keys)
 
 
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """The tables of the SQLite index, and how documents become rows of them and back; opens nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import Column, ColumnElement, Index, Integer, LargeBinary, MetaData, Table, Text, literal_column
 from sqlalchemy.dialects.sqlite import REAL, dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
@@ -32,6 +33,7 @@ _SCALARS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind 
 _BOOLS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.kind is Kind.BOOL)
 _LISTS = tuple(field.name for field in INSTANCE_FIELDS.values() if field.is_list)
 _OTHERS = tuple(name for name in INSTANCE_FIELDS if name not in _SCALARS and name not in _LISTS)
+_SAME_AS_STORED = frozenset(_SCALARS) - frozenset(_BOOLS)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -44,6 +46,39 @@ _UUID = 2 + _SCALARS.index("uuid")
 def piece_column(piece: str) -> str:
     """The column of one piece of the view; some pieces and fields have the same name."""
     return f"view_{piece}"
+
+
+def field_column(name: str) -> ColumnElement[Any]:
+    """The column of one field; of one that is never compared, its JSON."""
+    if name in _OTHERS:
+        return DOCUMENTS.c.other.op("->")(literal_column(f"'$.{name}'"))
+    return DOCUMENTS.c[name]
+
+
+@lru_cache(maxsize=64)
+def reader_of(names: tuple[str, ...]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    """From a row that begins with the columns of these fields to one that begins with their stored values.
+
+    JSON stays what it is (msgspec.Raw). None where each is the same.
+    """
+    readers = [
+        (place, bool if name in _BOOLS else _raw) for place, name in enumerate(names) if name not in _SAME_AS_STORED
+    ]
+    if not readers:
+        return None
+
+    def read(row: Sequence[Any]) -> Sequence[Any]:
+        values = list(row)
+        for place, reader in readers:
+            if values[place] is not None:
+                values[place] = reader(values[place])
+        return values
+
+    return read
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
 
 
 def _define(suffix: str = "", index_suffix: str = "") -> tuple[Table, Table]:

@@ -1,7 +1,7 @@
 """A page of the SQLite index: from the request to one statement, and from its rows to ours."""
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.dialects import sqlite
 
 from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
-from indexer.backends.sqlite.schema import DOCUMENTS, piece_column
+from indexer.backends.sqlite.schema import DOCUMENTS, field_column, piece_column, reader_of
 from indexer.errors import IndexDocumentError
 from query.errors import NotExpressibleError
 from query.filters import leaves
@@ -18,7 +18,7 @@ from query.sort import SortOrder
 from query.to_sql import after, order_by, to_sql
 from resources.fields import Kind
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 # sqlite3 binds by position; named parameters would be looked up one by one.
 _DIALECT = sqlite.dialect(paramstyle="qmark")
@@ -26,29 +26,29 @@ COLUMNS = {name: DOCUMENTS.c[name] for name in INSTANCE_FIELDS if name in DOCUME
 
 
 def select_rows(
-    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> list[FoundRow]:
     """Run one search; `connection` has what query.sqlite_functions registers."""
-    render, cell = template.render, len(template.pieces)
+    render, order = projection.render, request.order
     row: Sequence[Any] = ()
     rows: list[FoundRow] = []
-    found = _select(connection, request, cells, template)
+    found, cell = _select(connection, request, cells, projection)
     try:
         for row in found:
-            rows.append(FoundRow(_position(row[cell + 1 :], request.order), render(row, row[cell])))
+            rows.append(FoundRow(_position(row[cell + 1 :], order), render(row, row[cell])))
     except MISSHAPEN as error:
         raise IndexDocumentError.caused_by(error, row[-1]) from error
     return rows
 
 
 def select_page(
-    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
 ) -> FoundPage:
     """Run one search, and join what it finds."""
-    render, cell = template.render, len(template.pieces)
+    render = projection.render
     row: Sequence[Any] = ()
     items: list[bytes] = []
-    found = _select(connection, request, cells, template)
+    found, cell = _select(connection, request, cells, projection)
     try:
         for row in found:
             items.append(render(row, row[cell]))
@@ -59,15 +59,19 @@ def select_page(
 
 
 def _select(
-    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], template: ItemTemplate
-) -> Iterator[Sequence[Any]]:
-    """The rows of a search: the pieces, the cell, and the keys.
+    connection: sqlite3.Connection, request: PageRequest, cells: Collection[str], projection: Projection
+) -> tuple[Iterable[Sequence[Any]], int]:
+    """The rows of a search: what the projection needs, the cell, and the keys; and where the cell is.
 
     They go from the driver into ours without a stop: SQLAlchemy makes the statement but does not run it. Each is to be
     made into its item before the next one is read, so that they all pass through the same few pages of memory.
     """
-    statement, values = _compile(request, tuple(cells), template.pieces)
-    return connection.execute(statement, values)
+    pieces, fields = projection.pieces, () if projection.pieces else projection.fields or ()
+    statement, values = _compile(request, tuple(cells), pieces, fields)
+    found: Iterable[Sequence[Any]] = connection.execute(statement, values)
+    if (read := reader_of(fields)) is not None:
+        found = map(read, found)
+    return found, len(pieces) + len(fields)
 
 
 def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
@@ -79,13 +83,15 @@ def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
 
 
 def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
-    """The statement of a search without the pieces, and its values. Raises NotExpressibleError."""
-    statement, values = _compile(request, tuple(cells), ())
+    """The statement of a search without what the items are made of, and its values. Raises NotExpressibleError."""
+    statement, values = _compile(request, tuple(cells))
     return {"sql": statement, "values": list(values)}
 
 
 @lru_cache(maxsize=256)
-def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...]) -> tuple[str, Sequence[object]]:
+def _compile(
+    request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ...] = (), fields: tuple[str, ...] = ()
+) -> tuple[str, Sequence[object]]:
     """The statement of a request and its values; first pages are asked for again and again.
 
     Raises NotExpressibleError for a filter about a field that is not kept.
@@ -101,6 +107,7 @@ def _compile(request: PageRequest, cells: tuple[str, ...], pieces: tuple[str, ..
     statement = (
         select(
             *(DOCUMENTS.c[piece_column(piece)] for piece in pieces),
+            *(field_column(name) for name in fields),
             DOCUMENTS.c.cell_uuid,
             *(DOCUMENTS.c[key.field] for key in request.order.keys),
         )

@@ -24,7 +24,7 @@ from indexer.errors import IndexUnavailableError
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
 from resources.fields import Record
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 T = TypeVar("T")
 
@@ -41,11 +41,11 @@ class SqliteSearcher:
         self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         self._threads = ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="index-search")
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
-        return await self._call(lambda connection: select_rows(connection, request, cells, template))
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
+        return await self._call(lambda connection: select_rows(connection, request, cells, projection))
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        return await self._call(lambda connection: select_page(connection, request, cells, template))
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        return await self._call(lambda connection: select_page(connection, request, cells, projection))
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""

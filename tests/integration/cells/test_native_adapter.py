@@ -111,6 +111,25 @@ def test_pages_are_those_of_the_oracle(adapter: NativeAdapter, records: list[Rec
             assert found == expected, (wanted, keys)
 
 
+@pytest.mark.parametrize("names", [(), ("host", "tags"), ("flavor",), ("deleted", "metadata", "fault")])
+def test_page_reads_the_fields_that_are_asked_for_and_the_place_of_its_rows(
+    adapter: NativeAdapter, records: list[Record], names: tuple[str, ...]
+) -> None:
+    by_uuid = {record["uuid"]: record for record in records}
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey("display_name")])
+    # The second pattern is tried in Python, on PostgreSQL.
+    for wanted, tried in ((Eq("deleted", False), set()), (Matches("hostname", r"\pL?"), {"hostname"})):
+        request = PageRequest(wanted, order, 1000, fields=names)
+        for rows in (adapter.read_page(request), adapter.scan(request)):
+            assert rows
+            for row in rows:
+                assert {"uuid", "display_name", *names} <= row.record.keys()
+                assert row.record.keys() <= {"uuid", "display_name", *names, *tried}
+                assert row.record == {name: by_uuid[row.uuid][name] for name in row.record}
+        selected = adapter.describe(request)["sql"].partition(" FROM ")[0]
+        assert ("user_data" in selected, "flavor" in selected) == (False, "flavor" in names)
+
+
 def test_page_is_one_statement(adapter: NativeAdapter, records: list[Record]) -> None:
     statements: list[str] = []
 

@@ -13,6 +13,7 @@ from indexer.backends.elasticsearch.documents import to_bulks
 from indexer.backends.elasticsearch.rows import row_decoder
 from indexer.errors import IndexDocumentError, IndexRequestError
 from tests.support.documents import TEMPLATE, make_document
+from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate
 
 OLD_TEMPLATE = ItemTemplate.full(1, is_admin=False, versioned_base="http://api/v2.1", plain_base="http://api")
@@ -90,7 +91,7 @@ def test_page_has_the_item_of_each_document_however_its_answer_arrives(
 ) -> None:
     answer = answer_of([write(document) for document, write in rows])
     page = row_decoder(("created_at", "uuid"), template.pieces).page(parts_of(answer, cuts), template)
-    items = [template.render(template.pick(document.view), document.cell_uuid) for document, _ in rows]
+    items = [stored_item(template, document.view, document.cell_uuid) for document, _ in rows]
     assert page.items == b",".join(items)
     assert page.rows == len(rows)
     last = rows[-1][0].record if rows else None

@@ -23,6 +23,7 @@ from resources.clock import system_clock
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_document, make_record
+from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate
 
 TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
@@ -79,7 +80,7 @@ class Index:
         records = sorted((record for uuid in cells for record in ROWS[uuid]), key=lambda record: str(record["uuid"]))
         documents = [make_document(int(record["uuid"].replace("-", ""), 16)) for record in records]
         return [
-            FoundRow((document.id,), template.render(template.pick(document.view)))
+            FoundRow((document.id,), stored_item(template, document.view))
             for document in documents
             if request.after is None or document.id > request.after[-1]
         ][: request.limit]

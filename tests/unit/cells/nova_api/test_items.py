@@ -7,6 +7,7 @@ import pytest
 
 from cells.kinds.nova_api.items import read_item
 from tests.support.documents import CREATED_AT, make_record
+from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate, render_view
 
 SECOND = 1_000_000
@@ -14,7 +15,7 @@ SECOND = 1_000_000
 
 def shown(record: dict[str, Any], minor: int = 104) -> dict[str, Any]:
     template = ItemTemplate.full(minor, is_admin=True, versioned_base="http://x/v2.1", plain_base="http://x")
-    item: dict[str, Any] = msgspec.json.decode(template.render(template.pick(render_view(record))))
+    item: dict[str, Any] = msgspec.json.decode(stored_item(template, render_view(record)))
     return item
 
 
