@@ -1,12 +1,14 @@
 """One instance: where it lives, what the index knows of it, and where a page that begins behind it begins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from cells.errors import CellUnreachableError, UnknownCellError
 from cells.fleet.fleet import InstanceMapping
-from indexer.errors import IndexerError
 from listing.answer import Consistency
 from listing.errors import CellDownError, MarkerNotFoundError
 from listing.index_gateway import IndexGateway
@@ -14,15 +16,22 @@ from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, ask_fleet
 from listing.unmapped_instances import find_unmapped
 from query.filters import Eq, all_of
-from query.page import PageRequest
 from query.sort import SortOrder
-from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.projection import Projection
+from views.projection import FieldValues, Projection
 
 MaySee = Callable[[str | None, str | None], bool]
 """Whether who is asking may see what belongs to a project and a user."""
-_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+Position = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedFor:
+    """The instance whose place in an order is asked for, and by whom."""
+
+    uuid: str
+    order: SortOrder
+    may_see: MaySee
 
 
 class InstanceFinder:
@@ -49,15 +58,7 @@ class InstanceFinder:
 
     async def known_item(self, uuid: str, cell_uuid: str, projection: Projection) -> bytes | None:
         """What the index has of an instance of a cell, as `projection` shows it; None when it has, or is, nothing."""
-        if self._index.why_not is not None:
-            return None
-        wanted = all_of(Eq("uuid", uuid), Eq("deleted", False))
-        try:
-            rows = await self._index.search(PageRequest(wanted, _BY_UUID, 1), {cell_uuid}, projection)
-        except IndexerError as error:
-            self._index.failed(error)
-            return None
-        return rows[0].item if rows else None
+        return await self._index.find(all_of(Eq("uuid", uuid), Eq("deleted", False)), {cell_uuid}, projection)
 
     async def position_of(
         self,
@@ -77,42 +78,50 @@ class InstanceFinder:
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.
         """
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
-        record = await self._find(marker, consistency, may_see, {} if down is None else down, timeout_s)
-        if record is None:
+        looked_for = _LookedFor(marker, order, may_see)
+        position = await self._find(looked_for, consistency, {} if down is None else down, timeout_s)
+        if position is None:
             raise MarkerNotFoundError(marker)
-        return order.values(record)
+        return position
 
     async def _find(
-        self, uuid: str, consistency: Consistency, may_see: MaySee, down: dict[str, CellFailure], timeout_s: float
-    ) -> Record | None:
+        self, wanted: "_LookedFor", consistency: Consistency, down: dict[str, CellFailure], timeout_s: float
+    ) -> Position | None:
+        uuid, may_see = wanted.uuid, wanted.may_see
         progress = {} if consistency is Consistency.STRONG else await self._index.progress_or_nothing()
         cells = await self._reader.cells()
         fresh = self._index.freshness()
         indexed = {cell.uuid for cell in cells if fresh.answers(progress.get(cell.uuid), consistency)}
-        if len(indexed) == len(cells) and (record := await self._find_in_index(uuid, may_see)) is not None:
-            return record
+        in_index = partial(self._find_in_index, wanted, {cell.uuid for cell in cells})
+        if len(indexed) == len(cells) and (position := await in_index()) is not None:
+            return position
         mapping = await self._ask_for_mapping(uuid)
         if mapping is None or not may_see(mapping.project_id, mapping.user_id):
             # The mapping may have been purged with the instance, while the index still knows the deleted row.
-            if (record := await self._find_in_index(uuid, may_see)) is not None:
-                return record
+            if (position := await in_index()) is not None:
+                return position
             mapping = mapping or await find_unmapped(self._reader, uuid, timeout_s)
             if mapping is None or not may_see(mapping.project_id, mapping.user_id):
                 return None
-        if mapping.cell_uuid in indexed and (record := await self._find_in_index(uuid, may_see)) is not None:
-            return record
+        if mapping.cell_uuid in indexed and (position := await in_index()) is not None:
+            return position
         try:
             row = await self._reader.find(mapping.cell_uuid, uuid, timeout_s)
         except (CellUnreachableError, UnknownCellError) as error:
             down[mapping.cell_uuid] = error
-            if (record := await self._find_in_index(uuid, may_see)) is not None:
-                return record
+            if (position := await in_index()) is not None:
+                return position
             raise CellDownError(mapping.cell_uuid) from error
-        return await self._find_in_index(uuid, may_see) if row is None else row.record
+        return await in_index() if row is None else wanted.order.values(row.record)
 
-    async def _find_in_index(self, uuid: str, may_see: MaySee) -> Record | None:
-        record = await self._index.find(uuid)
-        return record if record is not None and may_see(record["project_id"], record["user_id"]) else None
+    async def _find_in_index(self, wanted: "_LookedFor", cells: Collection[str]) -> Position | None:
+        keys = (key.field for key in wanted.order.keys)
+        projection = FieldValues(INSTANCE_FIELDS, ("project_id", "user_id", *keys))
+        item = await self._index.find(Eq("uuid", wanted.uuid), cells, projection)
+        if item is None:
+            return None
+        project_id, user_id, *position = msgspec.json.decode(item)
+        return tuple(position) if wanted.may_see(project_id, user_id) else None
 
     async def _ask_for_mapping(self, uuid: str) -> InstanceMapping | None:
         return await ask_fleet(partial(self._find_mapping, uuid), self._settings.cell_timeout_s)

@@ -16,12 +16,15 @@ from listing.safe_connect import SafeConnect
 from listing.settings import SearchSettings
 from listing.sources import BatchedSource
 from query.errors import NotExpressibleError
+from query.filters import Eq, Filter
 from query.page import PageRequest
+from query.sort import SortOrder
 from resources.clock import Clock, system_clock
-from resources.fields import Record
-from views.projection import Projection
+from resources.instance import INSTANCE_FIELDS
+from views.projection import FieldValues, Projection
 
 ProgressByCell = Mapping[str, CellProgress]
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
 class IndexGateway:
@@ -109,15 +112,16 @@ class IndexGateway:
         """The index, restricted to `cells` (uuids), as one source of a merge."""
         return BatchedSource(lambda part: self.search(part, cells, projection), request, request.limit)
 
-    async def find(self, uuid: str) -> Record | None:
-        """What the index has of one instance, also of a deleted one; nothing if it is not to be asked, or fails."""
+    async def find(self, wanted: Filter, cells: Collection[str], projection: Projection) -> bytes | None:
+        """The item of an instance of `cells` that is `wanted`; None without one, if it is not to be asked, or fails."""
         if self.why_not is not None:
             return None
         try:
-            return await self._deadline.ask(self._asked().find(uuid))
+            rows = await self.search(PageRequest(wanted, _BY_UUID, 1), cells, projection)
         except IndexerError as error:
             self.failed(error)
             return None
+        return rows[0].item if rows else None
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Query | None:
         """The compiled query of a search; None when it cannot tell."""
@@ -151,4 +155,5 @@ class IndexGateway:
         """Ask the index for all that a list needs of it: it may know its progress and have lost its instances."""
         if self._searcher is not None:
             await self._searcher.progress()
-            await self._searcher.find(NOBODY)
+            nobody = PageRequest(Eq("uuid", NOBODY), _BY_UUID, 1)
+            await self._searcher.search(nobody, {NOBODY}, FieldValues(INSTANCE_FIELDS, ("uuid",)))

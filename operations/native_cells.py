@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from cells.database.engines import cell_failures
 from cells.fan_out.cell_pool import CellPool
@@ -12,8 +12,11 @@ from cells.kinds.native.adapter import NativeAdapter
 from cells.kinds.native.instance_migrations import finished_migration
 from cells.kinds.native.nodes import CellNodes
 from cells.model import Cell, InstanceRow
-from cells.tables import instances
 from operations.actions.accepting import Acceptance
+from query.filters import Eq, In, all_of
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
 
 
 class NativeCells:
@@ -32,7 +35,7 @@ class NativeCells:
 
     def engine(self, cell: Cell) -> Engine:
         """The open database of `cell`. Raises CellUnreachableError when its address cannot be used."""
-        return self._adapter(cell).engine
+        return self.adapter(cell).engine
 
     def nodes(self, cell: Cell) -> CellNodes:
         """The hosts of `cell`. Raises CellUnreachableError when its address cannot be used."""
@@ -44,14 +47,14 @@ class NativeCells:
 
     def find(self, cell: Cell, instance_uuid: str) -> InstanceRow | None:
         """An instance as its cell has it, also a deleted one. Raises CellUnreachableError."""
-        return self._adapter(cell).find(instance_uuid)
+        return self.adapter(cell).find(instance_uuid)
 
     def hosts_of(self, cell: Cell, instance_uuids: Collection[str]) -> Mapping[str, str | None]:
         """The hosts of those instances that are there, and not deleted, by their uuids. Raises CellUnreachableError."""
-        engine, columns = self.engine(cell), instances.c
-        wanted = select(columns.uuid, columns.host).where(columns.uuid.in_(instance_uuids), columns.deleted.is_(False))
-        with cell_failures(cell.name), engine.connect() as connection:
-            return {row.uuid: row.host for row in connection.execute(wanted)}
+        wanted = all_of(In("uuid", tuple(instance_uuids)), Eq("deleted", False))
+        by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
+        rows = self.adapter(cell).read_page(PageRequest(wanted, by_uuid, len(instance_uuids), fields=("host",)))
+        return {row.uuid: row.record["host"] for row in rows}
 
     def flavor_before_resize(self, cell: Cell, instance_uuid: str) -> Mapping[str, Any] | None:
         """The flavor (Nova's FlavorPayload) that a resized instance gets back when it is reverted.
@@ -63,7 +66,8 @@ class NativeCells:
             flavor: Mapping[str, Any] | None = finished_migration(connection, instance_uuid).old_instance["flavor"]
         return flavor
 
-    def _adapter(self, cell: Cell) -> NativeAdapter:
+    def adapter(self, cell: Cell) -> NativeAdapter:
+        """What `cell` is read by. Raises CellUnreachableError when its address cannot be used."""
         adapter = self.pool.opened(cell)
         if not isinstance(adapter, NativeAdapter):
             raise TypeError(f"cell {cell.name} is not a native one")

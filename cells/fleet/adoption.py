@@ -1,5 +1,7 @@
 """A cell that joins the fleet with instances that are there already."""
 
+from dataclasses import replace
+
 from cells.fleet.fleet import Fleet, InstanceMapping
 from cells.model import CellAdapter
 from query.filters import EVERYTHING
@@ -19,11 +21,11 @@ def map_instances(adapter: CellAdapter, fleet: Fleet) -> int:
     another cell has.
     """
     count = 0
-    request = PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE)
+    request = PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE, fields=InstanceMapping.FIELDS)
     while True:
         rows = adapter.read_page(request)
         fleet.add_mappings([InstanceMapping.of(row, system_clock()) for row in rows])
         count += len(rows)
         if len(rows) < _BATCH_SIZE:
             return count
-        request = PageRequest(EVERYTHING, _BY_UUID, _BATCH_SIZE, _BY_UUID.values(rows[-1].record))
+        request = replace(request, after=_BY_UUID.values(rows[-1].record))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 from uuid import uuid4
 
 from sqlalchemy import (
@@ -61,6 +62,9 @@ class InstanceMapping:
     user_id: str | None
     created_at: int
     queued_for_delete: bool = False
+
+    FIELDS: ClassVar = ("uuid", "project_id", "user_id", "created_at", "deleted")
+    """Those of an instance that it is made of."""
 
     @classmethod
     def of(cls, row: InstanceRow, now: int) -> "InstanceMapping":

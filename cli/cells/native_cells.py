@@ -50,7 +50,7 @@ def _require_its_instances(fleet: Fleet, cell: Cell) -> None:
     if not known:
         return
     with closing(open_adapter(cell)) as adapter:
-        found = adapter.read_page(PageRequest(In("uuid", tuple(known)), _BY_UUID, 1))
+        found = adapter.read_page(PageRequest(In("uuid", tuple(known)), _BY_UUID, 1, fields=("uuid",)))
     if not found:
         raise ConfigurationError(
             f"--database-url: this is another database than that of cell {cell.name}, which has "

@@ -109,7 +109,7 @@ def _require_its_servers(fleet: Fleet, name: str, database_url: str, api_databas
     moved = replace(before, database_url=database_url, api_database_url=api_database_url)
     try:
         with closing(open_adapter(moved)) as adapter:
-            found = adapter.read_page(PageRequest(In("uuid", tuple(newest)), _BY_UUID, 1))
+            found = adapter.read_page(PageRequest(In("uuid", tuple(newest)), _BY_UUID, 1, fields=("uuid",)))
     except CellUnreachableError:
         return
     if not found:

@@ -346,10 +346,6 @@ class IndexSearcher(Protocol):
         """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
         ...
 
-    async def find(self, uuid: str) -> Record | None:
-        """The record of one instance, also of a deleted one."""
-        ...
-
     async def progress(self) -> Mapping[str, CellProgress]:
         """Progress by cell uuid, of every cell that the index knows."""
         ...

@@ -246,4 +246,4 @@ def sync_cell(
 
 def is_empty(adapter: ChangelogAdapter) -> bool:
     """Whether the cell has no row at all, not even a deleted one; raises CellUnreachableError."""
-    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1))
+    return not adapter.read_page(PageRequest(EVERYTHING, _BY_UUID, 1, fields=("uuid",)))

@@ -54,9 +54,8 @@ from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.clock import Clock, system_clock
-from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 T = TypeVar("T")
 
@@ -176,17 +175,13 @@ class CountingSearcher:
         self.asked = 0
         self.is_broken = False
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         self._count()
-        return await self._inner.search(request, cells, template)
+        return await self._inner.search(request, cells, projection)
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         self._count()
-        return await self._inner.page(request, cells, template)
-
-    async def find(self, uuid: str) -> Record | None:
-        self._count()
-        return await self._inner.find(uuid)
+        return await self._inner.page(request, cells, projection)
 
     async def progress(self) -> Mapping[str, CellProgress]:
         self._count()

@@ -116,7 +116,9 @@ class Index:
         return [row.position[-1] for row in self.search(node, **arguments)]
 
     def find(self, uuid: str) -> Record | None:
-        return self._run(self._searcher.find(uuid))
+        """The record of one instance, as the values of all fields are."""
+        rows = self.search(Eq("uuid", uuid), projection=FieldValues(INSTANCE_FIELDS, [*INSTANCE_FIELDS]))
+        return dict(zip(INSTANCE_FIELDS, json.loads(rows[0].item), strict=True)) if rows else None
 
     def progress(self) -> dict[str, CellProgress]:
         return dict(self._run(self._searcher.progress()))
@@ -504,7 +506,7 @@ def test_index_that_does_not_answer_is_unavailable(away: IndexSettings) -> None:
             with pytest.raises(IndexUnavailableError):
                 runner.run(ask)
         with pytest.raises(IndexUnavailableError):
-            runner.run(searcher.find(make_uuid(1)))
+            runner.run(searcher.page(PageRequest(EVERYTHING, DEFAULT_ORDER, 1), ["c0"], TEMPLATE))
         runner.run(searcher.close())
 
 

@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from cells.capabilities import CellKind
 from cells.fleet.fleet import InstanceMapping
 from cells.model import InstanceRow
-from indexer.backends.base import FoundPage
+from indexer.backends.base import FoundPage, FoundRow
 from indexer.errors import IndexUnavailableError
 from indexer.stream.liveness import ALIVE, Probe
+from query.filters import Eq
 from query.page import PageRequest
-from resources.fields import Record
 from tests.contract.compute_fleet import (
     CELLS,
     MEMBER,
@@ -27,7 +27,7 @@ from tests.contract.compute_fleet import (
     microversion,
 )
 from tests.support.waiting import wait_until
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 STRONG = {"Fleetlight-Consistency": "strong"}
 ANY = {"Fleetlight-Consistency": "any"}
@@ -193,9 +193,11 @@ def test_where_a_page_ended_is_asked_for_only_if_the_row_may_have_moved(
     class FoundByUuid(CountingSearcher):
         found = 0
 
-        async def find(self, uuid: str) -> Record | None:
-            self.found += 1
-            return await super().find(uuid)
+        async def search(
+            self, request: PageRequest, cells: Collection[str], projection: Projection
+        ) -> Sequence[FoundRow]:
+            self.found += isinstance(request.filter, Eq) and request.filter.field == "uuid"
+            return await super().search(request, cells, projection)
 
     fleet.searcher = FoundByUuid(fleet.index_settings)
     api = fleet.api()
@@ -345,9 +347,9 @@ def test_index_that_is_slow_is_not_waited_out_before_the_cells_are_asked(fleet: 
     gate = asyncio.Event()
 
     class SlowIndex(CountingSearcher):
-        async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+        async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
             await gate.wait()
-            return await super().page(request, cells, template)
+            return await super().page(request, cells, projection)
 
     fleet.searcher = SlowIndex(fleet.index_settings)
     api = fleet.api(index_deadline_s=0.1)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 
+from api.compute.projects.tenant_usage import RanInstance, UsageQuery, instances_that_ran
 from cells.errors import CellUnreachableError
-from cells.kinds.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
-from cells.model import Cell
+from cells.kinds.native.adapter import NativeAdapter
 from tests.contract.compute_fleet import Api, ComputeFleet, microversion
 
 URL = "/v2.1/os-simple-tenant-usage"
@@ -124,11 +123,12 @@ def test_usage_is_incomplete_when_a_cell_goes_down_between_two_pages_of_it(
 ) -> None:
     asked = Counter[str]()
 
-    def read(engine: Engine, cell: Cell, query: UsageQuery) -> Sequence[RanInstance]:
-        asked[cell.name] += 1
-        if cell.name == "south" and asked[cell.name] > 1:
-            raise CellUnreachableError(cell.name, "it has just gone down")
-        return instances_that_ran(engine, cell, query)
+    def read(adapter: NativeAdapter, query: UsageQuery) -> Sequence[RanInstance]:
+        name = adapter.cell.name
+        asked[name] += 1
+        if name == "south" and asked[name] > 1:
+            raise CellUnreachableError(name, "it has just gone down")
+        return instances_that_ran(adapter, query)
 
     # Until 2.39 an answer is made of as many pages as there are.
     api = fleet.api(max_limit=1)

@@ -8,7 +8,7 @@ import pytest
 from indexer.backends.base import FoundPage
 from query.page import PageRequest
 from tests.contract.compute_fleet import MEMBER, Api, ComputeFleet, microversion
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STRONG = {"Fleetlight-Consistency": "strong"}
@@ -44,9 +44,9 @@ def test_head_of_a_list_has_the_headers_of_the_list_and_costs_one_row(
     read: list[int] = []
     page = fleet.searcher.page
 
-    async def count(request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
+    async def count(request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         read.append(request.limit)
-        return await page(request, cells, template)
+        return await page(request, cells, projection)
 
     monkeypatch.setattr(fleet.searcher, "page", count)
     got, asked = api.get(path), api.request("HEAD", path)

@@ -20,16 +20,23 @@ from api.http.answers import json_answer
 from api.http.errors import BadRequestError
 from api.http.query_parameters import list_parameters
 from api.http.shapes import INTEGER, LINKS, NUMBER, TEXT, ListOf, OneOf, Shape, optional, or_null, page
-from cells.kinds.native.tenant_usage import RanInstance, UsageQuery, instances_that_ran
+from cells.errors import CellUnreachableError, UnreadableRowError
+from cells.kinds.native.adapter import NativeAdapter
 from cells.model import Cell
 from listing.errors import MarkerNotFoundError
+from query.filters import Eq, Gt, IsNotNull, IsNull, Lt, all_of, any_of
+from query.page import PageRequest
+from query.sort import SortKey, SortOrder
 from resources.clock import Clock
-from resources.fields import to_microseconds
+from resources.fields import from_microseconds, to_microseconds
+from resources.instance import INSTANCE_FIELDS
 
 _PAGES_SINCE = 40
 _PARAMETERS = {"start": 1, "end": 1, "limit": _PAGES_SINCE, "marker": _PAGES_SINCE}
 _FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%d %H:%M:%S.%f")
 _HOUR_US = 3_600_000_000
+_BY_PROJECT = SortOrder.of(INSTANCE_FIELDS, [SortKey("project_id")])
+_FIELDS = ("uuid", "project_id", "display_name", "vm_state", "launched_at", "terminated_at", "flavor")
 
 
 _SERVER_USAGE = Shape(
@@ -50,6 +57,51 @@ _USAGE = Shape(
     }
 )
 _ONE = Shape({"tenant_usage": OneOf((_USAGE, Shape({}))), "tenant_usage_links": optional(LINKS)})
+
+
+@dataclass(frozen=True, slots=True)
+class RanInstance:
+    """Times in microseconds since the epoch; flavor: as the instance remembers it, none when it has none."""
+
+    uuid: str
+    project_id: str
+    display_name: str | None
+    vm_state: str | None
+    launched_at: int
+    terminated_at: int | None
+    flavor: Mapping[str, Any] | None
+
+    @property
+    def position(self) -> tuple[str, str]:
+        """What a list of all cells is ordered by."""
+        return self.project_id, self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """The instances that ran between `start` and `stop`, of one project or of all, after a position."""
+
+    start: int
+    stop: int
+    limit: int
+    project_id: str | None = None
+    after: tuple[str, str] | None = None
+
+    @property
+    def page(self) -> PageRequest:
+        started, ended = from_microseconds(self.stop), from_microseconds(self.start)
+        ran = all_of(Lt("launched_at", started), any_of(IsNull("terminated_at"), Gt("terminated_at", ended)))
+        of = IsNotNull("project_id") if self.project_id is None else Eq("project_id", self.project_id)
+        return PageRequest(all_of(of, ran), _BY_PROJECT, self.limit, self.after, _FIELDS)
+
+
+def instances_that_ran(adapter: NativeAdapter, query: UsageQuery) -> Sequence[RanInstance]:
+    """At most `query.limit`, in the order of their positions. Raises CellUnreachableError, also for a damaged row."""
+    rows = adapter.read_page(query.page)
+    try:
+        return [RanInstance(**{name: row.record[name] for name in _FIELDS}) for row in rows]
+    except UnreadableRowError as error:
+        raise CellUnreachableError(adapter.cell.name, f"one of its rows is damaged: {error.reason}") from error
 
 
 @dataclass(slots=True)
@@ -137,7 +189,7 @@ class TenantUsageHandlers:
 
     async def _page(self, query: UsageQuery, missing: _Missing) -> Sequence[RanInstance]:
         def read(cell: Cell) -> Sequence[RanInstance]:
-            return instances_that_ran(self._access.native.engine(cell), cell, query)
+            return instances_that_ran(self._access.native.adapter(cell), query)
 
         of_cells = await self._access.ask_cells(read)
         missing.is_complete = missing.is_complete and not of_cells.down
@@ -193,7 +245,7 @@ def _add(
 
 def _item(ran: RanInstance, query: UsageQuery, now: int) -> dict[str, Any]:
     ended_at = query.stop if ran.terminated_at is None else min(ran.terminated_at, query.stop)
-    flavor = ran.flavor
+    flavor = ran.flavor or {}
     return {
         "instance_id": ran.uuid,
         "name": ran.display_name or "",

@@ -11,7 +11,6 @@ from indexer.backends.elasticsearch.client import TooComplexError, open_client, 
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
-    from_found,
     from_progress_hits,
     from_states_hits,
     state_of,
@@ -25,7 +24,6 @@ from indexer.errors import IndexUnavailableError
 from query.errors import NotExpressibleError
 from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
-from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from views.projection import Projection
 
@@ -77,11 +75,6 @@ class ElasticsearchSearcher:
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""
         return {"dsl": _search_body(request, cells)}
-
-    async def find(self, uuid: str) -> Record | None:
-        path = f"/{self._names.read}/_mget"
-        found = await self._run(lambda: list(from_found(send(self._client, "POST", path, {"ids": [uuid]}))))
-        return found[0].record if found else None
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return await self._run(self._read_progress)

@@ -18,12 +18,10 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from indexer.backends.sqlite.schema import document_of
 from indexer.backends.sqlite.search import describe_page, select_page, select_rows
 from indexer.errors import IndexUnavailableError
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
-from resources.fields import Record
 from views.projection import Projection
 
 T = TypeVar("T")
@@ -50,13 +48,6 @@ class SqliteSearcher:
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""
         return describe_page(request, cells)
-
-    async def find(self, uuid: str) -> Record | None:
-        def run(connection: sqlite3.Connection) -> Record | None:
-            row = connection.execute("SELECT * FROM documents WHERE uuid = ?", (uuid,)).fetchone()
-            return None if row is None else document_of(row).record
-
-        return await self._call(run)
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return await self._call(_read_progress)

@@ -3,15 +3,21 @@
 import asyncio
 import hashlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from indexer.backends.base import FoundRow
 from indexer.backends.sqlite.schema import SCHEMA_VERSION, creation_statements
 from indexer.backends.sqlite.searcher import SqliteSearcher
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.errors import IndexRequestError, IndexUnavailableError, IndexVersionError
-from tests.support.documents import make_document, make_uuid
+from query.filters import EVERYTHING
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
+from tests.support.documents import TEMPLATE, make_document, make_uuid
 
 FINGERPRINT = "e8dcb2e28476b89f"
 
@@ -29,12 +35,16 @@ def execute(path: Path, statement: str) -> None:
         connection.close()
 
 
+async def search(searcher: SqliteSearcher) -> Sequence[FoundRow]:
+    return await searcher.search(PageRequest(EVERYTHING, SortOrder.of(INSTANCE_FIELDS, ()), 1), ["c0"], TEMPLATE)
+
+
 def find(path: Path) -> None:
     searcher = SqliteSearcher(path)
 
     async def ask() -> None:
         try:
-            await searcher.find(make_uuid(1))
+            await search(searcher)
         finally:
             await searcher.close()
 
@@ -66,10 +76,10 @@ def test_index_that_another_version_has_rebuilt_meanwhile_is_not_used_any_more(p
     writer.prepare()
 
     async def use() -> None:
-        assert await searcher.find(make_uuid(1)) is None
+        assert await search(searcher) == []
         execute(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
         with pytest.raises(IndexVersionError):
-            await searcher.find(make_uuid(1))
+            await search(searcher)
         await searcher.close()
 
     asyncio.run(use())

@@ -20,11 +20,11 @@ from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortKey, SortOrder
 from resources.clock import system_clock
-from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_document, make_record
 from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 TEMPLATE = ItemTemplate.brief(1, versioned_base="http://api/v2.1", plain_base="http://api")
 ORDER = SortOrder.of(INSTANCE_FIELDS, [SortKey("uuid")])
@@ -73,24 +73,22 @@ class Index:
         self._answers_left = answers
         self._stale = stale
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         if self._answers_left == 0:
             raise self._error
         self._answers_left -= 1
         records = sorted((record for uuid in cells for record in ROWS[uuid]), key=lambda record: str(record["uuid"]))
+        assert isinstance(projection, ItemTemplate)
         documents = [make_document(int(record["uuid"].replace("-", ""), 16)) for record in records]
         return [
-            FoundRow((document.id,), stored_item(template, document.view))
+            FoundRow((document.id,), stored_item(projection, document.view))
             for document in documents
             if request.after is None or document.id > request.after[-1]
         ][: request.limit]
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        rows = await self.search(request, cells, template)
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        rows = await self.search(request, cells, projection)
         return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
-
-    async def find(self, uuid: str) -> Record | None:
-        return None
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return {
@@ -157,7 +155,9 @@ def test_flag_stays_up_while_the_index_tells_its_progress_but_has_no_instances()
     class Emptied(Index):
         asked = 0
 
-        async def find(self, uuid: str) -> Record | None:
+        async def search(
+            self, request: PageRequest, cells: Collection[str], projection: Projection
+        ) -> Sequence[FoundRow]:
             self.asked += 1
             raise IndexUnavailableError("no such index")
 

@@ -11,8 +11,7 @@ from indexer.errors import IndexAbsentError, IndexUnavailableError
 from listing import progress_cache as progress
 from listing.progress_cache import ProgressCache
 from query.page import PageRequest
-from resources.fields import Record
-from views.compute.view import ItemTemplate
+from views.projection import Projection
 
 FIRST = CellProgress("c0", watermark=1, fresh_as_of=0, is_complete=True)
 
@@ -32,13 +31,10 @@ class Advancing:
         self.asked += 1
         return {"c0": replace(FIRST, watermark=self.asked)}
 
-    async def search(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> Sequence[FoundRow]:
+    async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         raise NotImplementedError
 
-    async def page(self, request: PageRequest, cells: Collection[str], template: ItemTemplate) -> FoundPage:
-        raise NotImplementedError
-
-    async def find(self, uuid: str) -> Record | None:
+    async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         raise NotImplementedError
 
     async def close(self) -> None: ...
