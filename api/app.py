@@ -29,6 +29,7 @@ from api.http.utf8_addresses import Utf8Addresses
 from api.identity import Identity, NoIdentity
 from api.identity.tokens.strategy import TokenIdentity
 from api.image.handlers import ImageHandlers
+from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
 from api.settings import ApiSettings
@@ -121,7 +122,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     if isinstance(parts.identity, TokenIdentity):
         # What its catalog names is served here, where no other service would.
         prefix = parts.api.compute_link_prefix
-        images = ImageHandlers(parts.identity, prefix)
+        shelved = ShelvedServers(parts.cells, parts.search.cell_timeout_s)
+        images = ImageHandlers(parts.identity, prefix, shelved)
         for method, path, endpoint in (*parts.identity.routes(prefix), *images.routes()):
             app.add_route(path, endpoint, methods=[method])
     app.state.health = Health(index, parts.cells, metrics, parts.indexer)

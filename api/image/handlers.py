@@ -11,28 +11,39 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.documented import Operation
 from api.http.answers import json_answer
-from api.http.errors import ApiError, BadRequestError, ForbiddenError, NotFoundError, UnauthorizedError, status_of
+from api.http.errors import (
+    ApiError,
+    BadRequestError,
+    DirectoryUnavailableError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+    status_of,
+)
 from api.http.links import Links
 from api.identity.caller import Caller, Identity
 from api.identity.connection import Connection
 from api.identity.faults import unauthorized
+from api.image.shelved_servers import SUFFIX, ShelvedServers
 from api.image.views import IMAGE, IMAGES, VERSIONS, image_view, versions_view
 from operations.simulation.default_images import DEFAULT_IMAGES
+from resources.uuids import is_uuid
 
 _log = structlog.get_logger(__name__)
 _CONTROLS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "tag"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class ImageHandlers:
-    """identity: who says who is calling. link_prefix: `api.compute_link_prefix`."""
+    """identity: who says who is calling. link_prefix: `api.compute_link_prefix`. shelved: has images too."""
 
-    def __init__(self, identity: Identity, link_prefix: str | None) -> None:
+    def __init__(self, identity: Identity, link_prefix: str | None, shelved: ShelvedServers) -> None:
         self._identity = identity
         self._link_prefix = link_prefix
+        self._shelved = shelved
 
     def routes(self) -> list[tuple[str, str, Endpoint]]:
         """Method, path and endpoint; the first that fits counts."""
@@ -57,10 +68,13 @@ class ImageHandlers:
         """`GET /image`: 300 and no token, as clients expect it."""
         return json_answer(versions_view(Links.of(http, self._link_prefix).root), 300)
 
-    async def index(self, http: Request) -> Response:
-        """`GET /v2/images`: by name, so that pages follow each other. A filter names any member or property."""
+    async def index(self, http: Request, caller: Caller) -> Response:
+        """`GET /v2/images`: in one order, so that pages follow each other. A filter names any member or property."""
         query = http.query_params
-        found = [image for image in map(image_view, DEFAULT_IMAGES) if _fits(image, query)]
+        # Clients look for an image by its name before they create a server: then no cell is asked in vain.
+        may_be_shelved = SUFFIX in query.get("name", SUFFIX)
+        shelved = await self._shelved.images(caller.project_id) if may_be_shelved else ()
+        found = [image for image in (*map(image_view, DEFAULT_IMAGES), *shelved) if _fits(image, query)]
         marker = query.get("marker")
         if marker is not None:
             ids = [image["id"] for image in found]
@@ -75,21 +89,24 @@ class ImageHandlers:
             document["next"] = f"/v2/images?{urlencode(following)}"
         return json_answer(document)
 
-    async def show(self, http: Request) -> Response:
+    async def show(self, http: Request, caller: Caller) -> Response:
         """`GET /v2/images/{id}`: by id alone; clients look for a name in the list."""
         wanted = http.path_params["image_id"]
-        image = next((image for image in DEFAULT_IMAGES if image.id == wanted), None)
-        if image is None:
+        found = [image_view(image) for image in DEFAULT_IMAGES if image.id == wanted]
+        if not found and is_uuid(wanted):
+            found = [*await self._shelved.images(caller.project_id, wanted)]
+        if not found:
             raise NotFoundError(f"No image found with ID {wanted}")
-        return json_answer(image_view(image))
+        return json_answer(found[0])
 
     def _endpoint(self, handler: Handler) -> Endpoint:
         async def answer(http: Request) -> Response:
             request_id = f"req-{uuid4()}"
             with structlog.contextvars.bound_contextvars(request_id=request_id):
                 try:
-                    _check_reader(await self._identity.authenticate(http.headers, Connection.of(http)))
-                    response = await handler(http)
+                    caller = await self._identity.authenticate(http.headers, Connection.of(http))
+                    _check_reader(caller)
+                    response = await handler(http, caller)
                 except Exception as error:  # noqa: BLE001  # the edge: every failure becomes an answer
                     response = self._failure(http, error)
             response.headers["X-Openstack-Request-Id"] = request_id
@@ -103,6 +120,8 @@ class ImageHandlers:
         status = status_of(error) or 500
         if not isinstance(error, ApiError):
             _log.exception("request_failed")
+        elif isinstance(error, DirectoryUnavailableError):
+            _log.error("identity.unavailable", reason=error.reason)
         text = str(error) if isinstance(error, ApiError) else "What happened is in the log under the request id."
         return PlainTextResponse(f"{status} {text}\n", status)
 
@@ -113,7 +132,7 @@ def _check_reader(caller: Caller) -> None:
         raise ForbiddenError("get_images")
 
 
-async def _no_such_route(_http: Request) -> Response:
+async def _no_such_route(_http: Request, _caller: Caller) -> Response:
     raise NotFoundError("There is nothing at this address.")
 
 

@@ -1,10 +1,12 @@
 """JSON forms of images, in Glance's manner: an image's own properties stand beside the others."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from api.http.shapes import BOOL, INTEGER, LINKS, TEXT, ListOf, Shape, optional, or_null
-from operations.simulation.default_images import Image
+from operations.simulation.default_images import DEFAULT_IMAGES, Image
+from resources.fields import Record, from_microseconds
 
 IMAGE = Shape(
     {
@@ -16,6 +18,7 @@ IMAGE = Shape(
         "virtual_size": or_null(INTEGER),
         **dict.fromkeys(("protected", "os_hidden"), BOOL),
         "tags": ListOf(TEXT),
+        **dict.fromkeys(("image_type", "instance_uuid", "base_image_ref"), optional(TEXT)),
     }
 )
 IMAGES = Shape({"images": ListOf(IMAGE), "first": TEXT, "schema": TEXT, "next": optional(TEXT)})
@@ -49,6 +52,25 @@ def image_view(image: Image) -> dict[str, Any]:
         "self": path,
         "file": f"{path}/file",
         "schema": "/v2/schemas/image",
+    }
+
+
+def shelved_image_view(record: Record, suffix: str) -> dict[str, Any]:
+    """The image of a server that is shelved, or about to be. suffix: of its name."""
+    base = next((image for image in DEFAULT_IMAGES if image.id == record["image_ref"]), DEFAULT_IMAGES[0])
+    is_shelved = record["vm_state"] in {"shelved", "shelved_offloaded"}
+    changed_at = from_microseconds(record["updated_at"] or record["created_at"] or 0).strftime("%Y-%m-%dT%H:%M:%SZ")
+    view = image_view(replace(base, id=record["uuid"], name=f"{record['display_name']}{suffix}"))
+    return view | {
+        "status": "active" if is_shelved else "queued",
+        "visibility": "private",
+        "protected": False,
+        "owner": record["project_id"],
+        "created_at": changed_at,
+        "updated_at": changed_at,
+        "image_type": "snapshot",
+        "instance_uuid": record["uuid"],
+        "base_image_ref": record["image_ref"],
     }
 
 

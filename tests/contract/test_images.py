@@ -1,8 +1,10 @@
 """The image API: what clients ask before they create a server (contracts/nova-rest, section 6)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import structlog
 
 from operations.simulation.default_images import DEFAULT_IMAGES
 from tests.contract.compute_fleet import compute_fleet
@@ -87,3 +89,46 @@ def test_images_are_for_those_who_have_a_role_in_a_project(site: Site) -> None:
     assert response.headers["WWW-Authenticate"].startswith("Keystone")
     assert site.get(IMAGES, site.log_in("bob", None)).status_code == 403
     assert site.api.request("POST", IMAGES, {"X-Auth-Token": site.log_in("ada")}).status_code == 404
+
+
+def test_shelved_server_has_an_image_until_it_is_unshelved(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts()
+        site = Site(fleet, tmp_path)
+        ada = site.log_in("ada")
+        project_id = site.get("/identity/v3/auth/projects", ada).json()["projects"][0]["id"]
+        uuid = fleet.create("east", display_name="box", image_ref=DEBIAN.id, project_id=project_id, host="east-host0")
+        fleet.create("north", display_name="other", project_id="others", vm_state="shelved")
+
+        def act(action: str) -> None:
+            content = {"X-Auth-Token": ada}
+            answer = site.api.request("POST", f"/v2.1/servers/{uuid}/action", content, json={action: None})
+            assert answer.status_code == 202, answer.text
+
+        def images(query: str = "name=box-shelved") -> list[tuple[str, str]]:
+            found = site.get(f"{IMAGES}?{query}", ada).json()["images"]
+            return [(image["name"], image["status"]) for image in found]
+
+        def shown() -> int:
+            return site.get(f"{IMAGES}/{uuid}", ada).status_code
+
+        assert (images(), shown()) == ([], 404)
+        act("shelve")
+        assert images() == [("box-shelved", "queued")]
+        fleet.work()
+        assert (images(), shown()) == ([("box-shelved", "active")], 200)
+        assert images("visibility=private") == images("owner=" + project_id) == [("box-shelved", "active")]
+        assert len(images("")) == len(DEFAULT_IMAGES) + 1
+        assert images("name=other-shelved") == [], "of another project"
+        act("unshelve")
+        assert images() == [("box-shelved", "active")]
+        fleet.work()
+        assert (images(), shown()) == ([], 404)
+
+
+def test_users_that_cannot_be_read_are_logged(tmp_path: Path) -> None:
+    with compute_fleet(tmp_path) as fleet, structlog.testing.capture_logs() as logs:
+        site = Site(fleet, tmp_path)
+        site.users.path.write_text("{")
+        assert site.get(IMAGES, "token").status_code == 503
+    assert [(log["event"], log["log_level"]) for log in logs] == [("identity.unavailable", "error")]

@@ -1,0 +1,60 @@
+"""The images of shelved servers: `NAME-shelved`, from the moment a server is being shelved until it is unshelved.
+
+Hosts of native cells upload nothing, so there is such an image exactly while its server is shelved. It is made of the
+server's row and has its uuid: nothing is kept that could differ from it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from api.image.views import shelved_image_view
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.model import Cell, InstanceRow
+from listing.sources import CellReader
+from query.filters import Eq, In, all_of, any_of
+from query.page import PageRequest
+from query.sort import SortOrder
+from resources.instance import INSTANCE_FIELDS
+
+SUFFIX = "-shelved"
+_log = structlog.get_logger(__name__)
+_MOST_OF_CELL = 1000
+_BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
+_SHELVED = any_of(
+    In("vm_state", ("shelved", "shelved_offloaded")),
+    In("task_state", ("shelving", "shelving_image_pending_upload", "shelving_image_uploading")),
+)
+
+
+class ShelvedServers:
+    """reader: asks the cells. timeout_s: what one of them may take."""
+
+    def __init__(self, reader: CellReader, timeout_s: float) -> None:
+        self._reader = reader
+        self._timeout_s = timeout_s
+
+    async def images(self, project_id: str | None, uuid: str | None = None) -> Sequence[dict[str, Any]]:
+        """The images of a project's servers, by name; uuid: of this server only.
+
+        Those in cells that do not answer are left out.
+        """
+        if project_id is None:
+            return ()
+        terms = [Eq("project_id", project_id), Eq("deleted", False), Eq("hidden", False), _SHELVED]
+        if uuid is not None:
+            terms.append(Eq("uuid", uuid))
+        request = PageRequest(all_of(*terms), _BY_UUID, _MOST_OF_CELL)
+        cells = [cell for cell in await self._reader.cells() if cell.can.takes_changes]
+        found = await asyncio.gather(*(self._rows(cell, request) for cell in cells))
+        images = [shelved_image_view(row.record, SUFFIX) for rows in found for row in rows]
+        return sorted(images, key=lambda image: (image["name"], image["id"]))
+
+    async def _rows(self, cell: Cell, request: PageRequest) -> Sequence[InstanceRow]:
+        try:
+            return await self._reader.read_page(cell.uuid, request, self._timeout_s)
+        except (CellUnreachableError, UnknownCellError) as error:
+            _log.warning("cell_unreachable", cell=cell.uuid, reason=str(error))
+            return ()
