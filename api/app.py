@@ -53,7 +53,7 @@ from resources.clock import Clock, system_clock
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """What the application is made of. Whoever built a part closes it.
+    """What the application is made of. The caller who built a part closes it.
 
     cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.

@@ -1,6 +1,6 @@
 """`GET /fleetlight/explain?request=GET+/v2.1/servers?…`: how a list of the compute API comes about, for administrators.
 
-The list is made as for anybody, with the headers of this request, and thrown away: what is told is what happened.
+The list is made as for any caller, with the headers of this request, and thrown away: what is told is what happened.
 """
 
 import time

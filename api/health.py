@@ -1,6 +1,6 @@
-"""How this process is: `/healthz` and `/readyz` for anybody, and everything else for who may look at the monitoring.
+"""How this process is: `/healthz` and `/readyz` for every caller, the rest for the monitoring.
 
-Anybody gets one word. Which cells and parts are down is for `monitoring.port`, and why is in the log.
+Every caller gets one word. Which cells and parts are down is for `monitoring.port`, and why is in the log.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Health:
     async def readyz(self) -> Probe:
         """Whether lists can be answered, and which parts are missing; not well only when nothing can answer.
 
-        Cells are asked once for all who ask meanwhile: anybody may, and lists need their threads.
+        Cells are asked once for all who ask meanwhile: every caller may, and lists need their threads.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -117,7 +117,7 @@ class Health:
 
 
 class HealthEndpoints:
-    """What anybody may know of it: one word."""
+    """What every caller may know of it: one word."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

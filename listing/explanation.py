@@ -1,6 +1,6 @@
 """How a list came about: which sources were chosen, why, what they were asked, and how long they took.
 
-An Observer follows one list; nothing of it costs a list that nobody explains.
+An Observer follows one list; nothing of it costs a list that is not explained.
 """
 
 import time

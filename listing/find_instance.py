@@ -72,7 +72,7 @@ class InstanceFinder:
     ) -> tuple[Any, ...]:
         """The values of the order's keys at the instance `marker`, deleted or not.
 
-        may_see: an instance that it denies is looked for in the same places as one that nobody has.
+        may_see: an instance that it denies is looked for in the same places as one that is in no cell.
         down: gets the cell that was asked, by its uuid, when it failed.
         They come from where the rows of its cell come from, since an index that lags may know other values.
         Raises MarkerNotFoundError, and CellDownError when only a cell that cannot be reached knows.

@@ -1,4 +1,4 @@
-"""Where pages have ended, so that the next page begins there without anybody being asked.
+"""Where pages have ended, so that the next page begins there without a question.
 
 A client that pages names the last row that it was shown. Where that is in an order of what no instance ever changes, is
 known: to ask for it again costs a page from the index one request more, and a page from the cells two. Another process,
@@ -15,7 +15,7 @@ _KEPT = 4096
 
 
 class PageEnds:
-    """The ends of the newest pages, by who was shown them: nobody learns a place from somebody else's page."""
+    """The ends of the newest pages, by who was shown them: no caller learns a place from another caller's page."""
 
     def __init__(self) -> None:
         self._positions: OrderedDict[Hashable, tuple[Any, ...]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Instances that the fleet database does not know, since the API of other software makes them and tells nobody."""
+"""Instances that the fleet database does not know, since the API of other software makes them without telling it."""
 
 import asyncio
 

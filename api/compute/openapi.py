@@ -22,8 +22,8 @@ from api.http.shapes import OBJECT, JsonType
 _BASE = "/v2.1"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _COMPONENTS = "#/components/schemas/{model}"
-# What any request can be answered with: a wrong header or query, nobody known is calling, no such microversion, a
-# media type other than JSON, too many wrong passwords (of the strategy `basic`), what nobody expected, and that who
+# What any request can be answered with: a wrong header or query, no known user is calling, no such microversion, a
+# media type other than JSON, too many wrong passwords (of the strategy `basic`), a failure of ours, and that who
 # is calling cannot be found out just now.
 _ALWAYS = (400, 401, 406, 415, 429, 500, 503)
 _EVENT_STREAM = "text/event-stream"

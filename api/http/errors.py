@@ -6,7 +6,7 @@ ApiError
 │   ├── BodyFieldError            one field of the body has a value that it cannot have
 │   ├── CallerLeftError           the caller has gone before there was an answer
 │   └── MicroversionSyntaxError   the microversion header cannot be read
-├── UnauthorizedError             nobody, or nobody known, is calling
+├── UnauthorizedError             no user, or no known one, is calling
 ├── TryAgainLaterError            the same request may succeed some seconds later
 │   ├── TooManyLoginsError        too many wrong logins of one caller, or too many logins at once
 │   ├── TooManyWatchesError       there are as many streams as there may be
@@ -27,7 +27,7 @@ ApiError
 ├── DirectoryUnavailableError     who is calling cannot be found out, because users cannot be read or written
 ├── IdentityServiceError          who is calling cannot be found out, because the identity service does not answer
 ├── IdentityConfigurationError    not of a request: a strategy of identity lacks something
-└── InsecureListeningError        not of a request: the server would be open to everybody
+└── InsecureListeningError        not of a request: the server would be open to every caller
 
 Errors of other packages that a request can cause are in the same table, `STATUS`.
 """
@@ -91,7 +91,7 @@ class CallerLeftError(BadRequestError):
 
 
 class UnauthorizedError(ApiError):
-    """Nobody, or nobody known, is calling. The text is for the log.
+    """No user, or no known one, is calling. The text is for the log.
 
     challenge: how one has to identify oneself, for WWW-Authenticate; `{root}` stands for the application's address.
     """
@@ -321,5 +321,5 @@ OTHER_FAULT_KEY = "computeFault"
 
 
 def status_of(error: Exception) -> int | None:
-    """The status that `error` is answered with; None when nobody expected it."""
+    """The status that `error` is answered with; None for one that is a fault of ours."""
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), None)

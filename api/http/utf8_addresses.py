@@ -1,4 +1,4 @@
-"""Refusing addresses that are no text, before anybody reads them."""
+"""Refusing addresses that are no text, before a handler reads them."""
 
 from urllib.parse import unquote_to_bytes
 
@@ -10,7 +10,7 @@ from api.http.faults import no_such_route
 class Utf8Addresses:
     """Passes on requests whose address is UTF-8; to all others it says that nothing is there.
 
-    A server puts U+FFFD in the place of bytes that mean nothing, so `/tags/%ff` would be stored as a tag that nobody
+    A server puts U+FFFD in the place of bytes that mean nothing, so `/tags/%ff` would be stored as a tag that no caller
     has asked for.
     """
 

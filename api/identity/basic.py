@@ -4,7 +4,7 @@
 
 hash: bcrypt (`htpasswd -B`) or argon2. project: the id of the project that the user works in; an own request for
 another one is not possible. roles: a comma list of admin, manager, member, reader. Empty lines and lines that begin
-with `#` say nothing. A line that says less or something else lets nobody in; the log names it.
+with `#` say nothing. A line that says less or something else lets no user in; the log names it.
 """
 
 import hashlib

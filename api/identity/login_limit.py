@@ -2,7 +2,7 @@
 
 Wrong logins are counted by name and address together, whether there is such a user or not: who guesses has to wait, and
 the user, who is elsewhere, has not. They are counted by address too, with whatever names. Few passwords are checked at
-a time (`fair_turns`): addresses take turns, and those who logged in before have turns of their own. Each process counts
+a time (`fair_queue`): addresses are served in rounds, apart from those who logged in before. Each process counts
 for itself. Tokens, and passwords that a process knows to be right, are not held up.
 """
 
@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from api.http.errors import TooManyLoginsError, UnauthorizedError
 from api.identity.connection import Connection
-from api.identity.fair_turns import FairTurns
+from api.identity.fair_queue import FairQueue
 from api.identity.passwords import CHECKS_AT_ONCE
 from resources.clock import Clock, system_clock
 
@@ -34,7 +34,7 @@ class LoginLimit:
     """For one event loop."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
-        self._locks = FairTurns(CHECKS_AT_ONCE, most_waiting=MOST_WAITING, most_in_lane=MOST_WAITING_OF_ADDRESS)
+        self._queue = FairQueue(CHECKS_AT_ONCE, most_waiting=MOST_WAITING, most_in_lane=MOST_WAITING_OF_ADDRESS)
         self._failures = _Failures(MOST_FAILURES, clock)
         self._failures_of_address = _Failures(MOST_FAILURES_OF_ADDRESS, clock)
         self._under_way: Counter[_Key] = Counter()
@@ -43,12 +43,12 @@ class LoginLimit:
 
     @property
     def waiting(self) -> int:
-        """How many logins wait for their turn."""
-        return self._locks.waiting
+        """How many logins wait."""
+        return self._queue.waiting
 
     def lock(self, lane: str) -> AbstractAsyncContextManager[None]:
-        """A turn for other work that takes as much as a login. lane: whose. Raises TooManyLoginsError."""
-        return self._locks.lock(lane)
+        """Wait to be served for other work that takes as much as a login. lane: whose. Raises TooManyLoginsError."""
+        return self._queue.lock(lane)
 
     @asynccontextmanager
     async def attempt(self, name: str, caller: Connection) -> AsyncIterator[None]:
@@ -60,7 +60,7 @@ class LoginLimit:
         pair, address = _key(name, caller.network), _key(caller.network)
         self._refuse_too_many(pair, address)
         is_known = pair in self._right
-        async with self._locks.lock(pair if is_known else address, caller, is_preferred=is_known):
+        async with self._queue.lock(pair if is_known else address, caller, is_preferred=is_known):
             # Those before it are counted by now, and may yet fail as long as they are under way.
             self._refuse_too_many(pair, address)
             if self._failures.count(pair) + self._under_way[pair] >= MOST_FAILURES:

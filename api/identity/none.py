@@ -25,7 +25,7 @@ class NoIdentity:
 
 
 def refuse_open_listening(host: str, *, insecure: bool) -> None:
-    """Raise InsecureListeningError when `host` is reachable from other machines and nobody said `insecure`."""
+    """Raise InsecureListeningError when `host` is reachable from other machines and `insecure` was not given."""
     if not (insecure or _is_loopback(host)):
         raise InsecureListeningError(host)
 

@@ -40,7 +40,7 @@ def _token_identity(file: Path, settings: IdentitySettings) -> TokenIdentity:
 
 
 def _checked(strategy: BasicIdentity | TokenIdentity) -> Identity:
-    """Finds now, and not at the first request, that nobody could log in."""
+    """Finds now, and not at the first request, that no user could log in."""
     try:
         strategy.check()
     except DirectoryUnavailableError as error:

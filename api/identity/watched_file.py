@@ -1,4 +1,4 @@
-"""A file that is read again when it has changed: whoever changes it puts a whole new one in its place."""
+"""A file that is read again when it has changed: writers put a whole new one in its place."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ _State = tuple[int, int, int]
 
 
 class WatchedFile(Generic[T]):
-    """What the file at `path` says. It is looked at, at its inode, time and size, each time that somebody asks.
+    """What the file at `path` says. It is looked at, at its inode, time and size, at each call.
 
     parse: from its content; raises DirectoryUnavailableError for what is none.
     """

@@ -34,7 +34,7 @@ class OwnChange:
 class OwnChanges:
     """Remembers them for `kept_s` seconds, in the memory of this process, by reader: a project, or a user without one.
 
-    kept_s: no less than `search.staleness_limit_s`: whoever is asked after that has the change, or counts as stale.
+    kept_s: no less than `search.staleness_limit_s`: an index has the change after that, or counts as stale.
     """
 
     def __init__(self, kept_s: float, clock: Clock) -> None:

@@ -61,7 +61,7 @@ class ReadsJournals(Protocol):
 class Changelogs:
     """The changelogs of all cells. timeout_s: what a question may cost. clock: microseconds since the epoch.
 
-    Calls raise CellUnreachableError when nobody can tell now what changes in the cell, and UnknownCellError.
+    Calls raise CellUnreachableError when it cannot be told now what changes in the cell, and UnknownCellError.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Changelogs:
     async def read_on(self, cell: Cell, after: Position) -> Reading | None:
         """The changes that follow `after`, a batch.
 
-        None when nobody can tell what happened since: the changelog does not go back that far, or another one began
+        None when it cannot be told what happened since: the changelog does not go back that far, or another one began
         (the cell was restored from a backup, a journal was broken off).
         """
         if cell.can.numbers_changes:

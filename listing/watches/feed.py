@@ -1,7 +1,7 @@
 """The changes of all cells as they are numbered, read once for all watches of this process.
 
-A cell is followed through its changelog, by sequence, so nothing is left out (listing.watches.changelogs). Nobody
-watches: nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left the
+A cell is followed through its changelog, by sequence, so nothing is left out (listing.watches.changelogs). Without
+a watch nothing is read. What cannot be told change by change is told as a reset: a cell that has joined or left the
 fleet, one that could not be asked at first, one that was restored or whose changelog was pruned or begun anew
 meanwhile.
 """
@@ -40,7 +40,10 @@ class Watcher(Protocol):
         ...
 
     def reset(self, reason: str, cell_uuid: str, position: Position | None) -> None:
-        """Changes of a cell were missed that nobody can tell any more; it is followed from `position` on, if at all."""
+        """Changes of a cell were missed that its changelog does not have any more.
+
+        position: from where it is followed now, if at all.
+        """
         ...
 
     def end(self) -> None:
@@ -49,7 +52,7 @@ class Watcher(Protocol):
 
 
 class ChangeFeed:
-    """Follows every cell while somebody watches."""
+    """Follows every cell while there are watches."""
 
     def __init__(self, reader: ListsCells, changelogs: Changelogs) -> None:
         self._reader = reader

@@ -55,7 +55,7 @@ class Watch:
 
     rights: of who reads, which are confirmed before each batch of events, and every few seconds.
     since: where an earlier stream ended, so that what happened meanwhile comes first; None: from now on.
-    is_lost: an earlier stream ended where nobody knows any more; the reader is told to list again.
+    is_lost: an earlier stream ended at a place that is not known any more; the reader is told to list again.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Watch:
             return "reset", _reason("a row that has changed cannot be read")
 
     def _told_of_row(self, change: ChangedInstance) -> tuple[str, bytes] | None:
-        """Raises UnreadableRowError when nobody can say whether it is something to this caller."""
+        """Raises UnreadableRowError when it cannot be told whether this caller may see it."""
         row = change.row
         if row is None or not self._request.visible(row.record):
             return None

@@ -19,7 +19,7 @@ from api.http.shapes import NUMBER, TEXT, MapOf, OneOf, Shape
 from cells.fleet.flavors import Flavor
 
 _CHECKED_SINCE = 86
-# Numbers are kept as text, and shown as they are to whoever gives them.
+# Numbers are kept as text, and shown as they are to the caller who gives them.
 _Value = Annotated[str, Field(max_length=255)] | int | float
 _Given = dict[MetadataKey, _Value]
 

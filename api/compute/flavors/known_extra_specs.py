@@ -107,7 +107,7 @@ _RESOURCE_CLASSES = "|".join(
         "CUSTOM_[A-Z0-9_]+",
     )
 )
-# By namespace; a name without one is anybody's, but for two.
+# By namespace; a name without one may be any text, but for two.
 _KNOWN: Mapping[str, Mapping[str, _Check]] = {
     "hw": _HW,
     "quota": _QUOTA,

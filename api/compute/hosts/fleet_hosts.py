@@ -99,7 +99,7 @@ class FleetHosts:
     async def change(
         self, found: FoundService, *, disabled: bool | None, disabled_reason: str | None, forced_down: bool | None
     ) -> ComputeService:
-        """None leaves as it is what somebody else may change at the same time; the reason goes with `disabled`.
+        """None leaves as it is what another request may change at the same time; the reason goes with `disabled`.
 
         Raises NotFoundError when the service is gone meanwhile, and CellUnreachableError."""
         update = partial(

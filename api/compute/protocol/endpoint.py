@@ -40,7 +40,7 @@ from listing.consistency.tokens import ChangeToken
 _log = structlog.get_logger(__name__)
 _PROJECT_ID = re.compile(r"[0-9a-f-]+")
 _JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+json"})
-# What clients send along with a request that has no body, or one that nobody reads.
+# What clients send along with a request that has no body, or one that is not read.
 _TYPES_OF_NOTHING = _JSON_TYPES | {"text/plain"}
 
 

@@ -126,7 +126,7 @@ class FleetAccess:
     ) -> OfCells[T]:
         """The answers of those of these native cells that answer soon; of all when they are not enough without.
 
-        Who is late has neither answered nor is down. It is waited for all the same, by nobody: that is how a cell is
+        A cell that is late has neither answered nor is down. Its question goes on beside the request, so that a cell is
         found that hangs.
         """
         asked = {asyncio.create_task(self._ask_one(cell, question)): cell for cell in cells}

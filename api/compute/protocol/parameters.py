@@ -38,7 +38,7 @@ _MAX_TAGS = 200
 
 
 class ParameterKind(StrEnum):
-    """What values a parameter can have at all; checked for every caller, whoever may use it."""
+    """What values a parameter can have at all; checked for every caller, also for those who may not use it."""
 
     TEXT = "text"
     PATTERN = "pattern"
@@ -184,8 +184,8 @@ REPEATABLE = frozenset({"status", "sort_key", "sort_dir"})
 def accept(query: QueryString, minor: int, *, is_admin: bool) -> QueryString:
     """Check every value, and leave away what does not count at microversion 2.`minor` for this caller.
 
-    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, and a name that nobody
-    can filter by.
+    Raises BadRequestError for a value that its parameter cannot have, an unknown name from 2.75, and a name that
+    is no filter at all.
     """
     kept = []
     for name, value in query.pairs:

@@ -28,7 +28,7 @@ def shown_item(
 ) -> bytes:
     """The server of `GET /servers/{id}`.
 
-    indexed: its full item as the index has it; without it nobody but the cell knows flavor, image and zone.
+    indexed: its full item as the index has it; without it only the cell knows flavor, image and zone.
     server_groups: None for a microversion that does not show them.
     """
     known: dict[str, Any] = {} if indexed is None else msgspec.json.decode(indexed)

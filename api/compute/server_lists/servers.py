@@ -80,7 +80,7 @@ class _Listed:
 class ServerListHandlers:
     """max_limit: the largest page. timeout_s: what one cell, or the fleet database, may cost.
 
-    skips_down_cells: whether a list may lack the servers of a cell that nobody can answer for.
+    skips_down_cells: whether a list may lack the servers of a cell that neither itself nor the index answers for.
     """
 
     def __init__(

@@ -144,7 +144,7 @@ class ServerCreation:
         _check_sources(server, flavor, count)
         self._access.check_image(server.image_ref)
         limits = fleet.quotas.limits(project_id)
-        # Nobody may make the API prepare more than could be accepted.
+        # No caller makes the API prepare more than could be accepted.
         check(limits, {}, {"instances": count, "metadata_items": len(server.metadata)})
         if count > _MOST_AT_ONCE:
             raise BadRequestError(f"One request can create {_MOST_AT_ONCE} servers at most; send several.")

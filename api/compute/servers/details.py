@@ -46,7 +46,7 @@ async def change_record(
     respects_lock: bool,
     announces_always: bool = False,
 ) -> Record:
-    """Set what `decide` makes of the record, while nobody else can change it; returns the record after it.
+    """Set what `decide` makes of the record, while no other request can change it; returns the record after it.
 
     action: the word for it in a refusal. announces_always: as for `Acceptance.revise`.
     Raises StateConflictError for a state in which that is not allowed.

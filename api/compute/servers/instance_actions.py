@@ -147,7 +147,7 @@ def _item(request: ComputeRequest, action: InstanceAction) -> dict[str, Any]:
 
 
 def _event(request: ComputeRequest, event: InstanceActionEvent, project_id: str | None) -> dict[str, Any]:
-    # As for servers: whoever may not know the host sees that two are the same, and no more.
+    # As for servers: a caller who may not know the host sees that two are the same, and no more.
     text = f"{project_id}{event.host}".encode()
     values: dict[str, Any] = {
         "event": event.event,

@@ -26,7 +26,7 @@ class FoundServer:
 async def find_server(access: FleetAccess, request: ComputeRequest, *, also_deleted: bool = False) -> FoundServer:
     """The server that the address of `request` names as `server_id`.
 
-    Raises ServerNotFoundError for an unknown one and for one of somebody else, who look the same; NotSupportedError for
+    Raises ServerNotFoundError for an unknown one or one of another project: both look the same; NotSupportedError for
     one in a cell that can only be read, CellUnreachableError and FleetUnreachableError.
     """
     server_id: str = request.http.path_params["server_id"]

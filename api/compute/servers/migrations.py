@@ -217,7 +217,7 @@ def _item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
 
 
 def _live_item(request: ComputeRequest, migration: Migration) -> dict[str, Any]:
-    """One that is under way. Nobody measures how far a simulated guest is."""
+    """One that is under way. How far a simulated guest is is not measured."""
     values = {
         **_common(request, migration),
         "server_uuid": migration.instance_uuid,

@@ -91,7 +91,7 @@ class AuthHandlers:
         return json_answer({"projects": own, "links": _links(f"{request.root}/identity/v3/auth/projects")})
 
     async def domains(self, request: IdentityRequest) -> Response:
-        """`GET /v3/auth/domains`: nobody has a role in a domain."""
+        """`GET /v3/auth/domains`: no user has a role in a domain."""
         return json_answer({"domains": [], "links": _links(f"{request.root}/identity/v3/auth/domains")})
 
     def _subject(self, request: IdentityRequest) -> tuple[str, Token]:

@@ -180,7 +180,7 @@ class Directory(msgspec.Struct, frozen=True):
     def with_revoked(self, user_id: str, audit_id: str, expires_at: int, now: int) -> "Directory":
         """Revoke a token of a user. Tokens that have expired meanwhile need not be remembered any more.
 
-        A user with more than MOST_REVOKED that have not expired loses all tokens instead: nobody can fill the file.
+        A user with more than MOST_REVOKED that have not expired loses all tokens instead: no user can fill the file.
         """
         users = {
             user.id: msgspec.structs.replace(user, revoked=_later(user.revoked, now)) if user.revoked else user

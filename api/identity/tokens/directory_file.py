@@ -14,7 +14,7 @@ from tempfile import mkstemp
 import msgspec
 
 from api.http.errors import DirectoryUnavailableError
-from api.identity.fair_turns import FairTurns
+from api.identity.fair_queue import FairQueue
 from api.identity.tokens.directory import Directory
 from api.identity.watched_file import WatchedFile
 from cells.database.file_lock import FileLock
@@ -29,7 +29,7 @@ class DirectoryFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._watched = WatchedFile(path, self._parse)
-        self._locks = FairTurns(1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER)
+        self._queue = FairQueue(1, most_waiting=_MOST_WAITING, most_in_lane=_MOST_WAITING_OF_USER)
 
     async def current(self) -> Directory:
         """The directory as it is now; raises DirectoryUnavailableError when it cannot be read."""
@@ -40,15 +40,15 @@ class DirectoryFile:
         return self._watched.read()
 
     async def change_for(self, user_id: str, change: Callable[[Directory], Directory]) -> Directory:
-        """As `change`, for a request of a user, while the event loop goes on: one at a time, and users take turns.
+        """As `change`, for a request of a user, while the event loop goes on: one at a time, of each user in rounds.
 
         Raises TooManyLoginsError too, when too many wait already.
         """
-        async with self._locks.lock(user_id):
+        async with self._queue.lock(user_id):
             return await asyncio.to_thread(self.change, change)
 
     def change(self, change: Callable[[Directory], Directory], *, create: bool = False) -> Directory:
-        """Replace the directory by what `change` makes of it; nobody else changes it meanwhile.
+        """Replace the directory by what `change` makes of it; no other process changes it meanwhile.
 
         create: begin with an empty directory if there is no file. Blocks.
         Raises what `change` raises, the file being as it was, and DirectoryUnavailableError.

@@ -1,7 +1,7 @@
 """Looking up projects, users, roles and the catalog's parts (contracts/nova-rest, 5.4): read only.
 
 Callers see themselves and their projects, administrators see all. What a caller may not see and what is not there get
-the same 403, so that nobody can find out which of the two it is.
+the same 403, so that no caller can find out which of the two it is.
 """
 
 from collections.abc import Iterable, Sequence

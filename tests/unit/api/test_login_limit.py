@@ -223,6 +223,6 @@ def test_nothing_is_checked_for_callers_who_left_and_their_places_are_free() -> 
         assert (logins.limit.waiting, {"mia", "bob"} & {*logins.checked}) == (0, set())
         # No turn was lost with them.
         assert await logins.log_in("ada", is_right=True) == "right"
-        assert logins.limit._locks._free == CHECKS_AT_ONCE
+        assert logins.limit._queue._free == CHECKS_AT_ONCE
 
     asyncio.run(story())

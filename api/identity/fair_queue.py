@@ -1,4 +1,4 @@
-"""Turns at what only few may do at the same time: bounded, and fair between those who wait."""
+"""A queue for work of which little is done at the same time: bounded, and fair between callers."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -11,10 +11,10 @@ from api.identity.connection import UNKNOWN, Connection
 _RETRY_AFTER_S = 2
 
 
-class FairTurns:
-    """For one event loop. Whoever waits does so in a lane, and the lanes are served in rounds: one of each.
+class FairQueue:
+    """For one event loop. Requests wait in lanes, and the lanes are served in rounds: one request of each.
 
-    at_once: how many have their turn at the same time. most_waiting: in all lanes. most_in_lane: in one of them.
+    at_once: how many are served at the same time. most_waiting: in all lanes. most_in_lane: in one of them.
     """
 
     def __init__(self, at_once: int, *, most_waiting: int, most_in_lane: int) -> None:
@@ -31,7 +31,9 @@ class FairTurns:
     async def lock(
         self, lane: Hashable, caller: Connection = UNKNOWN, *, is_preferred: bool = False
     ) -> AsyncIterator[None]:
-        """A turn, when it comes. is_preferred: half of the places to wait at are for those who are.
+        """Wait until the request is served, and hold its place while the block lasts.
+
+        is_preferred: half of the places to wait at are for requests that are.
 
         Raises TooManyLoginsError when too many wait already, CallerLeftError when the caller goes while it waits.
         """
@@ -75,7 +77,7 @@ class FairTurns:
             del self._lanes[lane]
 
     def _pass_on(self) -> None:
-        """Give a turn that is over to the next lane, which goes behind the others then."""
+        """Give the place that has become free to the next lane, which goes behind the others then."""
         if not self._lanes:
             self._free += 1
             return
