@@ -24,7 +24,8 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.reconcile.differences import Verification
 from indexer.reconcile.fill import sync_cell
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 
 _BATCH = 1000
 _FEW, _MANY = 1, 1000
@@ -86,7 +87,7 @@ class _Verify:
 
     def __call__(self, *, repair: bool = False) -> None:
         with closing(open_changelog_adapter(self._cell)) as adapter:
-            self.result = verify_cell(adapter, self._writer, repair=repair, catch_up_timeout_s=0)
+            self.result = verify(NativeComparison(adapter, self._writer, catch_up_timeout_s=0), repair=repair)
 
 
 def _fill(engine: Engine, count: int) -> None:

@@ -12,7 +12,8 @@ from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter, InstanceRow
 from cells.tables import changes
 from indexer.backends.base import Document, IndexWriter
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.transform.documents import to_document
 from query.filters import EVERYTHING
 from query.page import PageRequest
@@ -82,7 +83,7 @@ def _of_cell(world: World, adapter: ChangelogAdapter, writer: IndexWriter, promi
     documents = writer.read(rows.keys())
     equal = {uuid for uuid, document in documents.items() if _is_equal(document, rows[uuid])}
     strangers = writer.revisions(adapter.cell.uuid, _HEX).keys() - rows.keys()
-    verified = verify_cell(adapter, writer, repair=False, catch_up_timeout_s=0)
+    verified = verify(NativeComparison(adapter, writer, catch_up_timeout_s=0), repair=False)
     return Damage(
         lost=len(rows.keys() - equal)
         + sum(not _is_kept(promise, rows.get(uuid)) for uuid, promise in promises.items()),

@@ -18,7 +18,8 @@ from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.reconcile.differences import Difference, Verification
 from indexer.reconcile.external_cell import verify_external_cell
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 
@@ -110,15 +111,10 @@ def _verification(
 ) -> Verification:
     if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
-            return verify_cell(
-                adapter,
-                writer,
-                repair=repair,
-                catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
-                on_progress=on_progress,
-                pause=time.sleep,
-                owners=fleet,
+            comparison = NativeComparison(
+                adapter, writer, catch_up_timeout_s=_CATCH_UP_TIMEOUT_S, owners=fleet, pause=time.sleep
             )
+            return verify(comparison, repair=repair, on_progress=on_progress)
     fleet.clock.look()
     with closing(open_adapter(cell, clock=fleet.clock)) as external:
         return verify_external_cell(

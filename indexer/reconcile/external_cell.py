@@ -67,7 +67,6 @@ def compare_cell(
         gone = sum(each.kind is DifferenceKind.ONLY_IN_INDEX for each in batch)
         removed += gone
         written += sum(each.is_repaired for each in batch) - gone
-    writer.make_searchable()
     return Compared(began_at, comparison.seen.rows, written, removed, rejected)
 
 
@@ -161,7 +160,7 @@ class ExternalComparison(Comparison):
         if self._confirm_timeout_s is None:
             return self._at_first_sight(on_step)
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
-        return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s)
+        return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s, on_step)
 
     def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
         # What is another cell's the index itself refuses (indexer.writing.ownership), and nothing makes place for it.
@@ -177,10 +176,11 @@ class ExternalComparison(Comparison):
                 yield self._look_for([uuid for uuid, document in documents.items() if self._needs_row(document)])
             on_step()
 
-    def _still_differing(self, uuids: Sequence[str], deadline_s: float) -> Iterator[Found]:
+    def _still_differing(self, uuids: Sequence[str], deadline_s: float, on_step: Callable[[], None]) -> Iterator[Found]:
         for batch in batched(sorted(uuids), _BATCH):
             found = self._look_for(batch)
             while found.differences and time.monotonic() < deadline_s:
+                on_step()
                 time.sleep(_PAUSE_S)
                 found = self._look_for([difference.uuid for difference in found.differences])
             yield found

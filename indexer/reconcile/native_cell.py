@@ -13,9 +13,9 @@ from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import ChangelogAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, is_time
-from indexer.reconcile.differences import Difference, DifferenceKind, Verification
-from indexer.reconcile.ranges import IndexRanges, beside_rows, differing, ignore
-from indexer.reconcile.reconcile import Comparison, Found, WarnedLists, verify
+from indexer.reconcile.differences import Difference, DifferenceKind
+from indexer.reconcile.ranges import IndexRanges, beside_rows, differing
+from indexer.reconcile.reconcile import Comparison, Found, WarnedLists
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.kept_extras import ExtraFieldKeeper, ReadsDocuments
 from indexer.writing.ownership import KnowsOwners
@@ -28,42 +28,15 @@ _BATCH = 500
 _PAUSE_S = 0.05
 
 
-def verify_cell(
-    adapter: ChangelogAdapter,
-    writer: IndexWriter,
-    *,
-    repair: bool,
-    catch_up_timeout_s: float,
-    on_progress: Callable[[int, int], None] = ignore,
-    extras: ReadsDocuments | None = None,
-    pause: Callable[[float], object] | None = None,
-    owners: KnowsOwners | None = None,
-    contents_at_once: int | None = None,
-) -> Verification:
-    """Compare the cell with its documents, and with `repair` repair what differs.
+class NativeComparison(Comparison):
+    """Calls raise CellUnreachableError, and what owners and writer raise.
 
     catch_up_timeout_s: how long to wait for the index to get as far as the cell; waited in vain only once.
     extras: who knows fields that no row has (indexer.writing.kept_extras); the writer, unless said otherwise.
-    pause: as of WarnedLists; None where no list relies on the cell. owners, contents_at_once: as of NativeComparison.
-    Raises CellUnreachableError, and what owners and writer raise.
-    """
-    comparison = NativeComparison(
-        adapter,
-        writer,
-        catch_up_timeout_s=catch_up_timeout_s,
-        extras=extras,
-        owners=owners,
-        contents_at_once=contents_at_once,
-    )
-    lists = None if pause is None else WarnedLists(writer, adapter.cell.uuid, pause)
-    return verify(comparison, repair=repair, lists=lists, on_progress=on_progress)
-
-
-class NativeComparison(Comparison):
-    """A Comparison. owners: where it is known which cell an instance lives in; None where all rows are its own.
-
+    owners: where it is known which cell an instance lives in; None where all rows are its own.
     contents_at_once: every row is compared with what the index says, so many at once, since the same revision may not
-    mean the same; None: revisions alone, by digests.
+        mean the same; None: revisions alone, by digests.
+    pause: as of WarnedLists; None where no list relies on the cell.
     """
 
     def __init__(
@@ -72,11 +45,12 @@ class NativeComparison(Comparison):
         writer: IndexWriter,
         *,
         catch_up_timeout_s: float,
-        extras: ReadsDocuments | None,
-        owners: KnowsOwners | None,
-        contents_at_once: int | None,
+        extras: ReadsDocuments | None = None,
+        owners: KnowsOwners | None = None,
+        contents_at_once: int | None = None,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
-        super().__init__(writer)
+        super().__init__(writer, None if pause is None else WarnedLists(writer, adapter.cell.uuid, pause))
         self._adapter = adapter
         self._writer = writer
         self._keeper = ExtraFieldKeeper(writer, extras or writer)

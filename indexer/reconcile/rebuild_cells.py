@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Protocol
 
 from cells.errors import CellUnreachableError
 from cells.model import NO_REVISION, Cell, Change, ChangelogAdapter
@@ -16,8 +15,10 @@ from indexer.backends.base import CellProgress, Generations, IndexWriter
 from indexer.errors import MalformedMessageError, RebuildError
 from indexer.reconcile.differences import Verification
 from indexer.reconcile.fill import CellRows, sync
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.other_index import copy_bare, copy_differing
+from indexer.reconcile.ranges import ignore
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.retention import load_horizons
 from indexer.writing.catch_up import catch_up
 from indexer.writing.checkpoints import FOR_REBUILD, Checkpoints
@@ -40,38 +41,6 @@ _SHOWN = 5
 _ATTEMPTS = 3
 
 
-class RebuiltCell(Protocol):
-    """What a rebuild does with one cell. Every call raises CellUnreachableError, and what the writers raise."""
-
-    @property
-    def cell(self) -> Cell: ...
-
-    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
-        """Everything that there is; goes on where it was cut off. What was written need not be searchable then.
-
-        writer: of the new index; it keeps what only the current one knows.
-        """
-        ...
-
-    def follow(self) -> None:
-        """What has changed since, so far; called again and again by one thread."""
-        ...
-
-    def verify(self, on_step: Callable[[], None]) -> None:
-        """Compare, and repair what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
-        ...
-
-    def finish(self) -> None:
-        """The last of it, while nobody writes to the current index. Raises RebuildError."""
-        ...
-
-    def reached(self) -> int | None:
-        """After `finish`: a sequence that the current index has nothing beyond; None if nobody knows one."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def open_cell(
     cell: Cell,
     current: IndexWriter,
@@ -83,14 +52,13 @@ def open_cell(
     batch_size: int,
     is_filled: bool,
     on_notice: Callable[[str], None],
-) -> RebuiltCell:
+) -> "RebuiltCell":
     """How this cell gets into the `new` index.
 
     unusable: where documents of the current one are read if nothing else can be asked of it. owners: where it is known
     which cell an instance lives in. is_filled: the new one was the current one once, and only lacks changes.
     Raises CellUnreachableError when the cell alone has what is needed.
     """
-    copies = _Copies(cell, current, new, unusable)
     if cell.can.numbers_changes:
         try:
             adapter = open_adapter(cell)
@@ -100,14 +68,17 @@ def open_cell(
                 raise
             on_notice(f"{error}; what the index has of it is kept as it is")
         else:
-            return _FollowedCell(
-                adapter, copies, current, new, owners=owners, batch_size=batch_size, is_filled=is_filled
+            return FollowedCell(
+                adapter, current, new, unusable, owners=owners, batch_size=batch_size, is_filled=is_filled
             )
-    return _CopiedCell(copies)
+    return RebuiltCell(cell, current, new, unusable)
 
 
-class _Copies:
-    """What a cell has in the current index and nowhere else, into the next one."""
+class RebuiltCell:
+    """What a rebuild does with one cell: here, to copy what it has in the current index.
+
+    Every call raises CellUnreachableError, and what the writers raise.
+    """
 
     def __init__(self, cell: Cell, current: IndexWriter, new: IndexWriter, unusable: Generations | None) -> None:
         self.cell = cell
@@ -115,17 +86,48 @@ class _Copies:
         self._new = new
         self._unusable = unusable
         # Nothing is purged behind a later one before our lease on the cell has ended.
-        self.horizon = load_horizons(current).get(cell.uuid, 0)
+        self._horizon = load_horizons(current).get(cell.uuid, 0)
 
-    @property
-    def is_unusable(self) -> bool:
-        """Whether nothing but bare documents can be read from the current index."""
-        return self._unusable is not None
+    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
+        """Everything that there is; goes on where it was cut off. What was written need not be searchable then.
 
-    def copy(self, on_step: Callable[[], None], *, external: bool) -> None:
+        writer: of the new index; it keeps what only the current one knows.
+        """
+        self._copy_all(lambda: on_progress(0))
+
+    def follow(self) -> None:
+        """What has changed since, so far; called again and again by one thread. What is copied is so at the end."""
+
+    def verify(self, on_step: Callable[[], None]) -> None:
+        """Compare, and repair what differs; while `follow` is called. Raises RebuildError if that cannot be done."""
+        self._copy_all(on_step)
+
+    def finish(self) -> None:
+        """The last of it, while nobody writes to the current index. Raises RebuildError."""
+        self._copy_all(ignore)
+
+    def reached(self) -> int | None:
+        """After `finish`: a sequence that the current index has nothing beyond; None if nobody knows one."""
+        return None
+
+    def close(self) -> None:
+        """End the use of the cell."""
+
+    def _copy_all(self, on_step: Callable[[], None]) -> None:
+        for external in (False, True):
+            self._copy(on_step, external=external)
+
+    def _copy(self, on_step: Callable[[], None], *, external: bool) -> None:
+        """external: what notifications without a revision have brought; else what the cell has told itself."""
         self._current.make_searchable()
         self._new.make_searchable()
-        rejected = self._copy(on_step, external)
+        rejected: Mapping[str, str] = {}
+        if self._unusable is None:
+            rejected = copy_differing(
+                self._current, self._new, self.cell.uuid, horizon=self._horizon, external=external, on_step=on_step
+            )
+        elif external:  # the rest is rows of native cells, which are here themselves
+            rejected = copy_bare(self._unusable.bare_documents(self.cell.uuid), self._new, self.cell.uuid, on_step)
         self._new.make_searchable()
         if rejected:
             uuid, reason = next(iter(rejected.items()))
@@ -134,68 +136,29 @@ class _Copies:
                 f"one has, so it was not put in its place: {uuid}: {reason}"
             )
 
-    def _copy(self, on_step: Callable[[], None], external: bool) -> Mapping[str, str]:
-        cell_uuid = self.cell.uuid
-        if self._unusable is None:
-            return copy_differing(
-                self._current, self._new, cell_uuid, horizon=self.horizon, external=external, on_step=on_step
-            )
-        if not external:
-            return {}  # only rows of native cells, which are here themselves
-        return copy_bare(self._unusable.bare_documents(cell_uuid), self._new, cell_uuid, on_step)
 
+class FollowedCell(RebuiltCell):
+    """A cell that gives its own rows, and says what has changed since."""
 
-class _CopiedCell:
-    def __init__(self, copies: _Copies) -> None:
-        self.cell = copies.cell
-        self._copies = copies
-
-    def fill(self, writer: WritesDocuments, spend: Callable[[int], None], on_progress: Callable[[int], None]) -> None:
-        self._copy(lambda: on_progress(0))
-
-    def follow(self) -> None:
-        """What changes meanwhile is copied at the end."""
-
-    def verify(self, on_step: Callable[[], None]) -> None:
-        self._copy(on_step)
-
-    def finish(self) -> None:
-        self._copy(lambda: None)
-
-    def reached(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-    def _copy(self, on_step: Callable[[], None]) -> None:
-        for external in (False, True):
-            self._copies.copy(on_step, external=external)
-
-
-class _FollowedCell:
     def __init__(
         self,
         adapter: ChangelogAdapter,
-        copies: _Copies,
         current: IndexWriter,
         new: IndexWriter,
+        unusable: Generations | None,
         *,
         owners: KnowsOwners,
         batch_size: int,
         is_filled: bool,
     ) -> None:
-        self.cell = adapter.cell
+        super().__init__(adapter.cell, current, new, unusable)
         self._owners = owners
         self._adapter = adapter
         # Fields of newer producers in documents that this program cannot read are lost until they are sent again.
-        self._extras = new if copies.is_unusable else current
-        self._current = current
-        self._new = new
+        self._extras = current if unusable is None else new
         self._own = OwnWriter(new, self.cell.uuid, owners)
         self._batch_size = batch_size
         self._is_filled = is_filled
-        self._copies = copies
         self._saved = new.load_progress().get(self.cell.uuid)
         self._tracker = ProgressTracker(self._saved or CellProgress(self.cell.uuid, 0, 0, is_complete=False))
         self._rereader = self._new_rereader(self._tracker)
@@ -211,7 +174,7 @@ class _FollowedCell:
             # What has changed before that is found by comparing.
             self._tracker.advance_to(self._adapter.published_sequence())
         else:
-            source = CellRows(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._copies.horizon)
+            source = CellRows(self._adapter, batch_size=self._batch_size, spend=spend, horizon=self._horizon)
             checkpoints = Checkpoints(self._new, self.cell.uuid, FOR_REBUILD)
             result = sync(source, writer, checkpoints=checkpoints, on_progress=on_progress)
             self._tracker.advance_to(result.sequence)
@@ -230,7 +193,7 @@ class _FollowedCell:
         self._save()
 
     def verify(self, on_step: Callable[[], None]) -> None:
-        self._copies.copy(on_step, external=True)
+        self._copy(on_step, external=True)
         for _ in range(_ATTEMPTS):
             gaps = self._gaps
             result = self._verified(on_step)
@@ -253,7 +216,7 @@ class _FollowedCell:
         rereader = self._new_rereader(tracker)
         if self._gaps != self._compared_gaps or not self._catch_up(tracker, rereader):
             raise RebuildError(f"cell '{self.cell.name}' has forgotten changes too early: start the rebuild again")
-        self._copies.copy(lambda: None, external=True)
+        self._copy(ignore, external=True)
         if tracker.unindexed:
             self._refuse(sorted(tracker.unindexed))
 
@@ -264,16 +227,15 @@ class _FollowedCell:
         self._adapter.close()
 
     def _verified(self, on_step: Callable[[], None], contents_at_once: int | None = None) -> Verification:
-        return verify_cell(
+        comparison = NativeComparison(
             self._adapter,
             self._new,
-            repair=True,
             catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             extras=self._extras,
-            on_progress=lambda _steps, _differences: on_step(),
             owners=self._owners,
             contents_at_once=contents_at_once,
         )
+        return verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
 
     def _note_beginning(self) -> str | None:
         """What the cell called its present when the first row was read, perhaps by a rebuild that was cut off."""
@@ -311,8 +273,8 @@ class _FollowedCell:
             tracker,
             dead_letters=read_again,
             batch_size=self._batch_size,
-            on_batch=lambda: None,
-            horizon=self._copies.horizon,
+            on_batch=ignore,
+            horizon=self._horizon,
         )
         rereader.work(time.monotonic())
         return is_done

@@ -37,12 +37,13 @@ class Found:
 class Comparison(ABC):
     """What is right of one cell, beside the index. Calls raise what the two sides raise.
 
-    seen: what was counted on the way. has_caught_up: False if what was in flight did not arrive in time, so that
-    differences may be lag.
+    lists: which rely on the index; None where none does. seen: what was counted on the way. has_caught_up: False if
+    what was in flight did not arrive in time, so that differences may be lag.
     """
 
-    def __init__(self, index: ComparedIndex) -> None:
+    def __init__(self, index: ComparedIndex, lists: "WarnedLists | None" = None) -> None:
         self.index = index
+        self.lists = lists
         self.seen = Counts()
         self.has_caught_up = True
 
@@ -91,29 +92,22 @@ class WarnedLists:
             self._state.save_state(REPAIRS, {self._cell_uuid: None})
 
 
-def reconcile(
-    comparison: Comparison, *, repair: bool, lists: WarnedLists | None = None, on_step: Callable[[], None]
-) -> Iterator[Sequence[Difference]]:
-    """What differs, and with `repair` what became of it, batch by batch.
+def reconcile(comparison: Comparison, *, repair: bool, on_step: Callable[[], None]) -> Iterator[Sequence[Difference]]:
+    """What differs, and with `repair` what became of it, batch by batch; searchable at the end.
 
-    lists: which rely on the index; None where none does. on_step: called between two requests; what it raises ends it.
-    Raises what the comparison raises; what was repaired until then stays and does no harm.
+    on_step: called between two requests; what it raises ends this. Raises what the comparison raises; what was repaired
+    until then stays and does no harm.
     """
     for found in comparison.found(on_step):
-        if not found.differences:
-            continue
-        yield _repaired(comparison, found, lists) if repair else found.differences
-    if repair and lists is not None:
-        lists.end()
+        if found.differences:
+            yield _repaired(comparison, found) if repair else found.differences
+    if repair:
+        comparison.index.make_searchable()
+        if comparison.lists is not None:
+            comparison.lists.end()
 
 
-def verify(
-    comparison: Comparison,
-    *,
-    repair: bool,
-    lists: WarnedLists | None = None,
-    on_progress: Callable[[int, int], None] = ignore,
-) -> Verification:
+def verify(comparison: Comparison, *, repair: bool, on_progress: Callable[[int, int], None] = ignore) -> Verification:
     """As `reconcile`, all of it at once.
 
     on_progress: called often, with the numbers of ranges (or rows) compared and of differences found so far.
@@ -123,7 +117,7 @@ def verify(
     def on_step() -> None:
         on_progress(comparison.seen.steps, len(differences))
 
-    for batch in reconcile(comparison, repair=repair, lists=lists, on_step=on_step):
+    for batch in reconcile(comparison, repair=repair, on_step=on_step):
         differences += batch
         on_step()
     return Verification(
@@ -136,7 +130,7 @@ def verify(
     )
 
 
-def _repaired(comparison: Comparison, found: Found, lists: WarnedLists | None) -> list[Difference]:
+def _repaired(comparison: Comparison, found: Found) -> list[Difference]:
     """The same differences, and what became of them."""
     uuids = {difference.uuid for difference in found.differences}
     elsewhere = comparison.living_elsewhere(uuids)
@@ -148,8 +142,8 @@ def _repaired(comparison: Comparison, found: Found, lists: WarnedLists | None) -
         if version is not None and (is_only_there or difference.uuid not in elsewhere):
             in_the_way[difference.uuid] = version
             has_to_tell = has_to_tell or not is_only_there
-    if has_to_tell and lists is not None:
-        lists.tell()
+    if has_to_tell and comparison.lists is not None:
+        comparison.lists.tell()
     if in_the_way:
         comparison.index.remove(in_the_way)
     problems = comparison.write(found, uuids - elsewhere.keys())

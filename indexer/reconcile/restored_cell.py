@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from cells.model import ChangelogAdapter
 from indexer.backends.base import IndexWriter
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.checkpoints import forget_checkpoints
 from indexer.writing.epoch_history import History
@@ -39,15 +40,8 @@ def forget_lost_future(
     # A list that has begun, or remembers what the index said before, must not find rows gone and miss none.
     pause(grace_s)
     on_step()
-    reconciled = verify_cell(
-        adapter,
-        writer,
-        repair=True,
-        catch_up_timeout_s=0,
-        on_progress=lambda _steps, _differences: on_step(),
-        owners=owners,
-        contents_at_once=batch_size,
-    )
+    comparison = NativeComparison(adapter, writer, catch_up_timeout_s=0, owners=owners, contents_at_once=batch_size)
+    reconciled = verify(comparison, repair=True, on_progress=lambda _steps, _differences: on_step())
     on_step()
     # Again: a process that had looked whether it may save an old watermark just before has saved it by now.
     take_back()

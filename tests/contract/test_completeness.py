@@ -20,7 +20,7 @@ from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
 from indexer.reconcile.cell_removal import remove_cell
 from indexer.reconcile.differences import Verification
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.writing.epoch_history import History
 from indexer.writing.leases import CellLeases
@@ -305,12 +305,12 @@ def test_restored_cell_is_asked_itself_before_rows_leave_the_index(
             response = api.get("/v2.1/servers")
             routes.append(response.headers["Fleetlight-Route"])
             assert {server["id"] for server in response.json()["servers"]} == set(uuids)
-            verification = verify_cell(*args, **options)
+            verification = verify(*args, **options)
             is_reconciled.set()
             return verification
 
         monkeypatch.setattr(History, "begin_reconcile", after_a_list)
-        monkeypatch.setattr("indexer.reconcile.restored_cell.verify_cell", after_another_list)
+        monkeypatch.setattr("indexer.reconcile.restored_cell.verify", after_another_list)
         with indexing(fleet.fleet, fleet.index_settings, lists_grace_s=2):
             assert is_reconciled.wait(60)
     assert "south=index" in routes[0]

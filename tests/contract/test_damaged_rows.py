@@ -20,7 +20,8 @@ from indexer.backends.base import Document, IndexWriter
 from indexer.backends.opening import open_writer
 from indexer.reconcile.differences import DifferenceKind
 from indexer.reconcile.fill import CellRows, SyncResult
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.recorded_sync import sync_and_record
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
@@ -253,7 +254,7 @@ def test_rows_of_a_restored_cell_are_compared_by_content(fleet: ComputeFleet) ->
         both = instances.c.uuid.in_([first, others[1]])
         connection.execute(update(instances).where(both).values(display_name="before the restore"))
     with opened(fleet) as (adapter, writer):
-        compared = verify_cell(adapter, writer, repair=True, catch_up_timeout_s=0, contents_at_once=2)
+        compared = verify(NativeComparison(adapter, writer, catch_up_timeout_s=0, contents_at_once=2), repair=True)
         assert [each.kind for each in compared.differences] == [DifferenceKind.CHANGED] * 2
         assert compared.remaining == ()
     names = [document.record["display_name"] for document in indexed(fleet, [first, others[1]])]
@@ -277,7 +278,7 @@ def test_sync_and_comparison_go_on_around_a_row_that_cannot_be_read(tmp_path: Pa
         assert list(sync(fleet).rejected) == [damaged]
         assert [document.id for document in indexed(fleet, [damaged, others[1]])] == [others[1]]
         with opened(fleet) as (adapter, writer):
-            compared = verify_cell(adapter, writer, repair=True, catch_up_timeout_s=0)
+            compared = verify(NativeComparison(adapter, writer, catch_up_timeout_s=0), repair=True)
         assert [difference.uuid for difference in compared.differences] == [damaged]
 
 

@@ -19,8 +19,8 @@ from indexer.backends.settings import IndexSettings
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.reconcile.differences import Verification
 from indexer.reconcile.fill import SyncResult, sync_cell
-from indexer.reconcile.native_cell import verify_cell
 from indexer.reconcile.rebuild import RebuildPhase, rebuild_index
+from indexer.reconcile.reconcile import verify
 from indexer.stream.service import IndexerService
 from indexer.writing.catch_up import catch_up
 from indexer.writing.epoch_history import History
@@ -276,11 +276,11 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
     def see_what_is_promised(*args: Any, **options: Any) -> Verification:
         assert refreshed.wait(60)
         seen.append(world.progress())
-        return verify_cell(*args, **options)
+        return verify(*args, **options)
 
     monkeypatch.setattr(IndexerService, "_refresh", refresh_once_more)
     monkeypatch.setattr(SqliteWriter, "make_searchable", wait_for_the_follower)
-    monkeypatch.setattr("indexer.reconcile.restored_cell.verify_cell", see_what_is_promised)
+    monkeypatch.setattr("indexer.reconcile.restored_cell.verify", see_what_is_promised)
     with world.indexing():
         with world.relaying():
             wait_until_index_equals_cell(world)

@@ -22,7 +22,8 @@ from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.reconcile.differences import DifferenceKind, Verification
 from indexer.reconcile.fill import sync_cell
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.transform.documents import to_document
 from operations.actions.new_instance import new_record
 from tests.support.documents import make_record
@@ -56,9 +57,9 @@ def operate_until(world: World, stop: Event) -> None:
             continue
 
 
-def verify(cell: Cell, writer: IndexWriter, *, repair: bool = False, timeout_s: float = 30) -> Verification:
+def verified(cell: Cell, writer: IndexWriter, *, repair: bool = False, timeout_s: float = 30) -> Verification:
     with closing(open_changelog_adapter(cell)) as adapter:
-        return verify_cell(adapter, writer, repair=repair, catch_up_timeout_s=timeout_s)
+        return verify(NativeComparison(adapter, writer, catch_up_timeout_s=timeout_s), repair=repair)
 
 
 def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_and_repaired(world: World) -> None:
@@ -67,7 +68,7 @@ def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_a
         wait_until(world.index_equals_cell, 30)
         with in_thread(lambda stop: operate_until(world, stop)):
             for _ in range(5):
-                verification = verify(world.cell, writer)
+                verification = verified(world.cell, writer)
                 assert (verification.differences, verification.has_caught_up) == ((), True)
             stray = str(uuid4())
             newer = writer.read([quiet[1]])[quiet[1]]
@@ -80,12 +81,12 @@ def test_live_traffic_is_no_difference_and_what_was_damaged_meanwhile_is_found_a
                 quiet[1]: DifferenceKind.NEWER,
                 stray: DifferenceKind.ONLY_IN_INDEX,
             }
-            found = verify(world.cell, writer)
+            found = verified(world.cell, writer)
             assert {difference.uuid: difference.kind for difference in found.differences} == expected
-            repaired = verify(world.cell, writer, repair=True)
+            repaired = verified(world.cell, writer, repair=True)
             assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
             assert repaired.remaining == ()
-            assert verify(world.cell, writer).differences == ()
+            assert verified(world.cell, writer).differences == ()
         wait_until(world.index_equals_cell, 30)
 
 
@@ -125,7 +126,7 @@ def test_random_differences_are_found_exactly_and_repaired(cell: Cell, engine: E
     external = to_document(cell.uuid, OLDEST_TIME_VERSION, make_record(uuid=str(uuid4())))
     writer.write([external])
     writer.make_searchable()
-    agreed = verify(cell, writer, timeout_s=0)
+    agreed = verified(cell, writer, timeout_s=0)
     assert agreed == Verification(1500, 1500, 1, (), 0, True)
 
     missing, older, newer, only = (chance.sample(uuids[start::4], 10) for start in range(4))
@@ -141,12 +142,12 @@ def test_random_differences_are_found_exactly_and_repaired(cell: Cell, engine: E
         **dict.fromkeys(newer, DifferenceKind.NEWER),
         **dict.fromkeys(only, DifferenceKind.ONLY_IN_INDEX),
     }
-    found = verify(cell, writer, timeout_s=0)
+    found = verified(cell, writer, timeout_s=0)
     assert {difference.uuid: difference.kind for difference in found.differences} == expected
-    repaired = verify(cell, writer, repair=True, timeout_s=0)
+    repaired = verified(cell, writer, repair=True, timeout_s=0)
     assert {difference.uuid: difference.kind for difference in repaired.differences} == expected
     assert repaired.remaining == ()
-    assert verify(cell, writer, timeout_s=0) == Verification(1490, 1490, 1, (), 0, True)
+    assert verified(cell, writer, timeout_s=0) == Verification(1490, 1490, 1, (), 0, True)
     assert writer.read([external.id]) == {external.id: external}
     with closing(open_changelog_adapter(cell)) as adapter:
         for uuid in newer:

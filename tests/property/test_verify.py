@@ -12,7 +12,8 @@ from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, IndexWriter
 from indexer.backends.sqlite.writer import SqliteWriter
 from indexer.reconcile.differences import DifferenceKind
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.transform.documents import to_document
 from tests.support.documents import make_record
 from tests.support.memory_cell import CELL_UUID, MemoryCell
@@ -50,16 +51,16 @@ def check(writer: IndexWriter, instances: dict[str, tuple[int | None, int | None
     wanted = {uuid: kind for uuid, versions in instances.items() if (kind := expected_kind(*versions)) is not None}
     is_external = {uuid for uuid, (_, version) in instances.items() if version == OLDEST_TIME_VERSION}
 
-    found = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
+    found = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=False)
     assert {difference.uuid: difference.kind for difference in found.differences} == wanted
     assert found.remaining == found.differences
     assert found.external == len(is_external)
     assert found.has_caught_up
 
-    repaired = verify_cell(cell, writer, repair=True, catch_up_timeout_s=0)
+    repaired = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=True)
     assert {difference.uuid: difference.kind for difference in repaired.differences} == wanted
     assert repaired.remaining == ()
-    again = verify_cell(cell, writer, repair=False, catch_up_timeout_s=0)
+    again = verify(NativeComparison(cell, writer, catch_up_timeout_s=0), repair=False)
     assert (again.differences, again.rows_read) == ((), 0)
     assert again.rows == again.documents == len(cell.rows)
     assert again.external == len(is_external - cell.rows.keys())

@@ -77,6 +77,7 @@ def test_differences_are_repaired_and_then_they_agree(stage: Stage) -> None:
     repaired = stage.verify(repair=True)
     assert kinds(repaired) == DIFFERENT
     assert repaired.remaining == ()
+    assert stage.index.searchable == stage.index.documents
     assert stage.verify().differences == ()
 
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from indexer.backends.base import CellProgress, Document
 from indexer.extra_fields import Extra
 from indexer.reconcile.fill import CellRows
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.rebuild import RebuildParts, rebuild_index
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.transform.documents import to_document
 from indexer.writing.kept_extras import ExtraFieldKeeper
@@ -44,7 +45,7 @@ class Stage:
         sync_and_record(CELL_UUID, CellRows(self.cell, batch_size=10), self.index)
 
     def repair(self) -> None:
-        assert verify_cell(self.cell, self.index, repair=True, catch_up_timeout_s=0).differences
+        assert verify(NativeComparison(self.cell, self.index, catch_up_timeout_s=0), repair=True).differences
 
     def rebuild(self) -> None:
         # So that the change cannot come with its message.

@@ -11,7 +11,8 @@ from cells.model import InstanceRow
 from indexer.backends.base import OLDEST_TIME_VERSION, REPAIRS, CellProgress, WriteResult
 from indexer.errors import IndexUnavailableError
 from indexer.reconcile.differences import DifferenceKind, Verification
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.transform.documents import to_document
 from query.page import PageRequest
 from tests.support.documents import make_record, make_uuid
@@ -42,8 +43,9 @@ class World:
         self.index.make_searchable()
 
     def verify(self, *, repair: bool = False, catch_up_timeout_s: float = 10) -> Verification:
-        return verify_cell(
-            self.cell, self.index, repair=repair, catch_up_timeout_s=catch_up_timeout_s, owners=self.owners
+        return verify(
+            NativeComparison(self.cell, self.index, catch_up_timeout_s=catch_up_timeout_s, owners=self.owners),
+            repair=repair,
         )
 
     def kinds(self) -> dict[str, DifferenceKind]:
@@ -177,7 +179,7 @@ class Newer:
 
     def verify(self, pause: Callable[[float], object]) -> Verification:
         world = self.world
-        return verify_cell(world.cell, world.index, repair=True, catch_up_timeout_s=10, pause=pause)
+        return verify(NativeComparison(world.cell, world.index, catch_up_timeout_s=10, pause=pause), repair=True)
 
     def pause(self, _seconds: float) -> None:
         self.happened.append(("pause", self.is_told))
@@ -314,13 +316,8 @@ def test_without_repair_nothing_is_written(world: World) -> None:
 def test_progress_is_reported(world: World) -> None:
     world.lose(1)
     seen: list[tuple[int, int]] = []
-    verify_cell(
-        world.cell,
-        world.index,
-        repair=True,
-        catch_up_timeout_s=0,
-        on_progress=lambda ranges, differences: seen.append((ranges, differences)),
-    )
+    comparison = NativeComparison(world.cell, world.index, catch_up_timeout_s=0)
+    verify(comparison, repair=True, on_progress=lambda ranges, differences: seen.append((ranges, differences)))
     assert seen[0][1] == 0
     assert seen[-1] == (1, 1)
 

@@ -14,7 +14,8 @@ from indexer.backends.base import HORIZONS, OLDEST_TIME_VERSION, CellProgress
 from indexer.errors import DeadLetterReason, LeaseHeldError
 from indexer.reconcile.dead_letter_retries import retry
 from indexer.reconcile.fill import CellRows
-from indexer.reconcile.native_cell import verify_cell
+from indexer.reconcile.native_cell import NativeComparison
+from indexer.reconcile.reconcile import verify
 from indexer.reconcile.recorded_sync import sync_and_record
 from indexer.reconcile.retention import Purger, announce, has_forgotten, load_horizons, purge_cell
 from indexer.writing.dead_letters import DeadLetter, to_failure
@@ -126,7 +127,7 @@ def test_nothing_leaves_that_lists_still_rely_on_when_two_announce_at_once(world
 
 def test_verify_finds_no_difference_before_and_after_a_purge(world: World) -> None:
     def differences() -> int:
-        return len(verify_cell(world.cell, world.index, repair=False, catch_up_timeout_s=0).differences)
+        return len(verify(NativeComparison(world.cell, world.index, catch_up_timeout_s=0), repair=False).differences)
 
     announce(world.index, [CELL_UUID], RETENTION_S, NOW)
     assert differences() == 0
@@ -145,7 +146,7 @@ def test_verify_repairs_a_deletion_that_the_index_has_missed_for_that_long(world
     )
     world.index.make_searchable()
     announce(world.index, [CELL_UUID], RETENTION_S, NOW)
-    verification = verify_cell(world.cell, world.index, repair=True, catch_up_timeout_s=0)
+    verification = verify(NativeComparison(world.cell, world.index, catch_up_timeout_s=0), repair=True)
     assert [difference.uuid for difference in verification.differences] == [world.old]
     assert verification.remaining == ()
     assert world.index.searchable[world.old].record["deleted"]
