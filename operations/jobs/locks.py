@@ -118,9 +118,13 @@ def _is_kept_from(job_id: int) -> ColumnElement[bool]:
         theirs.c.job_id != job_id,
         or_(mine.c.is_shared.is_(False), theirs.c.is_shared.is_(False)),
     )
-    order = tuple_(theirs.c.priority, theirs.c.job_id) < tuple_(mine.c.priority, mine.c.job_id)
-    # Two questions, each of which an index answers: however many wait behind this job, none of them is looked at.
-    return or_(exists().where(conflicts, theirs.c.held_at.is_not(None)), exists().where(conflicts, order))
+    ways = (
+        theirs.c.held_at.is_not(None),
+        theirs.c.priority < mine.c.priority,
+        and_(theirs.c.priority == mine.c.priority, theirs.c.job_id < mine.c.job_id),
+    )
+    # Questions that an index answers one by one: however many wait behind this job, none of them is looked at.
+    return or_(*(exists().where(conflicts, way) for way in ways))
 
 
 def _next_in_line(level: str, name: str) -> Subquery:

@@ -2,16 +2,23 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, select
 
+from cells import migrations
 from cells.database.engines import create_database_engine
 from cells.migrations import upgrade_cell, upgrade_fleet
-from cells.tables import cell_metadata, cell_state, fleet_metadata, instances
+from cells.tables import cell_metadata, cell_state, fleet_metadata, instances, job_locks, job_operations, jobs
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.model import NewJob, NewOperation
+from operations.jobs.queue import add_jobs
 from resources.instance import INSTANCE_FIELDS
 
 pytestmark = pytest.mark.usefixtures("migrated_each_time")
@@ -56,6 +63,55 @@ def test_fleet_and_cell_can_share_a_database(engine: Engine) -> None:
     upgrade_fleet(engine)
     upgrade_cell(engine)
     upgrade_fleet(engine)
+
+
+def test_jobs_of_the_version_before_go_on_where_they_are(engine: Engine) -> None:
+    migrate_cell_to(engine, "cell_0006")
+    common = "'{}', 'req-1', 'ada', 'demo', 9, NULL, 1800000000000000)"
+    with engine.begin() as connection:
+        for job_id, uuid, action, position, parameters in (
+            (5, "one", "resize", 3, '{"origin": {}, "destination": {"host": "h2"}, "work": "compute_prep_resize"}'),
+            (7, "one", "delete", 0, "{}"),
+            (8, "two", "os-stop", 0, '{"origin": {}}'),
+        ):
+            values = f"({job_id}, '{uuid}', '{action}', {position}, {common}".replace("'{}'", f"'{parameters}'")
+            connection.exec_driver_sql(
+                "INSERT INTO jobs (id, instance_uuid, action, position, parameters, request_id, user_id, project_id,"  # noqa: S608
+                f" instance_action_id, migration_id, created_at) VALUES {values}"
+            )
+    upgrade_cell(engine)
+    with engine.begin() as connection:
+        found = connection.execute(
+            select(jobs, job_operations, job_locks.c.name, job_locks.c.held_at)
+            .join(job_operations, job_operations.c.job_id == jobs.c.id)
+            .join(job_locks, job_locks.c.job_id == jobs.c.id)
+            .order_by(jobs.c.id)
+        ).all()
+        [next_id] = add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-start", {}, "two")])], 0)
+    assert [(row.id, row.status, row.stage, row.operation, row.next_step) for row in found] == [
+        (5, "running", "steps", "resize", 3),
+        (7, "queued", "locks", "delete", 0),
+        (8, "queued", "locks", "os-stop", 0),
+    ]
+    assert [(row.name, row.held_at is not None, row.is_ready) for row in found] == [
+        ("one", True, True),
+        ("one", False, True),
+        ("two", False, True),
+    ]
+    assert (found[0].notes["destination"], found[0].notes["work"]) == ({"host": "h2"}, "compute_prep_resize")
+    assert {(row.request_id, row.user_id, row.project_id, row.instance_action_id) for row in found} == {
+        ("req-1", "ada", "demo", 9)
+    }
+    assert next_id == 9
+
+
+def migrate_cell_to(engine: Engine, revision: str) -> None:
+    """Make the tables of a cell as an earlier version had them."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent / "cell"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
 
 
 def test_columns_of_an_instance_are_its_fields() -> None:

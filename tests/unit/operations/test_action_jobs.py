@@ -1,0 +1,127 @@
+"""The actions of servers as jobs: what the compute API has accepted is seen, kept and canceled as any job."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+from structlog.testing import capture_logs
+
+from cells.fleet.fleet import Fleet
+from cells.kinds.native.instance_actions import ERROR, InstanceActionLog
+from cells.model import Cell
+from cells.tables import job_locks, job_log, job_operations, jobs
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.canceling import cancel_job
+from operations.jobs.errors import NodeCallError
+from operations.jobs.worker import Worker
+from tests.support.acting_cell import FLAVOR, REQUEST, ActingCell
+from tests.support.tiny_vocabulary import RememberingNodes
+
+
+@pytest.fixture
+def nodes() -> RememberingNodes:
+    return RememberingNodes()
+
+
+@pytest.fixture
+def acting(engine: Engine, fleet: Fleet, cell: Cell, nodes: RememberingNodes) -> ActingCell:
+    acting = ActingCell(engine, fleet, cell)
+    acting.worker = Worker(engine, fleet, cell, VOCABULARY, nodes)
+    return acting
+
+
+def rows(acting: ActingCell) -> Sequence[Any]:
+    statement = select(jobs, job_operations).join(job_operations, job_operations.c.job_id == jobs.c.id)
+    with acting.engine.connect() as connection:
+        return connection.execute(statement.order_by(jobs.c.id)).all()
+
+
+def test_action_is_a_job_that_keeps_its_end_and_who_wanted_it(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.do(uuid, "os-stop")
+    [row] = rows(acting)
+    assert (row.status, row.priority, row.operation, row.instance_uuid) == ("success", 0, "os-stop", uuid)
+    assert (row.request_id, row.user_id, row.project_id) == (REQUEST.request_id, REQUEST.user_id, REQUEST.project_id)
+    assert row.received_at <= row.started_at <= row.ended_at
+
+
+def test_actions_of_one_instance_wait_for_each_other_in_the_order_of_acceptance(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    for _ in range(2):
+        acting.accept(uuid, "trigger_crash_dump")
+    acting.worker.run_once()
+    with acting.engine.connect() as connection:
+        locks = connection.execute(select(job_locks).order_by(job_locks.c.job_id)).all()
+    assert {(lock.level, lock.name, lock.is_shared) for lock in locks} == {("instance", uuid, False)}
+    assert [lock.held_at is not None for lock in locks] == [True, False]
+    acting.work()
+    first, second = rows(acting)
+    assert (first.status, second.status) == ("success", "success")
+    assert first.ended_at <= second.started_at
+
+
+def test_log_of_a_job_names_the_host_that_was_chosen(acting: ActingCell) -> None:
+    acting.do(acting.instance(), "migrate")
+    with acting.engine.connect() as connection:
+        entries = connection.execute(select(job_log.c.serial, job_log.c.type, job_log.c.data)).all()
+    assert [tuple(entry) for entry in entries] == [(1, "message", "host host2 was chosen")]
+
+
+def test_job_that_a_deletion_takes_the_place_of_is_canceled(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "resize", flavor=FLAVOR, flavor_number=2)
+    acting.worker.run_once()
+    acting.accept(uuid, "delete")
+    acting.work()
+    given_up, deletion = rows(acting)
+    assert (given_up.status, given_up.result[0], deletion.status) == ("canceled", "SupersededError", "success")
+
+
+@pytest.mark.parametrize(
+    ("action", "states", "call"),
+    [
+        ("os-stop", {}, "stop"),
+        ("os-start", {"vm_state": "stopped"}, "start"),
+        ("reboot SOFT", {}, "reboot"),
+        ("os-migrateLive", {}, "migrate"),
+        ("delete", {}, "delete"),
+    ],
+)
+def test_host_is_called_for_what_it_has_to_do(
+    acting: ActingCell, nodes: RememberingNodes, action: str, states: dict[str, Any], call: str
+) -> None:
+    uuid = acting.instance(**states)
+    acting.do(uuid, action)
+    [(_, made)] = nodes.calls
+    assert (made.name, made.host, made.parameters) == (call, "host1", {"instance_uuid": uuid})
+
+
+def test_host_that_cannot_do_it_shows_in_the_instance(acting: ActingCell, nodes: RememberingNodes) -> None:
+    uuid = acting.instance()
+    nodes.failure = NodeCallError("host1", "reboot", "the hypervisor is gone")
+    with capture_logs():
+        acting.do(uuid, "reboot SOFT")
+    assert acting.state(uuid)[:2] == ("error", None)
+    assert acting.record(uuid)["fault"]["message"] == "reboot on host1: the hypervisor is gone"
+    assert acting.events()[-1].event_type == "instance.reboot.error"
+
+
+def test_action_that_is_canceled_leaves_the_instance_as_it_was(acting: ActingCell) -> None:
+    uuid = acting.instance()
+    acting.accept(uuid, "os-stop")
+    [row] = rows(acting)
+    assert cancel_job(acting.engine, acting.cell, row.id)[0]
+    acting.work()
+    assert acting.state(uuid) == ("active", None, 1)
+    assert rows(acting)[0].status == "canceled"
+    found = InstanceActionLog(acting.engine, acting.cell).find(uuid, "req-1")
+    assert found is not None
+    assert found[0].message == ERROR
+
+
+def test_creation_that_is_canceled_ends_in_error(acting: ActingCell) -> None:
+    [created] = acting.acceptance.create([{"flavor": FLAVOR}], {}, REQUEST)
+    assert cancel_job(acting.engine, acting.cell, rows(acting)[0].id)[0]
+    acting.work()
+    assert acting.state(created.uuid)[:2] == ("error", None)
