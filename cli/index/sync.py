@@ -44,7 +44,7 @@ from indexer.reconcile.retention import load_horizons
 from indexer.writing.checkpoints import FROM_API, FROM_CELLS, Checkpoints
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
-from indexer.writing.ownership import OwnIndex, OwnWriter, confirms_of
+from indexer.writing.ownership import OwnWriter
 from indexer.writing.rereading import rows_of
 from indexer.writing.searchable_meanwhile import searchable_meanwhile
 from indexer.writing.throttle import Pace
@@ -242,14 +242,10 @@ def _compare(work: _Work, cell: Cell, on_progress: Show) -> SyncResult:
     with closing(open_adapter(cell, clock=work.fleet.clock)) as adapter:
         compared = compare_cell(
             adapter,
-            OwnIndex(
-                journal.over(work.writer, is_complete=known is not None and known.is_complete),
-                cell.uuid,
-                work.fleet,
-                confirms_of(adapter),
-            ),
+            work.writer,
             batch_size=work.settings.indexer.sync_batch_size,
-            horizon=load_horizons(work.writer).get(cell.uuid, 0),
+            owners=work.fleet,
+            journal=journal.of_comparison(is_complete=known is not None and known.is_complete),
             on_progress=between_pages,
             clock=work.fleet.clock,
         )

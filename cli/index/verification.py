@@ -17,9 +17,9 @@ from cli.output import counted, print_error, print_json, print_notice, print_res
 from indexer.backends.base import IndexWriter
 from indexer.errors import LeaseHeldError, LeaseLostError
 from indexer.reconcile.differences import Difference, Verification
-from indexer.reconcile.external_cell import verify_external_cell
+from indexer.reconcile.external_cell import ExternalComparison
 from indexer.reconcile.native_cell import NativeComparison
-from indexer.reconcile.reconcile import verify
+from indexer.reconcile.reconcile import Comparison, verify
 from indexer.writing.journaling import CellJournal
 from indexer.writing.leases import CellLeases
 
@@ -109,6 +109,7 @@ def _verification(
     *,
     repair: bool,
 ) -> Verification:
+    comparison: Comparison
     if cell.can.numbers_changes:
         with closing(open_changelog_adapter(cell)) as adapter:
             comparison = NativeComparison(
@@ -117,16 +118,15 @@ def _verification(
             return verify(comparison, repair=repair, on_progress=on_progress)
     fleet.clock.look()
     with closing(open_adapter(cell, clock=fleet.clock)) as external:
-        return verify_external_cell(
+        comparison = ExternalComparison(
             external,
             writer,
-            CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
-            fleet,
-            repair=repair,
-            catch_up_timeout_s=_CATCH_UP_TIMEOUT_S,
             batch_size=_ROWS_AT_ONCE,
-            on_progress=on_progress,
+            owners=fleet,
+            journal=CellJournal(cell.uuid, fleet.journals, writer, clock=fleet.clock),
+            confirm_timeout_s=None if repair else _CATCH_UP_TIMEOUT_S,
         )
+        return verify(comparison, repair=repair, on_progress=on_progress)
 
 
 @contextmanager

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from cells.batched import batched
 from cells.model import CellAdapter, InstanceRow
 from indexer.backends.base import Document, IndexWriter, Rejection
-from indexer.reconcile.differences import Difference, DifferenceKind, Verification
+from indexer.reconcile.differences import Difference, DifferenceKind
 from indexer.reconcile.ranges import IndexRanges, beside_rows, ignore
-from indexer.reconcile.reconcile import Comparison, Found, reconcile, verify
+from indexer.reconcile.reconcile import Comparison, Found, reconcile
 from indexer.reconcile.retention import load_horizons
 from indexer.transform.external_rows import settle
-from indexer.writing.compared_index import ComparedIndex
-from indexer.writing.journaling import CellJournal, JournalingIndex
-from indexer.writing.ownership import KnowsOwners, OwnIndex, confirms_of
+from indexer.writing.journaling import CellJournal, JournalingWriter
+from indexer.writing.ownership import KnowsOwners, OwnWriter, confirms_of
 from indexer.writing.rereading import rows_of
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
@@ -45,21 +44,22 @@ class Compared:
 
 def compare_cell(
     adapter: CellAdapter,
-    writer: ComparedIndex,
+    index: IndexWriter,
     *,
     batch_size: int,
-    horizon: int = 0,
+    owners: KnowsOwners | None = None,
+    journal: CellJournal | None = None,
     on_progress: Callable[[int], None] = ignore,
     clock: Clock = system_clock,
 ) -> Compared:
     """Make the index equal to the cell; this is also how such a cell is synced.
 
-    horizon: of the cell (indexer.reconcile.retention). on_progress: called with the number of rows so far, after each
-    page; what it raises ends the comparison. Raises CellUnreachableError, and what the writer raises; what was repaired
-    until then stays and does no harm.
+    owners, journal: as of ExternalComparison. on_progress: called with the number of rows so far, after each page; what
+    it raises ends the comparison. Raises CellUnreachableError, and what the index raises; what was repaired until then
+    stays and does no harm.
     """
     began_at = clock()
-    comparison = ExternalComparison(adapter, writer, horizon=horizon, batch_size=batch_size)
+    comparison = ExternalComparison(adapter, index, batch_size=batch_size, owners=owners, journal=journal)
     rejected: dict[str, str] = {}
     written = removed = 0
     for batch in reconcile(comparison, repair=True, on_step=lambda: on_progress(comparison.seen.rows)):
@@ -68,33 +68,6 @@ def compare_cell(
         removed += gone
         written += sum(each.is_repaired for each in batch) - gone
     return Compared(began_at, comparison.seen.rows, written, removed, rejected)
-
-
-def verify_external_cell(
-    adapter: CellAdapter,
-    writer: IndexWriter,
-    journal: CellJournal,
-    owners: KnowsOwners,
-    *,
-    repair: bool,
-    catch_up_timeout_s: float,
-    batch_size: int,
-    on_progress: Callable[[int, int], None] = ignore,
-) -> Verification:
-    """Compare the cell with its documents, and with `repair` repair what differs.
-
-    journal: of the cell, which is told of what is repaired. owners: where it is known which cell an instance lives in.
-    catch_up_timeout_s: how long to wait for what differs to be indexed; waited in vain only once.
-    Raises CellUnreachableError, and what the writer raises; what was repaired until then stays and does no harm.
-    """
-    comparison = ExternalComparison(
-        adapter,
-        OwnIndex(JournalingIndex(writer, journal), adapter.cell.uuid, owners, confirms_of(adapter)),
-        horizon=load_horizons(writer).get(adapter.cell.uuid, 0),
-        batch_size=batch_size,
-        confirm_timeout_s=None if repair else catch_up_timeout_s,
-    )
-    return verify(comparison, repair=repair, on_progress=on_progress)
 
 
 class ExternalRows:
@@ -133,25 +106,33 @@ class ExternalRows:
 
 
 class ExternalComparison(Comparison):
-    """A Comparison.
+    """Calls raise CellUnreachableError, and what the index raises.
 
     confirm_timeout_s: how long what differs may still be on its way; None: it is repaired as it is found, which does no
-    harm to what arrives meanwhile.
+        harm to what arrives meanwhile.
+    owners: where it is known which cell an instance lives in; None where all rows are its own.
+    journal: of the cell, which is told of what is repaired; None if nothing is told.
     """
 
     def __init__(
         self,
         adapter: CellAdapter,
-        index: ComparedIndex,
+        index: IndexWriter,
         *,
-        horizon: int,
         batch_size: int,
+        owners: KnowsOwners | None = None,
+        journal: CellJournal | None = None,
         confirm_timeout_s: float | None = None,
     ) -> None:
         super().__init__(index)
         self._adapter = adapter
         self._cell_uuid = adapter.cell.uuid
-        self._rows = ExternalRows(adapter, index)
+        self._writer: WritesAndReads = index if journal is None else JournalingWriter(index, journal)
+        if owners is not None:
+            self._writer = OwnWriter(self._writer, self._cell_uuid, owners, confirms_of(adapter), has_rows=True)
+        self._journal = journal
+        self._rows = ExternalRows(adapter, self._writer)
+        horizon = load_horizons(index).get(self._cell_uuid, 0)
         self._ranges = IndexRanges(index, self._cell_uuid, horizon, external=True)
         self._batch_size = batch_size
         self._confirm_timeout_s = confirm_timeout_s
@@ -162,17 +143,23 @@ class ExternalComparison(Comparison):
         uuids = [each.uuid for found in self._at_first_sight(on_step) for each in found.differences]
         return self._still_differing(uuids, time.monotonic() + self._confirm_timeout_s, on_step)
 
-    def write(self, found: Found, own: Collection[str]) -> Mapping[str, str]:
-        # What is another cell's the index itself refuses (indexer.writing.ownership), and nothing makes place for it.
-        refused = {each.uuid: each.problem for each in found.differences if each.problem is not None}
-        return {**refused, **super().write(found, own)}
+    def remove(self, versions: Mapping[str, int]) -> None:
+        if self._journal is not None:
+            self._journal.tell_gone(self.index.read(versions).values())
+        self.index.remove(versions)
+
+    def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
+        """What is another cell's the writer refuses (indexer.writing.ownership), and nothing makes place for it."""
+        problems = {each.uuid: each.problem for each in found.differences if each.problem is not None}
+        rejected = self._writer.write(found.documents).rejected if found.documents else ()
+        return problems | {rejection.document.id: rejection.reason for rejection in rejected}
 
     def _at_first_sight(self, on_step: Callable[[], None]) -> Iterator[Found]:
         for rows, only_in_index in beside_rows(self._adapter.read_page, self._ranges, self._batch_size, self.seen):
             by_uuid = {row.uuid: row for row in rows}
-            yield self._look(by_uuid, self.index.read(by_uuid.keys()) if by_uuid else {})
+            yield self._look(by_uuid, self._writer.read(by_uuid.keys()) if by_uuid else {})
             for batch in batched(only_in_index, _BATCH):
-                documents = self.index.read(batch)
+                documents = self._writer.read(batch)
                 yield self._look_for([uuid for uuid, document in documents.items() if self._needs_row(document)])
             on_step()
 
@@ -191,7 +178,7 @@ class ExternalComparison(Comparison):
 
     def _look_for(self, uuids: Collection[str]) -> Found:
         """What differs among these, whether they have rows or not."""
-        documents = self.index.read(uuids) if uuids else {}
+        documents = self._writer.read(uuids) if uuids else {}
         rows = rows_of(self._adapter, uuids)
         found = self._look(rows, documents)
         only_there = [

@@ -12,7 +12,7 @@ from typing import Protocol
 from cells.batched import batched
 from cells.digests import RangeDigest
 from cells.model import InstanceRow
-from indexer.writing.compared_index import ComparedIndex
+from indexer.backends.base import IndexWriter
 from query.filters import Filter
 from query.page import PageRequest
 from query.retention import remembered
@@ -43,7 +43,7 @@ class Comparable(Protocol):
 class IndexRanges:
     """What an index has of one cell, as a Comparable; the fields are as indexer.backends.base.IndexWriter says."""
 
-    index: ComparedIndex
+    index: IndexWriter
     cell_uuid: str
     horizon: int
     external: bool

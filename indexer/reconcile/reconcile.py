@@ -18,12 +18,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from indexer.backends.base import REPAIRS, Document
+from indexer.backends.base import REPAIRS, Document, IndexWriter
 from indexer.reconcile.differences import Difference, DifferenceKind, Verification
 from indexer.reconcile.ranges import Counts, ignore
 from indexer.reconcile.retention import LISTS_GRACE_S
-from indexer.writing.compared_index import ComparedIndex
-from indexer.writing.journaling import StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Comparison(ABC):
     what was in flight did not arrive in time, so that differences may be lag.
     """
 
-    def __init__(self, index: ComparedIndex, lists: "WarnedLists | None" = None) -> None:
+    def __init__(self, index: IndexWriter, lists: "WarnedLists | None" = None) -> None:
         self.index = index
         self.lists = lists
         self.seen = Counts()
@@ -54,6 +52,10 @@ class Comparison(ABC):
     def living_elsewhere(self, _uuids: Collection[str]) -> Mapping[str, str]:
         """Those that are another cell's, and whose: nothing of them makes place."""
         return {}
+
+    def remove(self, versions: Mapping[str, int]) -> None:
+        """Remove documents, each only if it is not newer than its version here."""
+        self.index.remove(versions)
 
     def write(self, found: Found, _own: Collection[str]) -> Mapping[str, str]:
         """Write what the index is to have of the instances, those of `own` alone; by uuid why one still differs."""
@@ -68,7 +70,7 @@ class WarnedLists:
     If a repair ends early, lists do without the index of the cell until it is repaired another time.
     """
 
-    def __init__(self, state: StateStore, cell_uuid: str, pause: Callable[[float], object]) -> None:
+    def __init__(self, state: IndexWriter, cell_uuid: str, pause: Callable[[float], object]) -> None:
         self._state = state
         self._cell_uuid = cell_uuid
         self._pause = pause
@@ -145,7 +147,7 @@ def _repaired(comparison: Comparison, found: Found) -> list[Difference]:
     if has_to_tell and comparison.lists is not None:
         comparison.lists.tell()
     if in_the_way:
-        comparison.index.remove(in_the_way)
+        comparison.remove(in_the_way)
     problems = comparison.write(found, uuids - elsewhere.keys())
     named = {uuid: f"the mapping of the instance names cell {cell}" for uuid, cell in elsewhere.items()}
     return [

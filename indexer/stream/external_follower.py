@@ -20,7 +20,7 @@ from indexer.stream.consumer import Consumer
 from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
 from indexer.transform.batches import RowReading
 from indexer.writing.journaling import CellJournal, JournalingWriter
-from indexer.writing.ownership import Confirms, OwnIndex, OwnWriter, confirms_of
+from indexer.writing.ownership import OwnWriter, confirms_of
 from indexer.writing.rereading import Rereader, rows_of
 from notifications.errors import BusError
 
@@ -44,15 +44,13 @@ class ExternalFollower(Follower):
     ) -> None:
         super().__init__(cell, saved, shared)
         self._open_adapter = open_adapter
-        self._confirms: Confirms | None = None
         self._journal = CellJournal(cell.uuid, shared.journals, shared.writer, clock=shared.clock)
 
     def _follow(self, stop: Event) -> None:
         adapter = self._open_adapter(self.cell)
         try:
-            self._confirms = confirms_of(adapter)
             journaling = JournalingWriter(self._open_writer(stop), self._journal)
-            writer = OwnWriter(journaling, self.cell.uuid, self._owners, self._confirms, has_rows=True)
+            writer = OwnWriter(journaling, self.cell.uuid, self._owners, confirms_of(adapter), has_rows=True)
             read_rows = partial(rows_of, adapter)
             reading = RowReading(read_rows, self.cell.can.unknown_fields)
             render = ExternalRows(adapter, writer).documents
@@ -123,14 +121,10 @@ class ExternalFollower(Follower):
                 consumer.drain()
                 compared = compare_cell(
                     adapter,
-                    OwnIndex(
-                        self._journal.over(self._writer, is_complete=not self._tracker.needs_sync),
-                        self.cell.uuid,
-                        self._owners,
-                        self._confirms,
-                    ),
+                    self._writer,
                     batch_size=self._settings.sync_batch_size,
-                    horizon=self.horizon,
+                    owners=self._owners,
+                    journal=self._journal.of_comparison(is_complete=not self._tracker.needs_sync),
                     on_progress=between_pages,
                     clock=self._clock,
                 )

@@ -14,7 +14,6 @@ import structlog
 from cells.errors import FleetUnreachableError
 from cells.fleet.journals import DetectedChange
 from indexer.backends.base import Document, WriteResult
-from indexer.writing.compared_index import ComparedIndex, ComparedLayer
 from indexer.writing.retrying_writer import WritesAndReads
 from resources.clock import Clock, system_clock
 
@@ -69,13 +68,20 @@ class CellJournal:
         """The index gets, or may have got, what the journal has not been told: a new one has to begin."""
         self._state.save_state(JOURNALS, {self._cell_uuid: None})
 
-    def over(self, index: ComparedIndex, *, is_complete: bool) -> ComparedIndex:
-        """The index as a comparison is to write it. is_complete: whether it has had all of the cell before."""
+    def of_comparison(self, *, is_complete: bool) -> "CellJournal | None":
+        """What a comparison tells what it finds. is_complete: whether the index has had all of the cell before.
+
+        None if not, since the whole cell would be told: its journal begins when the index has it.
+        """
         if is_complete:
-            return JournalingIndex(index, self)
-        # The whole cell would be told. Its journal begins when the index has it.
+            return self
         self.break_off()
-        return index
+        return None
+
+    def tell_gone(self, documents: Iterable[Document]) -> None:
+        """These are going to be removed from the index."""
+        # It has to be newer than what was told of the document itself.
+        self.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in documents])
 
     def keep_up(self) -> None:
         """Say that the cell is followed, and begin a new journal if the old one is not one of this index.
@@ -110,17 +116,3 @@ class JournalingWriter:
 
     def read(self, ids: Collection[str]) -> Mapping[str, Document]:
         return self._writer.read(ids)
-
-
-class JournalingIndex(ComparedLayer, JournalingWriter):
-    """As JournalingWriter, for a comparison of all rows."""
-
-    def __init__(self, writer: ComparedIndex, journal: CellJournal) -> None:
-        JournalingWriter.__init__(self, writer, journal)
-        self._index = writer
-
-    def remove(self, versions: Mapping[str, int]) -> None:
-        gone = self._index.read(versions).values()
-        # It has to be newer than what was told of the document itself.
-        self._journal.tell([DetectedChange(each.id, each.version + 1, each.record, is_gone=True) for each in gone])
-        self._index.remove(versions)

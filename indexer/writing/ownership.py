@@ -18,7 +18,6 @@ from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.model import CellAdapter, ConfirmsInstances
 from indexer.backends.base import Document, Rejection, WriteResult, is_time
-from indexer.writing.compared_index import ComparedIndex, ComparedLayer
 from indexer.writing.retrying_writer import WritesAndReads
 
 T = TypeVar("T")
@@ -188,13 +187,3 @@ class OwnWriter:
 
 def _belonging_to(cells: Mapping[str, str]) -> dict[str, str]:
     return {uuid: f"the instance belongs to cell {cell}" for uuid, cell in cells.items()}
-
-
-class OwnIndex(ComparedLayer, OwnWriter):
-    """As OwnWriter, for a comparison of all rows."""
-
-    def __init__(
-        self, index: ComparedIndex, cell_uuid: str, owners: KnowsOwners, confirms: Confirms | None = None
-    ) -> None:
-        OwnWriter.__init__(self, index, cell_uuid, owners, confirms, has_rows=True)
-        self._index = index

@@ -9,7 +9,8 @@ from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, InstanceRow
 from indexer.backends.opening import open_writer
-from indexer.reconcile.external_cell import verify_external_cell
+from indexer.reconcile.external_cell import ExternalComparison
+from indexer.reconcile.reconcile import verify
 from indexer.writing.journaling import CellJournal
 from query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, any_of
 from query.page import PageRequest
@@ -103,9 +104,15 @@ def test_index_that_was_filled_from_each_cell_agrees_with_it_and_is_made_to_agre
         def differences(cell: Cell, *, repair: bool = False) -> list[str]:
             journal = CellJournal(cell.uuid, fleet.fleet.journals, writer)
             with closing(open_adapter(cell)) as adapter:
-                found = verify_external_cell(
-                    adapter, writer, journal, fleet.fleet, repair=repair, catch_up_timeout_s=0, batch_size=20
-                ).differences
+                comparison = ExternalComparison(
+                    adapter,
+                    writer,
+                    batch_size=20,
+                    owners=fleet.fleet,
+                    journal=journal,
+                    confirm_timeout_s=None if repair else 0,
+                )
+                found = verify(comparison, repair=repair).differences
             return [difference.uuid for difference in found]
 
         assert [differences(cell) for cell in fleet.cells.values()] == [[]] * len(fleet.cells)

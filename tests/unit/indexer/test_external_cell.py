@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from indexer.reconcile.differences import DifferenceKind, Verification
-from indexer.reconcile.external_cell import compare_cell, verify_external_cell
+from indexer.reconcile.external_cell import ExternalComparison, compare_cell
+from indexer.reconcile.reconcile import verify
 from indexer.writing.journaling import CellJournal
 from tests.support.documents import make_uuid
 from tests.support.memory_fleet import MemoryJournals, MemoryOwners
@@ -34,15 +35,15 @@ class Stage:
         return self.index.read([make_uuid(number)])[make_uuid(number)].version
 
     def verify(self, *, repair: bool = False, timeout_s: float = 0) -> Verification:
-        return verify_external_cell(
+        comparison = ExternalComparison(
             self.cell,
             self.index,
-            CellJournal(self.cell.cell.uuid, self.journals, self.index),
-            MemoryOwners(),
-            repair=repair,
-            catch_up_timeout_s=timeout_s,
             batch_size=2,
+            owners=MemoryOwners(),
+            journal=CellJournal(self.cell.cell.uuid, self.journals, self.index),
+            confirm_timeout_s=None if repair else timeout_s,
         )
+        return verify(comparison, repair=repair)
 
 
 @pytest.fixture
