@@ -31,6 +31,10 @@ def shortened(text: str, length: int) -> str:
     return f"{text[: length // 2]} […{len(text) - length // 2 * 2} characters…] {text[len(text) - length // 2 :]}"
 
 
+class StopRequestedError(Exception):
+    """Work that can be cut off anywhere was to stop: no failure, and the same work goes on from there another time."""
+
+
 class IndexerError(Exception):
     """Something went wrong on the way into the index."""
 

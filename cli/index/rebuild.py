@@ -19,7 +19,7 @@ from cli.processes.collector import keep_collector_out_of_the_way
 from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends.opening import open_generations, open_writer
-from indexer.errors import IndexerError, IndexVersionError
+from indexer.errors import IndexerError, IndexVersionError, StopRequestedError
 from indexer.reconcile.rebuild import RebuildParts, RebuildPhase, abandon_rebuild, drop_previous, rebuild_index
 from indexer.writing.leases import CellLeases
 from indexer.writing.throttle import Pace
@@ -67,7 +67,7 @@ def rebuild(
         with shown_progress("instances") as start, _stopping(stop):
             try:
                 rebuild_index(parts, _PrintedRebuild(fleet, start, stop), back=back)
-            except _StopRequestedError:
+            except StopRequestedError:
                 print_notice("stopped; the same command goes on from here")
                 raise typer.Exit(INTERRUPTED) from None
         new, old = _names(parts)
@@ -95,10 +95,6 @@ def _names(parts: RebuildParts) -> tuple[str, str]:
     return in_brackets(current), in_brackets(previous)
 
 
-class _StopRequestedError(Exception):
-    """Somebody wants the command to end."""
-
-
 class _PrintedRebuild:
     """indexer.reconcile.rebuild.Watcher for people."""
 
@@ -110,7 +106,7 @@ class _PrintedRebuild:
 
     def on_step(self) -> None:
         if self._stop.is_set():
-            raise _StopRequestedError
+            raise StopRequestedError
 
     def on_phase(self, phase: RebuildPhase) -> None:
         print_notice(phase.value)

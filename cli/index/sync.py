@@ -34,7 +34,7 @@ from cli.settings import Settings, load_settings
 from cli.work_progress import Show, shown_progress
 from indexer.backends.base import CellProgress, IndexWriter
 from indexer.backends.opening import open_writer
-from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError
+from indexer.errors import CellRestoredError, LeaseHeldError, LeaseLostError, StopRequestedError
 from indexer.reconcile.api_source import ApiSource
 from indexer.reconcile.external_cell import compare_cell
 from indexer.reconcile.fill import RESOURCE_TYPES, CellRows, SyncResult
@@ -55,10 +55,6 @@ class SyncSource(StrEnum):
 
     CELLS = "cells"
     API = "api"
-
-
-class _StopRequestedError(Exception):
-    """Somebody pressed Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +295,7 @@ def _credentials(settings: UpstreamSettings) -> Credentials:
 def _between_pages(work: _Work, confirm: Callable[[], None], show: Show) -> Show:
     def between_pages(rows: int) -> None:
         if work.stop.is_set():
-            raise _StopRequestedError
+            raise StopRequestedError
         confirm()
         show(rows)
 

@@ -14,7 +14,7 @@ import structlog
 from cells.errors import FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import HORIZONS, IndexWriter
-from indexer.errors import IndexerError, LeaseHeldError
+from indexer.errors import IndexerError, LeaseHeldError, StopRequestedError
 from indexer.writing.leases import CellLeases
 from resources.clock import Clock, system_clock
 
@@ -127,7 +127,7 @@ class Purger:
         started = time.monotonic()
         try:
             rows = purge_cell(self._writer, self._leases, cell, horizon, _stop_at(stop))
-        except _StopRequestedError:
+        except StopRequestedError:
             return True
         except LeaseHeldError as error:
             _log.info("indexer.purge_postponed", cell=cell.name, reason=str(error))
@@ -140,13 +140,9 @@ class Purger:
         return True
 
 
-class _StopRequestedError(Exception):
-    """`stop` was set between two batches: what is left is removed the next time."""
-
-
 def _stop_at(stop: Event) -> Callable[[int], None]:
     def on_batch(_rows: int) -> None:
         if stop.is_set():
-            raise _StopRequestedError
+            raise StopRequestedError
 
     return on_batch

@@ -14,10 +14,10 @@ import structlog
 from cells.errors import CellUnreachableError
 from cells.model import Cell, CellAdapter
 from indexer.backends.base import CellProgress
-from indexer.errors import LeaseHeldError
+from indexer.errors import LeaseHeldError, StopRequestedError
 from indexer.reconcile.external_cell import ExternalRows, compare_cell
 from indexer.stream.consumer import Consumer
-from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
+from indexer.stream.follower import Activity, Follower, Shared
 from indexer.transform.batches import RowReading
 from indexer.writing.journaling import CellJournal, JournalingWriter
 from indexer.writing.ownership import OwnWriter, confirms_of

@@ -16,7 +16,7 @@ from cells.epochs import EpochHistory
 from cells.errors import CellUnreachableError, FleetUnreachableError
 from cells.model import Cell
 from indexer.backends.base import CellProgress, IndexWriter
-from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, IndexUnavailableError
+from indexer.errors import IndexerError, IndexPausedError, IndexRequestError, IndexUnavailableError, StopRequestedError
 from indexer.metrics import IndexerMetrics
 from indexer.reconcile.retention import LISTS_GRACE_S
 from indexer.settings import IndexerSettings
@@ -59,10 +59,6 @@ class CellHealth:
 
     activity: Activity
     problem: str | None
-
-
-class StopRequestedError(Exception):
-    """`stop` was set in the middle of a sync or a catch-up, which can be cut off anywhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import structlog
 from cells.epochs import EpochHistory, Position
 from cells.model import Cell, ChangelogAdapter
 from indexer.backends.base import CellProgress
-from indexer.errors import CellRestoredError
+from indexer.errors import CellRestoredError, StopRequestedError
 from indexer.reconcile.fill import is_empty, sync_cell
 from indexer.reconcile.restored_cell import forget_lost_future
 from indexer.stream.consumer import Consumer
-from indexer.stream.follower import Activity, Follower, Shared, StopRequestedError
+from indexer.stream.follower import Activity, Follower, Shared
 from indexer.writing.catch_up import catch_up, reaches_back_to_the_beginning
 from indexer.writing.checkpoints import FROM_CELLS, Checkpoints
 from indexer.writing.epoch_history import History
