@@ -23,6 +23,7 @@ from bus import topology
 from bus.amqp_transport import AmqpTransport
 from bus.external_exchange import Binding, split_address
 from bus.memory_transport import MemoryTransport
+from bus.read_ahead import ReadAheadTransport
 from bus.settings import BusSettings
 from notifications.errors import BusError, BusUnavailableError, MessageRefusedError
 
@@ -318,6 +319,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
         # The rest of the address may hold a password.
         raise BusError(f"no bus speaks '{scheme}': the address must begin with amqp:// or amqps://")
     is_memory = scheme == _MEMORY
+    of_brokers = ReadAheadTransport if settings.read_ahead else AmqpTransport
     options = {"polling_interval": 0.02} if is_memory else {"write_timeout": settings.confirm_timeout_s}
     try:
         connection = Connection(
@@ -326,7 +328,7 @@ def _connection(transport_url: str, settings: BusSettings, heartbeat_s: int) -> 
             userid=settings.username,
             password=settings.password and settings.password.get_secret_value(),
             ssl=_tls(settings) if scheme == "amqps" else False,
-            transport=MemoryTransport if is_memory else AmqpTransport,
+            transport=MemoryTransport if is_memory else of_brokers,
             connect_timeout=settings.connect_timeout_s,
             heartbeat=heartbeat_s,
             transport_options=options,

@@ -31,6 +31,8 @@ class BusSettings(BaseModel):
     connect_timeout_s: how long to wait for a broker to accept a connection.
     confirm_timeout_s: how long to wait until the broker has confirmed a batch of messages.
     heartbeat_s: a connection that was silent for twice this long is given up, by either side.
+    read_ahead: read all that a broker has sent in one go; without it messages are received as py-amqp does it, which
+        costs an indexer a quarter of what it takes in.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,6 +43,7 @@ class BusSettings(BaseModel):
     connect_timeout_s: float = Field(default=5.0, gt=0)
     confirm_timeout_s: float = Field(default=30.0, gt=0)
     heartbeat_s: int = Field(default=30, ge=2)
+    read_ahead: bool = True
 
     @model_validator(mode="after")
     def _whole_account(self) -> Self:

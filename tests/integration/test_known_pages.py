@@ -58,8 +58,8 @@ class World:
         self._write([make_document(number, version=version, display_name="reconciled")])
 
     def check(self) -> None:
-        """Every page is what it is to somebody new, however often it was asked for."""
-        newcomer = open_searcher(self._settings)
+        """Every page is what it is without the cache, however often it was asked for."""
+        newcomer = open_searcher(self._settings.model_copy(update={"page_cache": False}))
         templates = (
             ItemTemplate.brief(1, **BASES),
             ItemTemplate.full(50, is_admin=False, **BASES),

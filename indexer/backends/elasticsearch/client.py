@@ -1,17 +1,16 @@
 """One request to Elasticsearch: bytes in, bytes out, failures as ours. What is in the bytes is not known here.
 
-The client's own decoding is left out: a page of a list is cut out of the answer as it came, never parsed as a whole.
+The client's own decoding is left out: of a page of a list only that is decoded which its caller sees.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from elastic_transport import ApiResponse, Serializer, TransportError
 from elasticsearch import ApiError, Elasticsearch
 
-from indexer.backends.elasticsearch.streaming import StreamingNode, read_by
 from indexer.backends.settings import IndexSettings
 from indexer.errors import (
     IndexAbsentError,
@@ -22,8 +21,6 @@ from indexer.errors import (
     IndexUnavailableError,
     shortened,
 )
-
-T = TypeVar("T")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -117,7 +114,6 @@ def open_client(settings: IndexSettings, *, timeout_s: float, connections: int =
         "hosts": list(settings.urls),
         "request_timeout": timeout_s,
         "connections_per_node": connections,
-        "node_class": StreamingNode,
         "serializers": {JSON: as_bytes, NDJSON: as_bytes},
         # Only to move on to another node. Waiting and trying again is up to the callers, who know what depends on it.
         "max_retries": len(settings.urls) - 1,
@@ -136,18 +132,6 @@ def send(client: Elasticsearch, method: str, path: str, body: object = None, *, 
     """Send one request, and return the body of the answer; raises IndexUnavailableError or IndexRequestError."""
     with _translated(client, f"{method} {path}"):
         return _body(client.perform_request(method, path, headers=_headers(content_type), body=body))
-
-
-def read(client: Elasticsearch, method: str, path: str, body: object, reader: Callable[[Iterator[bytes]], T]) -> T:
-    """As `send`, but give the parts of the body to `reader` while they arrive; what it makes of them, and raises."""
-    answers: list[T] = []
-
-    def keep(parts: Iterator[bytes]) -> None:
-        answers.append(reader(parts))
-
-    with _translated(client, f"{method} {path}"), read_by(keep):
-        client.perform_request(method, path, headers=_headers(JSON), body=body)
-    return answers[-1]
 
 
 def is_passing(status: int) -> bool:

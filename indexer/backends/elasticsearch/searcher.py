@@ -7,7 +7,7 @@ from elasticsearch import Elasticsearch
 
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
-from indexer.backends.elasticsearch.client import TooComplexError, open_client, read, send
+from indexer.backends.elasticsearch.client import TooComplexError, open_client, send
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
@@ -46,7 +46,7 @@ class ElasticsearchSearcher:
         # An answer that lacks the rows of a shard must not pass for the whole.
         self._search_path = f"/{self._names.read}/_search?allow_partial_search_results=false"
         self._client = open_client(settings, timeout_s=settings.search_timeout_s, connections=_SEARCH_THREADS)
-        self._known_pages = KnownPages()
+        self._known_pages = KnownPages() if settings.page_cache else None
         self._threads = BoundedThreads(_SEARCH_THREADS, "index-search")
         # The client's own limit is for each silence of a server, and one that trickles is never silent.
         self._timeout_s = settings.search_timeout_s * len(settings.urls)
@@ -62,12 +62,15 @@ class ElasticsearchSearcher:
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         if not projection.pieces:
             rows = await self.search(request, cells, projection)
-            return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
+            return FoundPage(
+                b",".join(filter(None, [row.item for row in rows])), len(rows), rows[-1].position if rows else None
+            )
         key = (request, frozenset(cells), projection.form)
-        # The whole source is fetched and cut here, which is faster than letting the server do it.
+        # The whole source is fetched, which is faster than letting the server leave out a part.
         decoder = row_decoder(_keys(request), projection.pieces)
         search = _PageSearch(self._client, decoder, self._search_path, _search_body(request, cells), projection)
-        return await self._run(lambda: self._known_pages.find(key, projection.rendered_with, search))
+        known = self._known_pages
+        return await self._run(lambda: known.find(key, projection.rendered_with, search) if known else search.page())
 
     def _ask(self, body: Mapping[str, Any]) -> bytes:
         return send(self._client, "POST", self._search_path, body)
@@ -115,9 +118,7 @@ class _PageSearch:
         self._template = template
 
     def page(self) -> FoundPage:
-        return read(
-            self._client, "POST", self._path, self._body, lambda parts: self._decoder.page(parts, self._template)
-        )
+        return self._decoder.page(self._send(self._body), self._template)
 
     def writes(self) -> Sequence[Write]:
         # Without stored fields nothing has to be read but columns.

@@ -97,7 +97,7 @@ def decode_rows(answer: bytes) -> object:
 
 
 def decode_page(answer: bytes) -> object:
-    return row_decoder(("created_at",), TEMPLATE.pieces).page(iter([answer]), TEMPLATE)
+    return row_decoder(("created_at",), TEMPLATE.pieces).page(answer, TEMPLATE)
 
 
 @pytest.mark.parametrize("decode", [decode_rows, decode_page, from_progress_hits])

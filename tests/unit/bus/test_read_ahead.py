@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from amqp.exceptions import UnexpectedFrame  # type: ignore[import-untyped]  # as kombu, which it belongs to
 
-from bus.amqp_transport import AmqpTransport, Frame, TcpTransport
+from bus.amqp_transport import Frame
+from bus.read_ahead import ReadAheadTransport, TcpTransport
 
 FRAMES: list[Frame] = [(1, 1, b"method"), (2, 1, b""), (3, 7, b"\xce" * 300_000), (8, 0, b"")]
 
@@ -107,7 +108,7 @@ def test_broker_that_closes_the_connection_is_noticed(wire: Wire) -> None:
 def test_part_of_a_body_is_no_message_whatever_it_begins_with(wire: Wire, rest: bytes) -> None:
     """A broker that is told to send small frames sends any number of them for one body."""
     received: list[Frame] = []
-    connection = AmqpTransport.Connection()
+    connection = ReadAheadTransport.Connection()
     connection.channels[1] = SimpleNamespace(callbacks={})
     connection._transport, connection.on_inbound_frame = wire.transport, received.append
     part = (3, 1, b"\0<\0<" + rest)
