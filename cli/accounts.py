@@ -24,7 +24,10 @@ from cli.settings import load_settings
 from indexer.backends.settings import IndexSettings
 from notifications.errors import BusError
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True,
+    epilog=examples("fleetlight accounts postgresql --help", "fleetlight accounts rabbitmq --help"),
+)
 
 AdministratorOption = Annotated[
     str, typer.Option("--administrator", metavar="NAME", help="Who may make accounts there.", show_default=False)

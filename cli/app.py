@@ -52,7 +52,26 @@ beginning of its docstring as well.
 """
 
 
-class FleetlightGroup(TyperGroup):
+class _WithPlainFlags:
+    """Shows no type beside a flag, which takes no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)  # type: ignore[misc]  # of the command that this is mixed into
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class _Command(_WithPlainFlags, TyperCommand):
+    pass
+
+
+class _Group(_WithPlainFlags, TyperGroup):
+    pass
+
+
+class FleetlightGroup(_Group):
     """Ends every command with one sentence instead of a traceback, and an exit code that scripts can trust."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -81,7 +100,7 @@ class LaterCommand(TyperCommand):
     def loaded(self) -> Any:
         """The command itself."""
         app: typer.Typer = import_module(self._module).app
-        _let_paragraphs_flow(app)
+        _polish_help(app)
         group = get_group(app)
         # A module of commands has one of this name; otherwise it is that of a group.
         command = group.commands.get(self.name or "", group)
@@ -97,14 +116,16 @@ class _Fleetlight(FleetlightGroup):
             self.add_command(LaterCommand(name, module, purpose))
 
 
-def _let_paragraphs_flow(group: typer.Typer) -> None:
-    """Take the line breaks of our source out of the help: it is broken where the terminal ends."""
+def _polish_help(group: typer.Typer) -> None:
+    """Take the line breaks of our source out of the help, which breaks where the terminal ends, and types of flags."""
+    group.info.cls = _Group
     for command in group.registered_commands:
+        command.cls = _Command
         paragraphs = inspect.cleandoc(command.callback.__doc__ or "").split("\n\n") if command.callback else []
         command.help = "\n\n".join(" ".join(paragraph.splitlines()) for paragraph in paragraphs)
     for subgroup in group.registered_groups:
         if subgroup.typer_instance is not None:
-            _let_paragraphs_flow(subgroup.typer_instance)
+            _polish_help(subgroup.typer_instance)
 
 
 def _show_version(is_asked: bool) -> None:

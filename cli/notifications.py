@@ -25,7 +25,10 @@ from notifications.errors import BusError
 from notifications.registry import export_schemas
 from notifications.versioned import DATA_KEY, NAME_KEY
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True,
+    epilog=examples("fleetlight notifications check message.json", "fleetlight notifications schemas schemas/"),
+)
 
 FilesArgument = Annotated[
     list[Path],

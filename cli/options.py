@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+_COMPLETION_TIMEOUT_S = 2.0
+
 
 def named_folder(text: str) -> Path:
     """The folder that an option names: not the working directory because the variable of a script was empty."""
@@ -35,9 +37,27 @@ DataDirOption = Annotated[
         help="Folder of a fleet that `fleetlight up` runs; ./fleetlight-data unless a fleet database is configured.",
     ),
 ]
+
+
+def cell_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of cells that begin with what was typed, for completion; none of a fleet that does not answer."""
+    # Only here: they take a moment, and every command imports this module.
+    from cells.errors import DatabaseUrlError, FleetUnreachableError  # noqa: PLC0415
+    from cli.errors import CommandError  # noqa: PLC0415
+    from cli.fleet import open_fleet, sorted_by_name  # noqa: PLC0415
+    from cli.settings import load_settings  # noqa: PLC0415
+
+    try:
+        settings = load_settings(ctx.params.get("config"), ctx.params.get("data_dir"))
+        with open_fleet(settings.fleet, answer_timeout_s=_COMPLETION_TIMEOUT_S) as fleet:
+            return [cell.name for cell in sorted_by_name(fleet.cells()) if cell.name.startswith(incomplete)]
+    except (DatabaseUrlError, FleetUnreachableError, CommandError):
+        return []
+
+
 CellOption = Annotated[
     str | None,
-    typer.Option("--cell", metavar="CELL", help="Only this cell, by name or uuid."),
+    typer.Option("--cell", metavar="CELL", help="Only this cell, by name or uuid.", autocompletion=cell_names),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -24,7 +24,7 @@ from cli.data_folder import DEFAULT_DATA_DIR, DataFolder, sqlite_url
 from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet, sorted_by_name
 from cli.logging import mask_url_passwords
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from cli.output import counted, is_terminal, print_json, print_notice, print_result, print_table, progress_bar
 from cli.settings import Settings, load_settings
 from indexer.backends.opening import open_writer
@@ -33,9 +33,15 @@ from indexer.reconcile.cell_removal import Removed, remove_cell
 from indexer.writing.leases import CellLeases
 from notifications.errors import BusError
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True,
+    epilog=examples("fleetlight cell list", "fleetlight cell add --help", "fleetlight cell disable cell4"),
+)
 
-CellArgument = Annotated[str, typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False)]
+CellArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The cell, by name or uuid.", show_default=False, autocompletion=cell_names),
+]
 
 ApiDatabaseOption = Annotated[
     str | None,

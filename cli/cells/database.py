@@ -18,7 +18,7 @@ from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.settings import load_settings
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight database upgrade"))
 
 
 @app.command(epilog=examples("fleetlight database upgrade --config /etc/fleetlight.toml"))

@@ -12,16 +12,19 @@ from cells.kinds.opening import open_changelog_adapter
 from cells.model import Cell
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
-from cli.options import ConfigOption, DataDirOption, JsonOption, examples
+from cli.options import ConfigOption, DataDirOption, JsonOption, cell_names, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 from resources.instance import DEFAULT_ZONE
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight host list cell1", "fleetlight host add --help"))
 
 _MIB_IN_GIB = 1024
 
-CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell, by name or uuid.", show_default=False)]
+CellArgument = Annotated[
+    str,
+    typer.Argument(metavar="CELL", help="The cell, by name or uuid.", show_default=False, autocompletion=cell_names),
+]
 
 
 @app.command(

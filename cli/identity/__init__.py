@@ -14,7 +14,10 @@ from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.settings import load_settings
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True,
+    epilog=examples("fleetlight identity user list", "fleetlight identity role add ada --project demo --role member"),
+)
 app.add_typer(users.app, name="user")
 app.add_typer(projects.app, name="project")
 app.add_typer(roles.app, name="role")

@@ -15,7 +15,11 @@ from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 from resources.fields import from_microseconds
 
-app = typer.Typer(help="Logins of programs: application credentials.", no_args_is_help=True)
+app = typer.Typer(
+    help="Logins of programs: application credentials.",
+    no_args_is_help=True,
+    epilog=examples("fleetlight identity credential list"),
+)
 
 _SECRET_BYTES = 48
 

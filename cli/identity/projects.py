@@ -11,7 +11,11 @@ from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 
-app = typer.Typer(help="What servers belong to.", no_args_is_help=True)
+app = typer.Typer(
+    help="What servers belong to.",
+    no_args_is_help=True,
+    epilog=examples("fleetlight identity project list", "fleetlight identity project add demo"),
+)
 
 
 @app.command(

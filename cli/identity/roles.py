@@ -14,7 +14,9 @@ from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.settings import load_settings
 
-app = typer.Typer(help="Who may do what in which project.", no_args_is_help=True)
+app = typer.Typer(
+    help="Who may do what in which project.", no_args_is_help=True, epilog=examples("fleetlight identity role list")
+)
 
 
 @app.command("add", epilog=examples("fleetlight identity role add ada --project demo --role member"))

@@ -15,7 +15,11 @@ from cli.passwords import asked_password
 from cli.settings import load_settings
 from resources.clock import system_clock
 
-app = typer.Typer(help="Who may log in.", no_args_is_help=True)
+app = typer.Typer(
+    help="Who may log in.",
+    no_args_is_help=True,
+    epilog=examples("fleetlight identity user list", "fleetlight identity user add ada --project demo"),
+)
 
 
 @app.command(

@@ -23,7 +23,9 @@ from indexer.reconcile.dead_letter_retries import Retried, retry
 from resources.fields import from_microseconds
 
 app = typer.Typer(
-    help="Messages that could not be indexed: what they were, and trying them again.", no_args_is_help=True
+    help="Messages that could not be indexed: what they were, and trying them again.",
+    no_args_is_help=True,
+    epilog=examples("fleetlight index failures list", "fleetlight index failures retry --all"),
 )
 
 _AT_ONCE = 200

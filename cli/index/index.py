@@ -26,7 +26,9 @@ from indexer.status import CellStatus, IndexHealth, read_status
 from indexer.writing.leases import CellLeases
 from resources.clock import system_clock
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(
+    no_args_is_help=True, epilog=examples("fleetlight index status", "fleetlight index sync", "fleetlight index verify")
+)
 app.add_typer(failures.app, name="failures")
 
 _FOLLOWER = "fleetlight indexer"

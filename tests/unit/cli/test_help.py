@@ -1,8 +1,10 @@
 """Every command explains itself."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 import typer
 
+from cells.settings import FailureLimits
 from cli.app import COMMANDS, LaterCommand, app
+from cli.data_folder import DataFolder
+from cli.processes.embedded import set_up_cells, set_up_fleet
 from tests.unit.cli.conftest import Run
 
 
@@ -84,6 +89,43 @@ def test_the_commands_are_known() -> None:
         "identity credential remove",
         "identity token",
     }
+
+
+@pytest.mark.parametrize("names", sorted({names[:-1] for names in ALL_COMMANDS if len(names) > 1}), ids=" ".join)
+def test_help_of_a_group_has_examples_of_its_commands(run: Run, names: tuple[str, ...]) -> None:
+    shown = run(*names, "--help").stdout
+    found = [line.split()[2:] for line in shown.splitlines() if "$ fleetlight" in line]
+    assert found
+    for words in found:
+        assert any(tuple(words[: len(command)]) == command for command in ALL_COMMANDS), words
+
+
+@pytest.mark.parametrize("names", [(), ("cell",), ("cell", "list"), ("up",), ("index", "failures")], ids=" ".join)
+def test_flag_shows_no_type(run: Run, names: tuple[str, ...]) -> None:
+    shown = run(*names, "--help").stdout
+    assert "<bool>" not in shown
+    assert "Show this message and exit." in shown
+
+
+@pytest.fixture
+def fleet_of_two_cells(empty_place: Path) -> Path:
+    folder = DataFolder(empty_place / "fleet")
+    folder.create()
+    with closing(set_up_fleet(folder, FailureLimits())) as fleet:
+        set_up_cells(folder, fleet, 2)
+    return folder.path
+
+
+@pytest.mark.parametrize("words", ["cell disable c", "host list c", "relay --cell c", "index failures list --cell c"])
+def test_completion_knows_the_cells(run: Run, fleet_of_two_cells: Path, words: str) -> None:
+    """As a shell asks: by variables, in the folder of the fleet."""
+    typed = f"fleetlight {words}"
+    asked = {"_FLEETLIGHT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    environment = os.environ | asked | {"FLEETLIGHT_DATA_DIR": str(fleet_of_two_cells)}
+    completed = subprocess.run(
+        [Path(sys.executable).with_name("fleetlight")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (completed.stdout.split(), completed.stderr) == (["cell1", "cell2"], "")
 
 
 @pytest.mark.parametrize("names", ALL_COMMANDS, ids=" ".join)
