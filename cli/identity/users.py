@@ -8,9 +8,11 @@ import typer
 from api.identity.passwords import hash_password
 from api.identity.tokens.directory import Directory, User, new_id
 from api.identity.tokens.directory_file import DirectoryFile
+from cli.clouds import renew_password
+from cli.data_folder import DataFolder
 from cli.identity.options import NewName, ProjectOption, UserArgument, checked_name, directory_file, project_name
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
-from cli.output import print_json, print_result, print_table
+from cli.output import print_json, print_notice, print_result, print_table
 from cli.passwords import asked_password
 from cli.settings import load_settings
 from resources.clock import system_clock
@@ -91,10 +93,16 @@ def remove_user(name: UserArgument, config: ConfigOption = None, data_dir: DataD
 def set_password(name: UserArgument, config: ConfigOption = None, data_dir: DataDirOption = None) -> None:
     """Give a user a new password, asked for or from the standard input; tokens of the user are void at once."""
     file = directory_file(load_settings(config, data_dir))
-    file.read().named_user(name)  # before somebody types a password for nothing
-    hashed, now = hash_password(asked_password()), system_clock()
-    _replace_user(file, name, password_hash=hashed, valid_from=now)
+    user = file.read().named_user(name)  # before a password is typed in vain
+    password = asked_password()
+    _replace_user(file, user.id, password_hash=hash_password(password), valid_from=system_clock())
     print_result(f"{name}: has a new password")
+    folder = DataFolder(file.path.parent)
+    is_renewed = renew_password(folder, user.name, password) if file.path == folder.identity_file else None
+    if is_renewed:
+        print_result(f"{folder.clouds_file}: has it too")
+    elif is_renewed is not None:
+        print_notice(f"{folder.clouds_file} still has the old password of {user.name}: put the new one there")
 
 
 @app.command("disable", epilog=examples("fleetlight identity user disable ada"))

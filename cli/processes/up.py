@@ -20,6 +20,7 @@ from api.identity.opening import open_identity
 from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.kinds.native.relay_metrics import RelayMetrics
+from cli.clouds import ADMIN, is_for, write_clouds, write_open_clouds
 from cli.data_folder import DEFAULT_DATA_DIR, DataFolder
 from cli.errors import ConfigurationError
 from cli.logging import configure_logging
@@ -35,7 +36,7 @@ from cli.options import (
 )
 from cli.output import counted, print_notice, print_result
 from cli.processes.embedded import EmbeddedCell, lift_quotas, set_up_cells, set_up_fleet
-from cli.processes.first_users import ADMIN, set_up_users, write_clouds
+from cli.processes.first_users import set_up_users
 from cli.processes.following import keep_indexing, run_relay, worker_of
 from cli.processes.parts import Part, raise_failure, stop_all
 from cli.processes.serving import Stop, listen_as_told, serve_until_stopped
@@ -234,6 +235,8 @@ class _Process:
 
 def _set_up_logins(folder: DataFolder, settings: Settings, address: str, projects: Sequence[str]) -> Mapping[str, str]:
     """Users and clouds.yaml, where the users are those of the folder; returns the passwords that were just made."""
+    if settings.api.auth == "none" and not write_open_clouds(folder, address):
+        print_notice(f"{folder.clouds_file} stays as it is: its logins are for --auth tokens")
     if settings.api.auth != "tokens" or settings.identity.file != folder.identity_file:
         return {}
     passwords = set_up_users(folder, projects)
@@ -259,16 +262,17 @@ def _banner(
     address: str, folder: DataFolder, settings: Settings, passwords: Mapping[str, str], commands: _Commands
 ) -> str:
     clouds, header = [], _LOGINS.get(settings.api.auth, "")
-    if settings.api.auth == "tokens" and folder.clouds_file.exists():
+    if settings.api.auth == "tokens":
+        header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
+    if is_for(folder, settings.api.auth):
         variable = f"OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder.clouds_file))}"
-        # Apart from the others: it is another program, which not everybody has.
+        # Apart from the others: it is another program, which has to be installed first.
         clouds = [
             "",
             "With python-openstackclient:",
             "",
             f"  {variable} openstack --os-cloud fleetlight server list --long --all-projects",
         ]
-        header = f' -H "X-Auth-Token: $({commands.of("identity", "token", ADMIN)})"'
     lines = (
         "",
         f"Fleetlight runs. The API is at {address}/v2.1 and the data in {folder.path}. Try:",

@@ -74,6 +74,25 @@ def test_a_new_password_makes_tokens_void(run: Run, users_file: Path, ada: str) 
     assert logins.token_of(directory, token) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "said", "kept"),
+    [
+        ("      username: ada\n      password: old\n", "clouds.yaml: has it too", 'password: "another"'),
+        ("      password: old\n      username: ada\n", "still has the old password of ada", "password: old"),
+        ("      username: bob\n      password: old\n", "ada: has a new password", "password: old"),
+    ],
+)
+def test_new_password_reaches_clouds_yaml_or_that_is_said_to_be_old(
+    empty_place: Path, ada: str, written: str, said: str, kept: str
+) -> None:
+    clouds = empty_place / "clouds.yaml"
+    clouds.write_text(f"clouds:\n  fleetlight:\n    auth:\n{written}")
+    result = run_with_input("another\n", "user", "set-password", ada)
+    assert result.exit_code == 0
+    assert said in " ".join(result.output.split())
+    assert kept in clouds.read_text()
+
+
 def test_lists_show_users_roles_and_credentials_and_no_secret(run: Run, ada: str) -> None:
     identity(run, "role", "add", ada, "--project", "demo", "--role", "reader")
     made = identity(run, "credential", "add", ada, "backup", "--project", "demo", "--role", "reader")

@@ -1,0 +1,104 @@
+"""clouds.yaml in the folder of `fleetlight up`, by which OpenStack's clients find the API and log in."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from cli.data_folder import DataFolder
+
+PROJECT = "demo"
+ADMIN, MEMBER = "admin", "demo"
+_CLOUDS = {"fleetlight": ADMIN, "fleetlight-demo": MEMBER}
+_AUTH_URL = re.compile(r"^(\s*auth_url:).*$", re.MULTILINE)
+_OPEN = "auth_type: none"
+
+
+def write_clouds(folder: DataFolder, address: str, region: str, passwords: Mapping[str, str]) -> None:
+    """Write clouds.yaml for an API at `address`; one that is there only gets the address.
+
+    passwords: of the users who were just made. They are in this file alone, and only its owner can read it.
+    """
+    auth_url = f"{address}/identity"
+    text = _read(folder.clouds_file)
+    if text is None or passwords or _OPEN in text:
+        _write(folder.clouds_file, _clouds(auth_url, region, passwords))
+    else:
+        _write(folder.clouds_file, _AUTH_URL.sub(lambda found: f"{found[1]} {auth_url}", text))
+
+
+def write_open_clouds(folder: DataFolder, address: str) -> bool:
+    """Write clouds.yaml for an API at `address` that asks for no login. Returns False for one with passwords, which
+    stays as it is.
+    """
+    text = _read(folder.clouds_file)
+    if text is not None and "password:" in text:
+        return False
+    lines = (
+        "# For OpenStack's clients; written by `fleetlight up --auth none`, which keeps the endpoint up to date.",
+        "clouds:",
+        "  fleetlight:",
+        f"    {_OPEN}",
+        "    auth:",
+        f"      endpoint: {address}/v2.1",
+    )
+    _write(folder.clouds_file, "\n".join(lines) + "\n")
+    return True
+
+
+def is_for(folder: DataFolder, auth: str) -> bool:
+    """Whether clients can use clouds.yaml with the strategy `auth`."""
+    text = _read(folder.clouds_file)
+    return text is not None and {"none": _OPEN in text, "tokens": _OPEN not in text}.get(auth, False)
+
+
+def renew_password(folder: DataFolder, user: str, password: str) -> bool | None:
+    """Give the logins of `user` in clouds.yaml a new password; None if it has no login of that user.
+
+    False: it has one that was written in another way than ours, and so still has the old password.
+    """
+    text = _read(folder.clouds_file)
+    if text is None or not re.search(rf"^\s*username:\s*[\"']?{re.escape(user)}[\"']?\s*$", text, re.MULTILINE):
+        return None
+    ours = re.compile(rf"^(\s*)(username: {re.escape(user)}\n)\s*password: .*$", re.MULTILINE)
+    renewed, count = ours.subn(lambda found: f"{found[1]}{found[2]}{found[1]}password: {json.dumps(password)}", text)
+    if count:
+        _write(folder.clouds_file, renewed)
+    return bool(count)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file, if that changes anything."""
+    if _read(path) == text:
+        return
+    new = path.with_name(path.name + ".new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(new, path)
+
+
+def _clouds(auth_url: str, region: str, passwords: Mapping[str, str]) -> str:
+    """A double-quoted string means the same in YAML as in JSON."""
+    lines = [
+        "# Logins for OpenStack's clients; written by `fleetlight up`, which keeps auth_url up to date.",
+        "clouds:",
+    ]
+    for cloud, user in _CLOUDS.items():
+        lines += [
+            f"  {cloud}:",
+            "    auth_type: password",
+            "    auth:",
+            f"      auth_url: {auth_url}",
+            f"      username: {user}",
+            *([f"      password: {json.dumps(passwords[user])}"] if user in passwords else []),
+            f"      project_name: {PROJECT}",
+            "      user_domain_name: Default",
+            "      project_domain_name: Default",
+            f"    region_name: {json.dumps(region)}",
+        ]
+    return "\n".join(lines) + "\n"

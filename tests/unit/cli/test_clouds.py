@@ -1,0 +1,63 @@
+"""clouds.yaml of `fleetlight up`: what it says for each way to log in, and when a user gets a new password."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.clouds import ADMIN, MEMBER, is_for, renew_password, write_clouds, write_open_clouds
+from cli.data_folder import DataFolder
+
+HERE, THERE = "http://127.0.0.1:8774", "http://127.0.0.1:8775"
+PASSWORDS = {ADMIN: "first", MEMBER: "other"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path)
+
+
+def clouds(folder: DataFolder) -> dict[str, Any]:
+    assert stat.S_IMODE(folder.clouds_file.stat().st_mode) == 0o600
+    found: dict[str, Any] = yaml.safe_load(folder.clouds_file.read_text())["clouds"]
+    return found
+
+
+def test_api_without_logins_is_named_with_its_endpoint(folder: DataFolder) -> None:
+    for address in (HERE, THERE):
+        assert write_open_clouds(folder, address)
+        assert clouds(folder) == {"fleetlight": {"auth_type": "none", "auth": {"endpoint": f"{address}/v2.1"}}}
+    assert (is_for(folder, "none"), is_for(folder, "tokens")) == (True, False)
+
+
+def test_passwords_are_not_lost_to_a_start_without_logins(folder: DataFolder) -> None:
+    write_clouds(folder, HERE, "RegionOne", PASSWORDS)
+    before = folder.clouds_file.read_text()
+    assert not write_open_clouds(folder, THERE)
+    assert folder.clouds_file.read_text() == before
+    assert (is_for(folder, "none"), is_for(folder, "tokens")) == (False, True)
+
+
+def test_logins_take_the_place_of_an_open_api(folder: DataFolder) -> None:
+    write_open_clouds(folder, HERE)
+    write_clouds(folder, THERE, "RegionOne", {})
+    assert clouds(folder)["fleetlight"]["auth"]["auth_url"] == f"{THERE}/identity"
+
+
+def test_new_password_reaches_the_logins_of_its_user_alone(folder: DataFolder) -> None:
+    assert renew_password(folder, ADMIN, "new") is None, "there is no file"
+    write_clouds(folder, HERE, "RegionOne", PASSWORDS)
+    assert renew_password(folder, "ada", "new") is None
+    assert renew_password(folder, ADMIN, 'a "new" \\1 one: #1') is True
+    found = clouds(folder)
+    assert found["fleetlight"]["auth"]["password"] == 'a "new" \\1 one: #1'
+    assert found["fleetlight-demo"]["auth"]["password"] == "other"
+
+
+def test_login_that_was_written_in_another_way_is_told_to_be_old(folder: DataFolder) -> None:
+    folder.clouds_file.write_text("clouds:\n  mine:\n    auth:\n      password: old\n      username: 'admin'\n")
+    before = folder.clouds_file.read_text()
+    assert renew_password(folder, ADMIN, "new") is False
+    assert folder.clouds_file.read_text() == before
