@@ -1,10 +1,12 @@
 """Lists and servers of cells that nobody can answer for (contracts/nova-servers, section 12)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from api.identity.caller import Caller
+from api.identity.connection import UNKNOWN, Connection
 from tests.contract.compute_fleet import MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet, microversion
 
 SINCE = microversion("2.69")
@@ -143,3 +145,23 @@ def test_server_of_others_in_such_a_cell_cannot_be_told_from_none(
         )
         assert theirs.status_code == nobodys.status_code
         assert theirs.text == nobodys.text.replace(unknown, down)
+
+
+class Unscoped:
+    """Callers who have a role, and no project."""
+
+    async def authenticate(self, _headers: Mapping[str, str], _connection: Connection = UNKNOWN) -> Caller:
+        return Caller("ada", None, frozenset({"reader"}))
+
+
+@pytest.mark.parametrize("path", MINIMAL)
+def test_caller_without_a_project_is_told_of_no_server_of_a_cell_that_is_down(
+    filled: ComputeFleet, down: str, path: str
+) -> None:
+    pool = BrokenCells(filled, failing_after={"east": 0})
+    response = filled.api(enabled=False, pool=pool, identity=Unscoped()).get(f"/v2.1/{path}", SINCE)
+    assert response.status_code == 200
+    assert response.headers["Fleetlight-Complete"] == "false"
+    # Those of the cells that are up are the user's own; of a mapping nobody says who made it for whom.
+    assert len(response.json()["servers"]) == 2
+    assert down not in response.text

@@ -63,6 +63,12 @@ def test_every_row_is_either_forgotten_or_remembered(row: dict[str, Any], horizo
         assert row["deleted_at"] < horizon
 
 
+def test_row_that_was_deleted_before_updates_were_noted_is_forgotten() -> None:
+    row = make_record(deleted=True, deleted_at=1, updated_at=None)
+    assert matcher(forgotten(2), INSTANCE_FIELDS)(row)
+    assert not matcher(remembered(2), INSTANCE_FIELDS)(row)
+
+
 @given(row=rows, horizon=horizons, node=filters)
 def test_request_that_may_not_want_forgotten_rows_matches_none(row: dict[str, Any], horizon: int, node: Filter) -> None:
     if not may_match_forgotten(node, horizon) and matcher(forgotten(horizon), INSTANCE_FIELDS)(row):
@@ -76,6 +82,8 @@ def test_request_that_may_not_want_forgotten_rows_matches_none(row: dict[str, An
         all_of(Eq("project_id", "demo"), Eq("deleted", False)),
         all_of(Eq("deleted", True), Ge("updated_at", from_microseconds(1000))),
         Ge("updated_at", from_microseconds(1000)),
+        IsNull("deleted"),
+        IsNull("deleted_at"),
         all_of(any_of(Eq("deleted", False), Gt("deleted_at", from_microseconds(2000))), Eq("host", "a")),
     ],
 )
@@ -90,6 +98,7 @@ def test_usual_lists_are_answered_by_an_index_with_a_horizon(node: Filter) -> No
         Ge("updated_at", from_microseconds(999)),
         Eq("host", "a"),
         Le("updated_at", from_microseconds(2000)),
+        IsNull("updated_at"),
     ],
 )
 def test_lists_that_reach_before_the_horizon_are_not(node: Filter) -> None:

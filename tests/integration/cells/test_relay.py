@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Engine, delete, func, select, update
+from sqlalchemy import Engine, delete, event, func, select, update
 from structlog.testing import capture_logs
 
 from bus.bus import Message
@@ -394,6 +395,21 @@ def test_relay_that_stands_by_says_once_that_it_could_not_take_over(
     assert len(checks) == 4
     assert [entry["event"] for entry in logs] == ["relay.standby_without_bus", "relay.standby_has_bus_again"]
     assert "certificate verify failed" in logs[0]["reason"]
+
+
+def test_heartbeat_promises_nothing_of_the_time_in_which_numbers_were_given(
+    operations: InstanceOperations, new_relay: NewRelay, bus: Bus, engine: Engine
+) -> None:
+    """Who commits then, before the clock is looked at, gets no number any more."""
+    commits = count()
+    now = [next(commits)]
+    event.listen(engine, "commit", lambda _connection: now.append(next(commits)))
+    relay = new_relay(at=lambda: now[-1], heartbeat_interval_s=1e-9)
+    relay.run_once()
+    operations.create({})
+    before = now[-1]
+    relay.run_once()
+    assert (bus.heartbeats[-1].sequence, bus.heartbeats[-1].at) == (1, from_microseconds(before))
 
 
 def test_heartbeat_promises_only_what_has_a_number(

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from threading import Event
 
@@ -350,6 +351,28 @@ def test_external_message_sees_what_the_batch_before_it_wrote() -> None:
     [document] = stage.index.documents.values()
     assert document.record["host"] == "b"
     assert from_microseconds(document.version).year >= 2026
+    stage.consumer.close()
+
+
+def test_what_a_message_is_merged_into_is_read_after_the_batch_before_it_was_written() -> None:
+    stage = Stage(IndexerSettings(batch_max_messages=1, retry_wait_max_s=0.01))
+    first = stage.cell.create(host="a")
+    uuid = next(iter(stage.cell.rows))
+    second = stage.cell.update(uuid, host="b")
+    read_meanwhile = []
+
+    def hold_the_first_write() -> None:
+        if not stage.index.writes:
+            # The first write has not happened, and the second batch must not look for what it leaves. A reader that
+            # did not wait would be here long before.
+            with suppress(AssertionError):
+                wait_until(lambda: len(stage.index.reads) > 1, timeout_s=0.2)
+            read_meanwhile.append(stage.index.reads[1:])
+
+    stage.index.before_write = hold_the_first_write
+    stage.consume(external(first), external(second))
+    assert read_meanwhile == [[]]
+    assert stage.index.reads == [{uuid}, {uuid}]
     stage.consumer.close()
 
 

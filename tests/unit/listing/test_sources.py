@@ -157,6 +157,32 @@ def test_time_that_the_page_waits_for_a_hung_cell_is_not_taken_from_the_others()
     assert healthy.failure is None
 
 
+class SlowCell(NumberedCells):
+    """A cell that takes 0.4 s for each batch, by a clock of its own; remembers how much time it was given."""
+
+    def __init__(self, *, rows: int) -> None:
+        super().__init__(rows=rows)
+        self.now_s = 100.0
+        self.given_s: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def read_page(self, cell_uuid: str, request: PageRequest, timeout_s: float) -> Sequence[InstanceRow]:
+        self.given_s.append(timeout_s)
+        self.now_s += 0.4
+        return await super().read_page(cell_uuid, request, timeout_s)
+
+
+def test_batches_of_a_cell_share_the_time_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = SlowCell(rows=500)
+    monkeypatch.setattr("listing.sources.time", cell)
+    source = CellSource("0", cell, page_of(100), TEMPLATE, batch_size=10, deadline_s=1.0, stand_in=None)
+    assert len(collect([source], limit=100)) == 30
+    assert cell.given_s == pytest.approx([1.0, 0.6, 0.2])
+    assert source.failure is not None
+
+
 @pytest.mark.parametrize(("limit", "cells", "size"), [(1000, 1, 1000), (1000, 16, 79), (50, 16, 7), (1, 64, 1)])
 def test_batches_spare_nearly_every_cell_a_second_one(limit: int, cells: int, size: int) -> None:
     assert live_batch_size(limit, cells) == size
