@@ -77,7 +77,8 @@ def document(routes: Iterable[ApiRoute], minor: int, others: Iterable[Operation]
     """The document of microversion 2.`minor`. others: operations that have no microversions."""
     present = [route for route in routes if route.is_in(minor)]
     others = tuple(others)
-    models = {each.body.model(minor) for each in (*present, *others) if each.body is not None}
+    described: list[ApiRoute | Operation] = [*present, *others]
+    models = {each.body.model(minor) for each in described if each.body is not None}
     references, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_COMPONENTS)
     # By model.
     bodies: dict[type, Any] = {model: schema for (model, _), schema in references.items()}

@@ -15,7 +15,7 @@ fields say (api.http.versioned_models). Most bodies are one object under one key
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Annotated, Any, Generic, Protocol, Self, TypeVar, cast, overload
 
 import msgspec
 from pydantic import (
@@ -150,7 +150,13 @@ class Body(Generic[T]):
     is_secret: an answer that says what is wrong with it repeats none of its values.
     """
 
-    def __init__(self, kind: type[T] | Any, key: str | None = None, *, is_secret: bool = False) -> None:
+    @overload
+    def __init__(self, kind: type[T], key: str | None = None, *, is_secret: bool = False) -> None: ...
+
+    @overload
+    def __init__(self, kind: Any, key: str | None = None, *, is_secret: bool = False) -> None: ...
+
+    def __init__(self, kind: Any, key: str | None = None, *, is_secret: bool = False) -> None:
         self._key = key
         self._is_secret = is_secret
         model: Any = kind

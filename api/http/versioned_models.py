@@ -74,7 +74,8 @@ def _changes(kind: Any) -> frozenset[int]:
             for mark in _marks(field):
                 found.add(mark.minor if isinstance(mark, Since) else mark.minor + 1)
                 found |= _changes(mark.kind) if isinstance(mark, Since) else set()
-            found |= _changes(field.annotation)
+            annotation: Any = field.annotation
+            found |= _changes(annotation)
         return frozenset(found)
     return frozenset(change for part in _parts(kind) for change in _changes(part))
 

@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
 

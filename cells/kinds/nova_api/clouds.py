@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # ships no types
+import yaml
 
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.credentials import Credentials, Fixed, KeystoneLogin

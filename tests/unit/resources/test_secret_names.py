@@ -74,7 +74,7 @@ class _Account(RequestModel):
 
 
 def test_answer_about_a_wrong_body_does_not_repeat_secrets() -> None:
-    body = Body({1: _Account})
+    body = Body(_Account)
     with pytest.raises(BodyFieldError) as raised:
         body.check({"passwd": "hunter2", "limit": 1}, 1)
     assert "hunter2" not in str(raised.value)

@@ -39,7 +39,7 @@ records = st.fixed_dictionaries(
         "tags": st.sampled_from((None, [], ["a"])),
         "locked_reason": st.sampled_from((None, "mine")),
     }
-).map(lambda changes: make_record(**changes))
+).map(lambda changes: make_record() | changes)
 
 
 @given(record=records, minor=st.integers(1, 104), is_admin=st.booleans(), is_full=st.booleans())
