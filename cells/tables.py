@@ -85,7 +85,7 @@ instance_mappings = Table(
     Index("ix_instance_mappings_of_cell", "cell_uuid", "queued_for_delete", "project_id", "instance_uuid"),
 )
 
-# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and nobody else has to.
+# What relays sign with (cells.fleet.cell_keys). Relays and indexers read it, and no other process has to.
 cell_keys = Table(
     "cell_keys",
     fleet_metadata,
@@ -96,7 +96,7 @@ cell_keys = Table(
     Column("expires_at", BigInteger),
 )
 
-# Messages that could not be indexed, until somebody has solved or dropped them (cells.fleet.failures).
+# Messages that could not be indexed, until an operator has solved or dropped them (cells.fleet.failures).
 failures = Table(
     "failures",
     fleet_metadata,

@@ -1,4 +1,4 @@
-"""The native cells of a fleet, for those who change them."""
+"""The native cells of a fleet, as APIs and operations see them that change them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """Accounts on PostgreSQL: who may change which tables of a fleet.
 
-Tables are made by `fleetlight database upgrade`, and belong to whoever runs that; the same account makes these.
+Tables are made by `fleetlight database upgrade`, and belong to the account that runs that; the same one makes these.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Rights:
     unread: Collection[Table] = ()
 
 
-# Messages of anybody, whole: for those who put them there.
+# Messages of any instance, whole: for the indexers, which put them there.
 _MESSAGES = (tables.failures, tables.dropped_failures)
 _UNREAD = (*_MESSAGES, tables.journal_entries)
 # Who reads them can speak as the relay of any cell.

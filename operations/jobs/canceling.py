@@ -9,7 +9,7 @@ from operations.jobs.model import ENDED, Stage, Status
 
 
 def cancel_job(engine: Engine, cell: Cell, job_id: int) -> tuple[bool, str]:
-    """Cancel what has not begun of a job, and say whether there was something (contracts/ganeti-rapi, section 8).
+    """Cancel what has not begun of a job, and say whether there was something.
 
     An operation that is running goes on to its end. Raises CellUnreachableError.
     """

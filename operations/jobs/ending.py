@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, select, update
 
 from cells.kinds.native.instance_actions import finish_event
 from cells.kinds.native.instance_migrations import give_up_migration
@@ -17,8 +17,7 @@ def end_operation(connection: Connection, job: Job, now: int) -> None:
     """The current operation has succeeded; the one behind it comes next, if there is one."""
     is_last = job.position + 1 == job.operation_count
     give_up_locks(connection, [job.id], have_ended=is_last)
-    started_at = func.coalesce(job_operations.c.started_at, now)
-    save_operation(connection, job, status=Status.SUCCESS, started_at=started_at, ended_at=now)
+    save_operation(connection, job, Status.SUCCESS, now, ended_at=now)
     finish_event(connection, job.instance_action_id, now)
     values: dict[str, Any] = {"status": Status.SUCCESS, "ended_at": now, "is_ready": False}
     if not is_last:

@@ -112,19 +112,26 @@ def _is_kept_from(job_id: int) -> ColumnElement[bool]:
     """Whether another job is in the way of one of the locks that a job has asked for."""
     mine, theirs = job_locks.alias("mine"), job_locks.alias("theirs")
     conflicts = and_(
-        mine.c.job_id == job_id,
         theirs.c.level == mine.c.level,
         theirs.c.name == mine.c.name,
         theirs.c.job_id != job_id,
         or_(mine.c.is_shared.is_(False), theirs.c.is_shared.is_(False)),
     )
-    ways = (
-        theirs.c.held_at.is_not(None),
+    is_earlier = or_(
         theirs.c.priority < mine.c.priority,
         and_(theirs.c.priority == mine.c.priority, theirs.c.job_id < mine.c.job_id),
     )
-    # Questions that an index answers one by one: however many wait behind this job, none of them is looked at.
-    return or_(*(exists().where(conflicts, way) for way in ways))
+    # Of the first in line alone, so that an index ends the search there: however many wait, none of them is looked at.
+    first_is_earlier = (
+        select(is_earlier)
+        .where(conflicts)
+        .order_by(theirs.c.priority, theirs.c.job_id)
+        .limit(1)
+        .correlate(mine)
+        .scalar_subquery()
+    )
+    is_held = exists().where(conflicts, theirs.c.held_at.is_not(None)).correlate(mine)
+    return exists().where(mine.c.job_id == job_id, or_(is_held, first_is_earlier)).correlate(None)
 
 
 def _next_in_line(level: str, name: str) -> Subquery:

@@ -9,7 +9,7 @@ from cells.model import NO_REQUEST, Request
 
 
 class Status(StrEnum):
-    """Of a job and of each of its operations (contracts/ganeti-rapi, section 8)."""
+    """Of a job and of each of its operations, in the words of Ganeti."""
 
     QUEUED = "queued"
     WAITING = "waiting"  # for locks or for other jobs

@@ -8,7 +8,7 @@ instance from elsewhere locks the instance first as well.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, insert, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, func, insert, select, tuple_, update
 
 from cells.model import Request
 from cells.tables import job_dependencies, job_operations, jobs
@@ -182,12 +182,20 @@ def jobs_of(connection: Connection, instance_uuid: str) -> dict[int, str]:
     return {row.id: row.operation for row in connection.execute(statement)}
 
 
-def save_operation(connection: Connection, job: Job, **values: Any) -> None:
-    """Where the current operation is now, and what its steps have told later ones."""
+def save_operation(connection: Connection, job: Job, status: Status, now: int, ended_at: int | None = None) -> None:
+    """Where the current operation, which has begun, is now, and what its steps have told later ones."""
     connection.execute(
         update(job_operations)
         .where(_is_operation(job))
-        .values(next_step=job.next_step, notes=job.notes, result=job.result, migration_id=job.migration_id, **values)
+        .values(
+            status=status,
+            next_step=job.next_step,
+            notes=job.notes,
+            result=job.result,
+            migration_id=job.migration_id,
+            started_at=func.coalesce(job_operations.c.started_at, now),
+            ended_at=ended_at,
+        )
     )
 
 

@@ -178,37 +178,37 @@ class Worker:
             check_dependencies(connection, job)
             return True
         operation = self._operation(job)
-        begun: dict[str, Any] = {}
-        if job.stage is not Stage.STEPS:
-            locks = operation.locks(job.parameters, job.instance_uuid)
-            if job.stage is Stage.REQUEST:
-                want_locks(connection, [(job.id, place.priority, lock) for lock in locks], now)
-            if not take_locks(connection, job.id, now):
-                let_wait(connection, job, Stage.LOCKS)
-                return True
-            begin_job(connection, job, now)
-            begun = {"status": Status.RUNNING, "started_at": now}
-            if any(lock.is_shared for lock in locks):
-                # A step may wait for rows of a job that gives up its share now, and waits for the names of locks.
-                save_operation(connection, job, **begun)
-                return True
+        if job.stage is not Stage.STEPS and not self._begin(connection, place, job, operation, now):
+            return True
         task = self._task(connection, job, row, now, None if answer is None else answer.value)
         number = operation.next_step(task)
         if number is not None:
-            job.next_step = number
             step = operation.steps[number]
-            if step.call is not None and (answer is None or number != place.next_step):
-                # The node is asked before the next transaction.
-                save_operation(connection, job, **begun)
-                return True
-            step.run(task)
-            job.next_step = number + 1
-            number = operation.next_step(task)
+            if step.call is None or (answer is not None and number == place.next_step):
+                step.run(task)
+                job.next_step = number + 1
+                number = operation.next_step(task)
+            # Otherwise a node is asked before the next transaction.
         if number is None:
             self._end(connection, job, now)
         else:
             job.next_step = number
-            save_operation(connection, job, **begun)
+            save_operation(connection, job, Status.RUNNING, now)
+        return True
+
+    def _begin(self, connection: Connection, place: Place, job: Job, operation: Operation, now: int) -> bool:
+        """Take the locks of an operation that has not begun; whether it goes on in this transaction."""
+        locks = operation.locks(job.parameters, job.instance_uuid)
+        if job.stage is Stage.REQUEST:
+            want_locks(connection, [(job.id, place.priority, lock) for lock in locks], now)
+        if not take_locks(connection, job.id, now):
+            let_wait(connection, job, Stage.LOCKS)
+            return False
+        begin_job(connection, job, now)
+        if any(lock.is_shared for lock in locks):
+            # A step may wait for rows of a job that gives up its share now, and waits for the names of locks.
+            save_operation(connection, job, Status.RUNNING, now)
+            return False
         return True
 
     def _end(self, connection: Connection, job: Job, now: int) -> None:

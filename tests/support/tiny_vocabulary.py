@@ -142,7 +142,7 @@ class JobCell:
 
 
 def status_of(operations: Sequence[str]) -> str:
-    """The status of a job by those of its operations, as contracts/ganeti-rapi has it, section 8."""
+    """The status of a job by those of its operations, as Ganeti has it."""
     for status in operations:
         if status in {Status.ERROR, Status.CANCELED, Status.CANCELING}:
             return status

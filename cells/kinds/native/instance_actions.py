@@ -87,7 +87,7 @@ class InstanceActionLog:
 def begin_actions(
     connection: Connection, instance_uuids: Sequence[str], action: str, request: Request, now: int
 ) -> Sequence[int | None]:
-    """Record that `request` asked for `action`; returns the records' ids, None for what nobody asked for."""
+    """Record that `request` asked for `action`; returns the ids of the records, None for what no request asked for."""
     if request.request_id is None:
         return [None] * len(instance_uuids)
     common = {
