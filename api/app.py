@@ -38,6 +38,7 @@ from cells.instance_mappings import Mappings
 from indexer.backends.base import IndexSearcher
 from indexer.stream.liveness import Probes
 from listing.consistency.read_your_writes import ReadYourWrites
+from listing.count_instances import InstanceCounter
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
@@ -180,7 +181,8 @@ def _add_compute_routes(
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
-    app.add_route(EXPLAIN.path, middleware.endpoint(Explainer(lists, app.state.lister).explain), methods=["GET"])
+    explainer = Explainer(lists, app.state.lister, InstanceCounter(parts.cells, app.state.index, parts.search))
+    app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 

@@ -12,15 +12,18 @@ from starlette.responses import Response
 
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.headers import CELL_TIMEOUT, CONSISTENCY
+from api.compute.protocol.proof import wanted_consistency
 from api.compute.server_lists.servers import ServerListHandlers
 from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.errors import BadRequestError, ForbiddenError
 from api.http.query_string import QueryString
 from api.http.shapes import BOOL, INTEGER, NUMBER, OBJECT, TEXT, ListOf, Shape, or_null
-from listing.answer import CellAnswer, Page
+from listing.answer import CellAnswer, Page, Route
+from listing.count_instances import Counted, InstanceCounter
 from listing.explanation import Attempt, ObservedSource, Observer, Query
 from listing.list_instances import InstanceLister
+from query.counts import CountRequest
 
 EXPLAIN = Operation(
     "GET",
@@ -29,6 +32,7 @@ EXPLAIN = Operation(
         {
             "request": TEXT,
             "rows": INTEGER,
+            "matching": or_null(INTEGER),
             "complete": BOOL,
             "duration_ms": NUMBER,
             "remarks": ListOf(TEXT),
@@ -39,6 +43,7 @@ EXPLAIN = Operation(
                         "complete": BOOL,
                         "watermark": or_null(INTEGER),
                         "age_s": or_null(NUMBER),
+                        "matching": or_null(INTEGER),
                         "why": or_null(TEXT),
                     }
                 )
@@ -72,9 +77,10 @@ _ADDRESSES = ("/v2.1/servers", "/v2.1/servers/detail")
 
 
 class Explainer:
-    def __init__(self, servers: ServerListHandlers, lister: InstanceLister) -> None:
+    def __init__(self, servers: ServerListHandlers, lister: InstanceLister, counter: InstanceCounter) -> None:
         self._servers = servers
         self._lister = lister
+        self._counter = counter
 
     async def explain(self, request: ComputeRequest) -> Response:
         """The explanation as JSON. Errors are those of the list itself."""
@@ -91,16 +97,29 @@ class Explainer:
         began = time.perf_counter()
         page = await self._servers.explained_page(inner, observer, is_detailed=path.endswith("detail"))
         duration_s = time.perf_counter() - began
+        counted = await self._counted(request, observer, page)
         return json_answer(
             {
                 "request": asked,
                 "rows": page.rows,
+                "matching": None if counted is None else counted.total.groups.get((), 0),
                 "complete": page.is_complete,
                 "duration_ms": _ms(duration_s),
-                "remarks": observer.remarks,
-                "cells": [_cell(answer, observer) for answer in page.cells],
+                "remarks": list(dict.fromkeys([*observer.remarks, *(() if counted is None else counted.remarks)])),
+                "cells": [_cell(answer, observer, counted) for answer in page.cells],
                 "attempts": [await self._attempt(attempt, page) for attempt in observer.attempts],
             }
+        )
+
+    async def _counted(self, request: ComputeRequest, observer: Observer, page: Page) -> Counted | None:
+        """How many servers the whole list has, by the routes of its page."""
+        if not observer.attempts:
+            return None
+        asked = observer.attempts[-1].request
+        return await self._counter.count(
+            CountRequest(asked.filter, asked.item_type),
+            wanted_consistency(request.http.headers)[0],
+            ask_live=[answer.cell.uuid for answer in page.cells if answer.route is Route.LIVE],
         )
 
     async def _attempt(self, attempt: Attempt, page: Page) -> Mapping[str, Any]:
@@ -113,7 +132,8 @@ class Explainer:
         return {"failure": attempt.failure, "sources": sources}
 
 
-def _cell(answer: CellAnswer, observer: Observer) -> Mapping[str, Any]:
+def _cell(answer: CellAnswer, observer: Observer, counted: Counted | None) -> Mapping[str, Any]:
+    counts = None if counted is None else counted.by_cell.get(answer.cell.uuid)
     why = observer.attempts[-1].why if observer.attempts else {}
     return {
         "cell": answer.cell.name,
@@ -122,6 +142,7 @@ def _cell(answer: CellAnswer, observer: Observer) -> Mapping[str, Any]:
         "complete": answer.is_complete,
         "watermark": answer.watermark,
         "age_s": None if answer.age_s is None else round(answer.age_s, 3),
+        "matching": None if counts is None else counts.groups.get((), 0),
         "why": why.get(answer.cell.uuid) if answer.failure is None else f"it is down: {answer.failure}",
     }
 

@@ -10,6 +10,7 @@ from cells.capabilities import CAPABILITIES, Capabilities, CellKind
 from cells.digests import RangeDigest
 from cells.epochs import EpochHistory, Position
 from cells.errors import UnreadableRowError
+from query.counts import CountRequest, Counts
 from query.page import PageRequest
 from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
@@ -160,6 +161,13 @@ class DescribingAdapter(Protocol):
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         """The first statement of a page, compiled (`sql`, `values`), and whether rows are filtered afterwards too."""
         ...
+
+
+@runtime_checkable
+class CountingAdapter(CellAdapter, Protocol):
+    """A cell whose database counts (cells.counting counts in all others)."""
+
+    def count(self, request: CountRequest) -> Counts: ...
 
 
 @runtime_checkable

@@ -85,18 +85,19 @@ def _print(found: Any) -> None:
         print_result(remark)
     print_result("")
     print_table(
-        ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "WHY"),
+        ("CELL", "ROUTE", "COMPLETE", "WATERMARK", "MATCHING", "WHY"),
         [
             [
                 cell["cell"],
                 cell["route"],
                 "yes" if cell["complete"] else "no",
                 "-" if cell["watermark"] is None else str(cell["watermark"]),
+                "-" if cell["matching"] is None else str(cell["matching"]),
                 cell["why"] or "-",
             ]
             for cell in found["cells"]
         ],
-        right_aligned=("WATERMARK",),
+        right_aligned=("WATERMARK", "MATCHING"),
     )
     for number, attempt in enumerate(found["attempts"], 1):
         print_result("")

@@ -1,6 +1,9 @@
 """The index as lists use it: whether to ask it, how far it follows the cells, and what happens when it fails."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
 
 from cells.model import NOBODY
 from indexer.backends.base import CellProgress, FoundPage, FoundRow, IndexSearcher
@@ -15,6 +18,7 @@ from listing.progress_cache import ProgressCache
 from listing.safe_connect import SafeConnect
 from listing.settings import SearchSettings
 from listing.sources import BatchedSource
+from query.counts import CountRequest, Counts
 from query.errors import NotExpressibleError
 from query.filters import Eq, Filter
 from query.page import PageRequest
@@ -23,7 +27,9 @@ from resources.clock import Clock, system_clock
 from resources.instance import INSTANCE_FIELDS
 from views.projection import FieldValues, Projection
 
+T = TypeVar("T")
 ProgressByCell = Mapping[str, CellProgress]
+_log = structlog.get_logger(__name__)
 _BY_UUID = SortOrder.of(INSTANCE_FIELDS, ())
 
 
@@ -91,10 +97,30 @@ class IndexGateway:
         fresh = self.freshness()
         return {uuid: cell for uuid, cell in progress.items() if fresh.answers(cell, Consistency.BOUNDED)}
 
-    def read_progress_again(self) -> None:
-        """Read the progress beside what is done next, unless it was just read."""
-        if self.is_used:
-            self._progress.read_again()
+    async def or_cells(
+        self,
+        consistency: Consistency,
+        attempt: Callable[[ProgressByCell], Awaitable[T]],
+        on_failure: Callable[[str], None],
+    ) -> T:
+        """The answer of an `attempt` with the index; of one without it, if it is not to be asked, or cannot answer.
+
+        attempt: gets the progress; nothing is followed where the index is not used. on_failure: is told why it was not.
+        """
+        if consistency is not Consistency.STRONG:
+            try:
+                if (progress := await self.progress()) is not None:
+                    answer = await attempt(progress)
+                    # Beside what is done next, so that both do not compete.
+                    self._progress.read_again()
+                    return answer
+            except IndexerError as error:
+                self.failed(error)
+                on_failure(f"the index failed: {error}")
+            except NotExpressibleError as error:
+                _log.debug("index_cannot_express", what=error.what)
+                on_failure(f"the index cannot express {error.what}")
+        return await attempt({})
 
     def freshness(self) -> Freshness:
         """How fresh what is known of it is now."""
@@ -107,6 +133,10 @@ class IndexGateway:
     async def search(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Sequence[FoundRow]:
         """See IndexSearcher.search; only for who was told a progress."""
         return await self._deadline.ask(self._asked().search(request, cells, projection))
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        """See IndexSearcher.count; only for who was told a progress."""
+        return await self._deadline.ask(self._asked().count(request, cells))
 
     def source(self, request: PageRequest, cells: Collection[str], projection: Projection) -> Source:
         """The index, restricted to `cells` (uuids), as one source of a merge."""

@@ -7,24 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-import structlog
-
 from cells.model import Cell
-from indexer.backends.base import CellProgress, FoundPage
-from indexer.errors import IndexerError
-from listing.answer import CellAnswer, Consistency, Page, Route
+from indexer.backends.base import FoundPage
+from listing.answer import Consistency, Page
 from listing.explanation import DescribesPages, Observer, Query, Reasons
-from listing.freshness import Freshness
 from listing.index_gateway import IndexGateway, ProgressByCell
 from listing.merge_sort import Row, Source, merge_sorted
+from listing.route_choice import answer_of, choose_indexed
 from listing.settings import SearchSettings
 from listing.sources import CellFailure, CellReader, CellSource, RowsMovedError, live_batch_size
-from query.errors import NotExpressibleError
 from query.page import PageRequest
-from query.retention import may_match_forgotten
 from views.projection import Projection
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +85,9 @@ class InstanceLister:
         return page if has_all_cells else replace(page, has_all_cells=False)
 
     async def _index_or_cells(self, listing: _Listing) -> Page:
-        observer = listing.observer
-        if listing.consistency is not Consistency.STRONG:
-            try:
-                if (progress := await self._index.progress()) is not None:
-                    page = await self._in_batches_unless_rows_move(listing, progress)
-                    self._index.read_progress_again()
-                    return page
-            except IndexerError as error:
-                self._index.failed(error)
-                if observer is not None:
-                    observer.give_up(f"the index failed: {error}")
-            except NotExpressibleError as error:
-                _log.debug("index_cannot_express", what=error.what)
-                if observer is not None:
-                    observer.give_up(f"the index cannot express {error.what}")
-        return await self._in_batches_unless_rows_move(listing, {})
+        observer = listing.observer or Observer()
+        attempt = partial(self._in_batches_unless_rows_move, listing)
+        return await self._index.or_cells(listing.consistency, attempt, observer.give_up)
 
     async def _in_batches_unless_rows_move(self, listing: _Listing, progress: ProgressByCell) -> Page:
         try:
@@ -132,20 +112,11 @@ class InstanceLister:
         in_batches: no more is read of a cell at once than the page will most likely need of it.
         """
         request, cells, observer = listing.request, listing.cells, listing.observer
-        # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
-        too_short = [
-            horizon
-            for horizon in {progress[uuid].horizon for uuid in progress}
-            if may_match_forgotten(request.filter, horizon)
-        ]
         fresh = self._index.freshness()
-        indexed = {
-            cell.uuid
-            for cell in cells
-            if cell.uuid not in listing.ask_live
-            and fresh.answers(progress.get(cell.uuid), listing.consistency)
-            and progress[cell.uuid].horizon not in too_short
-        }
+        chosen = choose_indexed(
+            request.filter, cells, progress, fresh, consistency=listing.consistency, ask_live=listing.ask_live
+        )
+        indexed = chosen.cells
         live = self._live_sources(listing, indexed, progress, in_batches=in_batches)
         if indexed and not live and observer is None:
             # The usual page: nothing to merge.
@@ -157,7 +128,11 @@ class InstanceLister:
         sources = [source for _, source in by_cell]
         if observer is not None:
             why = Reasons(
-                listing.consistency, self._settings.staleness_limit_s, self._index.why_not, listing.ask_live, too_short
+                listing.consistency,
+                self._settings.staleness_limit_s,
+                self._index.why_not,
+                listing.ask_live,
+                chosen.too_short,
             )
             sources = observer.begin(
                 request,
@@ -207,7 +182,7 @@ class InstanceLister:
         self, found: FoundPage, cells: Sequence[Cell], live: Mapping[str, CellSource], progress: ProgressByCell
     ) -> Page:
         fresh = self._index.freshness()  # a slow page is older than it was when it was asked for
-        answers = [_answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
+        answers = [answer_of(cell, live.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in cells]
         return Page(found.items, found.rows, found.last, answers)
 
     def _stand_in(self, cell: Cell, projection: Projection) -> Callable[[PageRequest], Source] | None:
@@ -227,15 +202,3 @@ async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPag
                 break
     last = rows[-1].position if rows else None
     return FoundPage(b",".join(filter(None, [row.item for row in rows])), len(rows), last)
-
-
-def _answer_of(cell: Cell, source: CellSource | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
-    if source is None and progress is not None:
-        age_s = fresh.age_s(progress)
-        return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
-    if source is not None and source.failure is None:
-        return CellAnswer(cell, Route.LIVE, is_complete=not source.damaged, left_out=source.left_out)
-    failure = None if source is None else str(source.failure)
-    if progress is None or (source is not None and not source.has_stand_in):
-        return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
-    return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)

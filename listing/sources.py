@@ -100,6 +100,12 @@ def _log_damage(cell: str, instance: str, reason: str) -> None:
     _log.error("row_damaged", cell=cell, instance=instance, reason=reason)
 
 
+def log_failure(cell_uuid: str, error: CellFailure) -> None:
+    """Say that a cell could not answer, unless that was said when it was found out."""
+    if not isinstance(error, CellHangsError):
+        _log.warning("cell_unreachable", cell=cell_uuid, reason=str(error))
+
+
 class RowsMovedError(Exception):
     """Rows of a cell were put in another place between two batches, so that one may be in neither of them."""
 
@@ -227,8 +233,7 @@ class CellSource:
 
     def fail(self, error: CellFailure) -> None:
         """Treat the cell as not reachable from here on."""
-        if not isinstance(error, CellHangsError):
-            _log.warning("cell_unreachable", cell=self.cell_uuid, reason=str(error))
+        log_failure(self.cell_uuid, error)
         self.failure = error
         if self._open_stand_in is not None:
             self._stand_in = self._open_stand_in(self._live.rest)

@@ -14,6 +14,7 @@ import msgspec
 from cells.digests import RangeDigest
 from indexer.errors import IndexUnavailableError
 from indexer.extra_fields import Extra
+from query.counts import CountRequest, Counts, Group
 from query.page import PageRequest
 from resources.fields import Record
 from views.compute.view import View
@@ -139,6 +140,17 @@ class FoundPage(msgspec.Struct, frozen=True, gc=False):
     items: bytes
     rows: int
     last: tuple[Any, ...] | None
+
+
+def counts_by_cell(found: Iterable[tuple[str, Group, int]], max_groups: int) -> dict[str, Counts]:
+    """The answer of IndexSearcher.count. found: uuid of the cell, group, and number; one more than there may be."""
+    groups: dict[str, dict[Group, int]] = {}
+    is_partial = False
+    for place, (cell_uuid, group, number) in enumerate(found):
+        is_partial = place == max_groups
+        if not is_partial:
+            groups.setdefault(cell_uuid, {})[group] = number
+    return {cell_uuid: Counts(of_cell, is_partial) for cell_uuid, of_cell in groups.items()}
 
 
 HORIZONS = "horizon"
@@ -344,6 +356,13 @@ class IndexSearcher(Protocol):
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         """What `search` finds, as one text: a thousand objects made by one thread are slow to touch for another."""
+        ...
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        """By uuid of those of `cells` that have any, all of one moment. Raises NotExpressibleError as `search` does.
+
+        If there are more groups than one answer may have, all cells together, every one of them is partial.
+        """
         ...
 
     async def progress(self) -> Mapping[str, CellProgress]:

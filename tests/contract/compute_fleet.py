@@ -50,6 +50,7 @@ from listing.sources import CellReader
 from operations.actions.immediate import InstanceOperations
 from operations.cell_worker import new_worker
 from operations.native_cells import NativeCells
+from query.counts import CountRequest, Counts
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
@@ -182,6 +183,10 @@ class CountingSearcher:
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         self._count()
         return await self._inner.page(request, cells, projection)
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        self._count()
+        return await self._inner.count(request, cells)
 
     async def progress(self) -> Mapping[str, CellProgress]:
         self._count()

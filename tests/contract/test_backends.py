@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +36,7 @@ from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexReplacedError, IndexRequestError, IndexUnavailableError, IndexVersionError, RebuildError
 from indexer.extra_fields import Extra
 from indexer.reconcile.retention import has_forgotten
+from query.counts import CountRequest, Counts
 from query.errors import NotExpressibleError
 from query.evaluate import sorted_page
 from query.filters import (
@@ -60,6 +61,7 @@ from query.filters import (
 )
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
+from resources.errors import UnknownFieldError
 from resources.fields import Kind, Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
@@ -114,6 +116,15 @@ class Index:
 
     def uuids(self, node: Filter = EVERYTHING, **arguments: Any) -> list[str]:
         return [row.position[-1] for row in self.search(node, **arguments)]
+
+    def count(self, request: CountRequest, cells: Sequence[str]) -> Mapping[str, Counts]:
+        return self._run(self._searcher.count(request, cells))
+
+    def counts(self, request: CountRequest, cells: Sequence[str]) -> dict[str, Mapping[tuple[Any, ...], int]]:
+        """The numbers of what is not partial."""
+        found = self.count(request, cells)
+        assert not any(counts.is_partial for counts in found.values())
+        return {cell_uuid: counts.groups for cell_uuid, counts in found.items()}
 
     def find(self, uuid: str) -> Record | None:
         """The record of one instance, as the values of all fields are."""
@@ -261,6 +272,71 @@ def test_whole_record_is_kept_whichever_way_it_came(index: Index, version: int) 
     assert index.writer.read([whole.id]) == {whole.id: whole}
     [row] = index.search()
     assert row.item == stored_item(TEMPLATE, whole.view)
+
+
+BY = [
+    (),
+    ("vm_state",),
+    ("tags",),
+    ("tags", "locked"),
+    ("locked", "progress", "host"),
+    ("created_at",),
+    ("tags", "uuid"),
+]
+
+
+def counted_by_hand(documents: Sequence[Document], by: Sequence[str]) -> dict[str, dict[tuple[Any, ...], int]]:
+    counts: dict[str, dict[tuple[Any, ...], int]] = {}
+    for document in documents:
+        groups: set[tuple[Any, ...]] = {()}
+        for name in by:
+            value = document.record[name]
+            values = (value or [None]) if name == "tags" else [value]
+            groups = {(*group, each) for group in groups for each in values}
+        for group in groups:
+            of_cell = counts.setdefault(document.cell_uuid, {})
+            of_cell[group] = of_cell.get(group, 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("by", BY, ids=map(",".join, BY))
+def test_counts_are_those_of_the_documents_by_cell_and_group(index: Index, by: tuple[str, ...]) -> None:
+    generator = random.Random(3)
+    documents = [
+        make_document(
+            number,
+            cell_uuid=f"c{number % 3}",
+            vm_state=generator.choice(("active", "error", "\uffff", "😀", None)),
+            tags=generator.sample(["a", "A", "é", ""], generator.randrange(4)),
+            locked=generator.choice((True, False, None)),
+            progress=generator.choice((None, -1, 2**62)),
+            host=generator.choice((None, "", "n1")),
+            created_at=generator.choice((None, 0, CREATED_AT)),
+        )
+        for number in range(60)
+    ]
+    index.write(*documents)
+    request = CountRequest(EVERYTHING, INSTANCE_FIELDS, by)
+    assert index.counts(request, ["c0", "c2"]) == counted_by_hand(
+        [document for document in documents if document.cell_uuid != "c1"], by
+    )
+    errors = CountRequest(Eq("vm_state", "error"), INSTANCE_FIELDS, by)
+    of_errors = [document for document in documents if document.record["vm_state"] == "error"]
+    assert index.counts(errors, ["c0", "c1", "c2"]) == counted_by_hand(of_errors, by)
+    assert index.counts(request, []) == {}
+
+
+def test_counts_of_more_groups_than_there_may_be_are_partial(index: Index) -> None:
+    documents = [make_document(number, cell_uuid=f"c{number % 2}", host=f"n{number}") for number in range(6)]
+    index.write(*documents)
+    for most, is_partial in ((6, False), (5, True), (1, True)):
+        request = CountRequest(EVERYTHING, INSTANCE_FIELDS, ("host",), most)
+        counts = index.count(request, ["c0", "c1"])
+        assert sum(len(of_cell.groups) for of_cell in counts.values()) == most
+        assert {of_cell.is_partial for of_cell in counts.values()} == {is_partial}
+        assert counts.keys() <= {"c0", "c1"}
+    with pytest.raises(UnknownFieldError, match="metadata"):
+        CountRequest(EVERYTHING, INSTANCE_FIELDS, ("metadata",))
 
 
 def test_progress_is_kept(index: Index) -> None:

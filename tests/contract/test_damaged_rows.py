@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 
+from cells.counting import count_rows
 from cells.database.engines import writing
 from cells.kinds.opening import open_changelog_adapter
 from cells.model import ChangelogAdapter
@@ -23,6 +24,9 @@ from indexer.reconcile.fill import CellRows, SyncResult
 from indexer.reconcile.native_cell import NativeComparison
 from indexer.reconcile.reconcile import verify
 from indexer.reconcile.recorded_sync import sync_and_record
+from query.counts import CountRequest, Counts
+from query.filters import EVERYTHING
+from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, ComputeFleet, compute_fleet, microversion
 from tests.contract.streams import stream
 
@@ -203,6 +207,19 @@ def test_list_explains_what_is_damaged_and_the_log_names_it_once(fleet: ComputeF
     [logged] = [event for event in logs if event["event"] == "row_damaged"]
     assert (logged["cell"], logged["instance"]) == (fleet.cells["east"].uuid, damaged)
     assert logged["reason"] == "KeyError: 'vcpus'"
+
+
+@pytest.mark.parametrize("what", ["tags = '{'", "tags = x'00ff'", "display_name = CAST(x'ff41' AS TEXT)"])
+def test_damaged_row_is_in_no_group_and_the_count_says_so(tmp_path: Path, what: str) -> None:
+    with compute_fleet(tmp_path) as fleet:
+        damaged, _ = fill(fleet)
+        with writing(fleet.engine("east")) as connection:
+            connection.exec_driver_sql(f"UPDATE instances SET {what} WHERE uuid = ?", (damaged,))  # noqa: S608
+        field = what.partition(" ")[0]
+        with closing(open_changelog_adapter(fleet.cells["east"])) as adapter:
+            assert count_rows(adapter, CountRequest(EVERYTHING, INSTANCE_FIELDS)) == Counts({(): 2})
+            counts = count_rows(adapter, CountRequest(EVERYTHING, INSTANCE_FIELDS, (field,)))
+            assert (sum(counts.groups.values()), counts.is_partial) == (1, True)
 
 
 def test_watch_shows_a_damaged_row_as_of_a_cell_that_is_down(fleet: ComputeFleet) -> None:

@@ -39,6 +39,7 @@ def test_fresh_stale_and_unknown_cells_have_their_reasons_and_queries(fleet_of_a
     fleet.index("south", is_complete=False)
     found = explained(fleet.api(staleness_limit_s=30), LIST)
     assert (found["rows"], found["complete"], found["remarks"]) == (4, True, [])
+    assert (found["matching"], [cell["matching"] for cell in found["cells"]]) == (6, [2, 2, 2])
     why = reasons(found)
     assert re.match(r"live: the index is stale: \d+\.\d s behind", why["east"])
     assert why["east"].endswith(" s behind, and 30 s are allowed")

@@ -8,13 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexer.backends.settings import IndexSettings
+from query.filters import Filter
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
-from tests.property.instance_strategies import CELLS, fleets, lasting_orders, requests
+from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, requests
 from tests.support.list_route_checks import (
     check_paging_while_changes_arrive,
     check_that_all_routes_agree,
+    check_that_all_routes_count_alike,
     check_that_all_routes_give_the_same_values,
 )
 from tests.support.list_routes import ListedFleet, listed_fleet
@@ -53,6 +55,18 @@ def test_all_routes_give_the_same_values_of_the_same_fields(
     fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest, names: list[str]
 ) -> None:
     check_that_all_routes_give_the_same_values(fleet, rows, request, names)
+
+
+@_few
+@given(
+    rows=fleets(),
+    wanted=filters,
+    by=st.lists(st.sampled_from(("tags", "vm_state", "locked", "progress", "display_name")), max_size=3, unique=True),
+)
+def test_all_routes_count_the_same_groups(
+    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], wanted: Filter, by: list[str]
+) -> None:
+    check_that_all_routes_count_alike(fleet, rows, wanted, tuple(by))
 
 
 @_few

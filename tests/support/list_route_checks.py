@@ -1,14 +1,18 @@
 """What must be true of every list, whichever databases and index are below it."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
-from listing.answer import Consistency
-from query.evaluate import sorted_page
+from listing.answer import Consistency, Route
+from query.counts import CountRequest
+from query.evaluate import matcher, sorted_page
 from query.filters import (
     EVERYTHING,
+    Filter,
     HasAddress,
     HasName,
     HasOtherName,
@@ -20,6 +24,7 @@ from query.filters import (
 from query.page import PageRequest
 from query.sort import Collation, SortOrder
 from resources.fields import Kind
+from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them
 from tests.support.list_routes import ListedFleet, Rows
 
@@ -76,6 +81,31 @@ def check_that_all_routes_give_the_same_values(
             assert page.last == request.order.values(stored[shown[-1]])
             page_request = replace(request, after=page.last)
         assert shown == fleet.shown(request, consistency), name
+
+
+def check_that_all_routes_count_alike(fleet: ListedFleet, rows: Rows, wanted: Filter, by: tuple[str, ...]) -> None:
+    """The groups of each cell are those of its rows, whose filter is the one thing that is taken from the product."""
+    fleet.fill(rows)
+    fleet.save_progress(CELLS[1], is_complete=False)
+    is_true = matcher(wanted, INSTANCE_FIELDS)
+    expected: dict[str, Counter[tuple[Any, ...]]] = {cell.uuid: Counter() for cell in fleet.cells.values()}
+    for name, records in rows.items():
+        for record in filter(is_true, records):
+            groups: set[tuple[Any, ...]] = {()}
+            for field in by:
+                values = (record[field] or [None]) if isinstance(record[field], list) else [record[field]]
+                groups = {(*group, value) for group in groups for value in values}
+            expected[fleet.cells[name].uuid].update(groups)
+    request = CountRequest(wanted, INSTANCE_FIELDS, by)
+    for name, consistency in ROUTES.items():
+        counted = fleet.counted(request, consistency)
+        assert {uuid: counts.groups for uuid, counts in counted.by_cell.items()} == expected, name
+        assert counted.total.groups == sum(expected.values(), Counter()), name
+        assert counted.is_complete or name == "index"
+        routes = {answer.cell.name: answer.route for answer in counted.cells}
+        by_index = {"index": CELLS, "cells": (), "mixed": {*CELLS} - {CELLS[1]}}[name]
+        if not is_beyond_the_index(PageRequest(wanted, SortOrder.of(INSTANCE_FIELDS, ()), 1)):
+            assert {cell for cell, route in routes.items() if route is Route.INDEX} == {*by_index}
 
 
 def is_beyond_the_index(request: PageRequest) -> bool:

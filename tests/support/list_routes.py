@@ -24,11 +24,13 @@ from indexer.backends.opening import open_searcher, open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
 from listing.answer import Consistency, Page
+from listing.count_instances import Counted, InstanceCounter
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from operations.actions.immediate import InstanceOperations
+from query.counts import CountRequest
 from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
@@ -91,6 +93,7 @@ class ListedFleet:
         settings = SearchSettings(enabled=True, staleness_limit_s=1000, index_deadline_s=60, cell_timeout_s=60)
         self._index = IndexGateway(self._searcher, settings)
         self.lister = InstanceLister(self._pool, self._index, settings)
+        self.counter = InstanceCounter(self._pool, self._index, settings)
         self._finder = InstanceFinder(self._pool, mappings.get, self._index, settings)
 
     def index_cell(self, name: str) -> None:
@@ -127,6 +130,9 @@ class ListedFleet:
         items = [bytes(item) for item in _DECODE_ITEMS(b"[%b]" % page.items)]
         assert len(items) == page.rows
         return Listed([json.loads(item)["id"] for item in items], items, page)
+
+    def counted(self, request: CountRequest, consistency: Consistency) -> Counted:
+        return self._runner.run(self.counter.count(request, consistency))
 
     def shown(self, request: PageRequest, consistency: Consistency) -> Sequence[str]:
         """The uuids of the servers of all pages."""

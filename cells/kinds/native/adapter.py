@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, select
 
+from cells.counting import count_by_pages
 from cells.database.engines import cell_failures, create_database_engine
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.epochs import EpochHistory, Position
@@ -24,6 +25,8 @@ from cells.kinds.native.instance_rows import (
 )
 from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
 from cells.tables import cell_state, changes, epochs, instances
+from query.counts import CountRequest, Counts, limited
+from query.counts_in_sql import count_statement
 from query.evaluate import matcher
 from query.filters import EVERYTHING, split_expressible
 from query.page import PageRequest
@@ -90,6 +93,19 @@ class NativeAdapter:
                 if not is_damage(error):
                     raise
                 return self._read_around_damage(connection, request, reader)
+
+    def count(self, request: CountRequest) -> Counts:
+        if not can_express(request.filter, self._dialect):
+            return count_by_pages(self, request)
+        statement = count_statement(instances, _COLUMNS, request, self._dialect)
+        with self._reading() as connection:
+            try:
+                groups = {tuple(values): number for *values, number in connection.execute(statement) if number}
+                return limited(groups, request.max_groups)
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+        return count_by_pages(self, request)
 
     def describe(self, request: PageRequest) -> Mapping[str, Any]:
         expressible, residual = split_expressible(request.filter, lambda node: can_express(node, self._dialect))

@@ -8,6 +8,7 @@ from elasticsearch import Elasticsearch
 from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import TooComplexError, open_client, send
+from indexer.backends.elasticsearch.counting import count_body, counts_in
 from indexer.backends.elasticsearch.documents import (
     ALL_PROGRESS,
     MAX_ROWS,
@@ -21,7 +22,9 @@ from indexer.backends.elasticsearch.rows import RowDecoder, Write, row_decoder, 
 from indexer.backends.elasticsearch.values import value_decoder
 from indexer.backends.settings import IndexSettings
 from indexer.errors import IndexUnavailableError
+from query.counts import CountRequest, Counts
 from query.errors import NotExpressibleError
+from query.filters import Filter
 from query.page import PageRequest
 from query.to_dsl import search_after, sort, to_dsl
 from resources.instance import INSTANCE_FIELDS
@@ -74,6 +77,10 @@ class ElasticsearchSearcher:
 
     def _ask(self, body: Mapping[str, Any]) -> bytes:
         return send(self._client, "POST", self._search_path, body)
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        body = count_body(request, _wanted(request.filter, cells))
+        return await self._run(lambda: counts_in(self._ask(body), request))
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The body of a search. Raises NotExpressibleError."""
@@ -138,6 +145,10 @@ class _PageSearch:
         return send(self._client, "POST", self._path, body)
 
 
+def _wanted(node: Filter, cells: Collection[str]) -> Mapping[str, Any]:
+    return {"bool": {"filter": [to_dsl(node, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]}}
+
+
 def _keys(request: PageRequest) -> tuple[str, ...]:
     return tuple(key.field for key in request.order.keys)
 
@@ -145,11 +156,10 @@ def _keys(request: PageRequest) -> tuple[str, ...]:
 def _search_body(request: PageRequest, cells: Collection[str]) -> dict[str, Any]:
     if request.limit > MAX_ROWS:
         raise NotExpressibleError("Elasticsearch", f"a page of more than {MAX_ROWS} rows")
-    wanted = [to_dsl(request.filter, INSTANCE_FIELDS), {"terms": {"cell_uuid": list(cells)}}]
     body: dict[str, Any] = {
         "size": request.limit,
         "track_total_hits": False,
-        "query": {"bool": {"filter": wanted}},
+        "query": _wanted(request.filter, cells),
         "sort": sort(request.order),
     }
     if request.after is not None:

@@ -5,14 +5,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import and_, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.dialects import sqlite
 
-from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow
+from indexer.backends.base import MISSHAPEN, FoundPage, FoundRow, counts_by_cell
 from indexer.backends.sqlite.schema import DOCUMENTS, field_column, piece_column, reader_of
 from indexer.errors import IndexDocumentError
+from query.counts import CountRequest, Counts
+from query.counts_in_sql import count_statement
 from query.errors import NotExpressibleError
-from query.filters import leaves
+from query.filters import Filter, leaves
 from query.page import PageRequest
 from query.sort import SortOrder
 from query.to_sql import after, order_by, to_sql
@@ -76,10 +78,25 @@ def _select(
 
 def _position(keys: Sequence[Any], order: SortOrder) -> tuple[Any, ...]:
     """The values of sort keys, with booleans, which SQLite keeps as 0 and 1."""
-    return tuple(
-        bool(value) if value is not None and INSTANCE_FIELDS[key.field].kind is Kind.BOOL else value
-        for key, value in zip(order.keys, keys, strict=True)
+    return tuple(_value(value, order.item_type[key.field].kind) for key, value in zip(order.keys, keys, strict=True))
+
+
+def _value(value: Any, kind: Kind) -> Any:
+    return bool(value) if value is not None and kind is Kind.BOOL else value
+
+
+def count(connection: sqlite3.Connection, request: CountRequest, cells: Collection[str]) -> dict[str, Counts]:
+    """Count rows by cell and group. Raises NotExpressibleError."""
+    _require_kept(request.filter)
+    cell = DOCUMENTS.c.cell_uuid
+    counted = count_statement(DOCUMENTS, COLUMNS, request, "sqlite", cell).where(cell.in_(cells))
+    statement, values = _to_text(counted)
+    kinds = [request.item_type[name].kind for name in request.by]
+    found = (
+        (cell_uuid, tuple(map(_value, group, kinds)), number)
+        for cell_uuid, *group, number in connection.execute(statement, values)
     )
+    return counts_by_cell(found, request.max_groups)
 
 
 def describe_page(request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
@@ -96,9 +113,7 @@ def _compile(
 
     Raises NotExpressibleError for a filter about a field that is not kept.
     """
-    for leaf in leaves(request.filter):
-        if leaf.field not in COLUMNS:
-            raise NotExpressibleError("the SQLite index", f"a filter about '{leaf.field}'")
+    _require_kept(request.filter)
     terms = [to_sql(request.filter, COLUMNS, INSTANCE_FIELDS, "sqlite")]
     if request.after is not None:
         terms.append(after(request.order, request.after, COLUMNS, "sqlite"))
@@ -115,6 +130,16 @@ def _compile(
         .order_by(*order_by(request.order, COLUMNS, "sqlite"))
         .limit(request.limit)
     )
+    return _to_text(statement)
+
+
+def _require_kept(node: Filter) -> None:
+    for leaf in leaves(node):
+        if leaf.field not in COLUMNS:
+            raise NotExpressibleError("the SQLite index", f"a filter about '{leaf.field}'")
+
+
+def _to_text(statement: Select[Any]) -> tuple[str, Sequence[object]]:
     compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
     names = compiled.positiontup or ()
     return compiled.string, [compiled.params[name] for name in names]

@@ -18,8 +18,9 @@ from indexer.backends.sqlite.access import (
     schema_version,
     translated,
 )
-from indexer.backends.sqlite.search import describe_page, select_page, select_rows
+from indexer.backends.sqlite.search import count, describe_page, select_page, select_rows
 from indexer.errors import IndexUnavailableError
+from query.counts import CountRequest, Counts
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
 from views.projection import Projection
@@ -44,6 +45,9 @@ class SqliteSearcher:
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         return await self._call(lambda connection: select_page(connection, request, cells, projection))
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        return await self._call(lambda connection: count(connection, request, cells))
 
     def describe(self, request: PageRequest, cells: Collection[str]) -> Mapping[str, Any]:
         """The statement of a search. Raises NotExpressibleError."""

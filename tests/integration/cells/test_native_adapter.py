@@ -1,7 +1,9 @@
 """Reading a native cell gives what the plain-Python oracle gives, in SQL, on both databases."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 
 from cells.capabilities import CellKind
+from cells.counting import count_by_pages
 from cells.database.engines import create_database_engine, writing
 from cells.digests import digests_of
 from cells.errors import CellUnreachableError
@@ -26,7 +29,8 @@ from indexer.writing.rereading import RenderedRows
 from operations.actions.immediate import InstanceOperations
 from operations.actions.new_instance import new_record
 from operations.simulation.simulated_instances import new_instance
-from query.evaluate import sorted_page
+from query.counts import CountRequest, Counts
+from query.evaluate import matcher, sorted_page
 from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
@@ -128,6 +132,24 @@ def test_page_reads_the_fields_that_are_asked_for_and_the_place_of_its_rows(
                 assert row.record == {name: by_uuid[row.uuid][name] for name in row.record}
         selected = adapter.describe(request)["sql"].partition(" FROM ")[0]
         assert ("user_data" in selected, "flavor" in selected) == (False, "flavor" in names)
+
+
+@pytest.mark.parametrize("by", [(), ("deleted",), ("tags",), ("tags", "power_state", "locked"), ("updated_at",)])
+def test_counts_are_those_of_the_records_by_the_database_and_page_by_page(
+    adapter: NativeAdapter, records: list[Record], by: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cells.counting._PAGE_ROWS", 7)
+    for wanted in FILTERS:
+        expected = Counter[tuple[Any, ...]]()
+        is_true = matcher(wanted, INSTANCE_FIELDS)
+        for record in filter(is_true, records):
+            expected.update(product(*((record[name] or [None]) if name == "tags" else [record[name]] for name in by)))
+        request = CountRequest(wanted, INSTANCE_FIELDS, by)
+        assert adapter.count(request) == Counts(expected), wanted
+        assert count_by_pages(adapter, request) == Counts(expected), wanted
+    some = adapter.count(CountRequest(EVERYTHING, INSTANCE_FIELDS, ("uuid",), 5))
+    assert (len(some.groups), some.is_partial) == (5, True)
+    assert count_by_pages(adapter, CountRequest(EVERYTHING, INSTANCE_FIELDS), 14) == Counts({(): 14}, is_partial=True)
 
 
 def test_page_is_one_statement(adapter: NativeAdapter, records: list[Record]) -> None:

@@ -15,6 +15,7 @@ from listing.answer import Consistency, Page, Route
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
+from query.counts import CountRequest, Counts
 from query.errors import NotExpressibleError
 from query.filters import EVERYTHING
 from query.page import PageRequest
@@ -89,6 +90,9 @@ class Index:
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         rows = await self.search(request, cells, projection)
         return FoundPage(b",".join([row.item for row in rows]), len(rows), rows[-1].position if rows else None)
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        raise NotImplementedError
 
     async def progress(self) -> Mapping[str, CellProgress]:
         return {

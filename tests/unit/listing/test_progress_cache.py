@@ -10,6 +10,7 @@ from indexer.backends.base import CellProgress, FoundPage, FoundRow
 from indexer.errors import IndexAbsentError, IndexUnavailableError
 from listing import progress_cache as progress
 from listing.progress_cache import ProgressCache
+from query.counts import CountRequest, Counts
 from query.page import PageRequest
 from views.projection import Projection
 
@@ -35,6 +36,9 @@ class Advancing:
         raise NotImplementedError
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
+        raise NotImplementedError
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
         raise NotImplementedError
 
     async def close(self) -> None: ...

@@ -1,0 +1,40 @@
+"""How many rows a cell has, of whichever kind it is."""
+
+from collections import Counter
+from dataclasses import replace
+
+from cells.errors import UnreadableRowError
+from cells.model import CellAdapter, CountingAdapter
+from query.counts import CountRequest, Counts, Group, limited
+from query.page import PageRequest
+from query.sort import SortOrder
+
+_PAGE_ROWS = 1000
+MAX_ROWS = 200_000
+"""So many rows are read to count them, and no more."""
+
+
+def count_rows(adapter: CellAdapter, request: CountRequest) -> Counts:
+    """By the database of the cell, if it can; page after page otherwise. Raises CellUnreachableError."""
+    if isinstance(adapter, CountingAdapter):
+        return adapter.count(request)
+    return count_by_pages(adapter, request)
+
+
+def count_by_pages(adapter: CellAdapter, request: CountRequest, max_rows: int = MAX_ROWS) -> Counts:
+    """Read what is counted; a damaged row is in no group."""
+    by_unique = SortOrder.of(request.item_type, ())
+    page = PageRequest(request.filter, by_unique, _PAGE_ROWS, fields=request.by)
+    groups = Counter[Group]()
+    is_partial = False
+    for _ in range(max_rows // _PAGE_ROWS):
+        rows = adapter.read_page(page)
+        for row in rows:
+            try:
+                groups.update(request.groups_of(row.record))
+            except UnreadableRowError:
+                is_partial = True
+        if len(rows) < page.limit:
+            return limited(groups, request.max_groups, is_partial=is_partial)
+        page = replace(page, after=by_unique.values(rows[-1].record))
+    return limited(groups, request.max_groups, is_partial=True)

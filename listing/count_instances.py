@@ -1,0 +1,135 @@
+"""How many instances of all cells a filter lets pass: by the same routes as the pages of a list, and as complete."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from cells.counting import count_rows
+from cells.errors import CellUnreachableError, UnknownCellError
+from cells.model import Cell
+from listing.answer import CellAnswer, Consistency
+from listing.index_gateway import IndexGateway, ProgressByCell
+from listing.route_choice import answer_of, choose_indexed
+from listing.settings import SearchSettings
+from listing.sources import CellFailure, CellReader, log_failure
+from query.counts import CountRequest, Counts, merged
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """by_cell: what each cell has, by its uuid, of those of which something is known.
+
+    cells, has_all_cells: as of a page. An instance that moves between two cells just then may be counted in both.
+    remarks: why the index did not answer though it was asked.
+    """
+
+    request: CountRequest
+    by_cell: Mapping[str, Counts]
+    cells: Sequence[CellAnswer]
+    has_all_cells: bool
+    remarks: Sequence[str] = ()
+
+    @property
+    def total(self) -> Counts:
+        """What all cells have together."""
+        return merged(self.by_cell.values(), self.request.max_groups)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was counted, once as of now."""
+        return self.has_all_cells and all(answer.is_complete for answer in self.cells) and not self.total.is_partial
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """As of `InstanceCounter.count`. down: cells that failed, by uuid; every attempt adds to it."""
+
+    request: CountRequest
+    consistency: Consistency
+    cells: Sequence[Cell]
+    timeout_s: float
+    ask_live: Collection[str]
+    down: dict[str, CellFailure] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _LiveCount:
+    """What a cell said (listing.route_choice.LiveCell). damaged, left_out: nothing tells how many rows."""
+
+    failure: CellFailure | None = None
+    has_stand_in: bool = False
+    damaged: int = 0
+    left_out: int = 0
+
+
+class InstanceCounter:
+    """Counts instances of all cells."""
+
+    def __init__(self, reader: CellReader, index: IndexGateway, settings: SearchSettings) -> None:
+        self._reader = reader
+        self._index = index
+        self._settings = settings
+
+    async def count(
+        self,
+        request: CountRequest,
+        consistency: Consistency,
+        *,
+        cell_timeout_s: float | None = None,
+        ask_live: Collection[str] = (),
+    ) -> Counted:
+        """Parameters and errors as of `InstanceLister.list_page`."""
+        has_all_cells = await self._reader.knows_all_cells(ask_live)
+        cells = await self._reader.cells()
+        timeout_s = cell_timeout_s or self._settings.cell_timeout_s
+        asked = _Asked(request, consistency, cells, timeout_s, ask_live)
+        remarks: list[str] = []
+        by_cell, answers = await self._index.or_cells(consistency, partial(self._count, asked), remarks.append)
+        return Counted(request, by_cell, answers, has_all_cells, remarks)
+
+    async def _count(
+        self, asked: _Asked, progress: ProgressByCell
+    ) -> tuple[Mapping[str, Counts], Sequence[CellAnswer]]:
+        """One attempt, with the index as far as it follows the cells."""
+        fresh = self._index.freshness()
+        chosen = choose_indexed(
+            asked.request.filter,
+            asked.cells,
+            progress,
+            fresh,
+            consistency=asked.consistency,
+            ask_live=asked.ask_live,
+        )
+        live = [cell for cell in asked.cells if cell.uuid not in chosen.cells]
+        # As of a page: what was in no cell yet may be in one by now.
+        first = [cell for cell in live if cell.is_before_cells]
+        by_cell: dict[str, Counts] = {}
+        await asyncio.gather(*(self._ask(asked, cell, by_cell) for cell in first))
+        others = (self._ask(asked, cell, by_cell) for cell in live if not cell.is_before_cells)
+        await asyncio.gather(self._search(asked, chosen.cells, by_cell), *others)
+        outcomes = {cell.uuid: _LiveCount(asked.down.get(cell.uuid)) for cell in live}
+        stand_ins = [uuid for uuid, outcome in outcomes.items() if outcome.failure is not None and uuid in progress]
+        await self._search(asked, stand_ins, by_cell)
+        for uuid, outcome in outcomes.items():
+            outcome.has_stand_in = uuid in stand_ins
+            outcome.damaged = int(uuid in by_cell and by_cell[uuid].is_partial)
+        fresh = self._index.freshness()
+        answers = [answer_of(cell, outcomes.get(cell.uuid), progress.get(cell.uuid), fresh) for cell in asked.cells]
+        return by_cell, answers
+
+    async def _search(self, asked: _Asked, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
+        if cells:
+            found = await self._index.count(asked.request, cells)
+            by_cell.update({uuid: found.get(uuid, Counts()) for uuid in cells})
+
+    async def _ask(self, asked: _Asked, cell: Cell, by_cell: dict[str, Counts]) -> None:
+        if cell.uuid in asked.down:
+            return
+        try:
+            by_cell[cell.uuid] = await self._reader.ask(
+                cell.uuid, lambda adapter: count_rows(adapter, asked.request), asked.timeout_s
+            )
+        except (CellUnreachableError, UnknownCellError) as error:
+            log_failure(cell.uuid, error)
+            asked.down[cell.uuid] = error

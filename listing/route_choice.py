@@ -1,0 +1,79 @@
+"""Which cells the index answers for, and what each cell contributed: the same for pages and counts."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cells.model import Cell
+from indexer.backends.base import CellProgress
+from listing.answer import CellAnswer, Consistency, Route
+from listing.freshness import Freshness
+from listing.index_gateway import ProgressByCell
+from listing.sources import CellFailure
+from query.filters import Filter
+from query.retention import may_match_forgotten
+
+
+class LiveCell(Protocol):
+    """What became of the question to one cell.
+
+    failure: why it could not answer everything itself. has_stand_in: whether the index did instead.
+    damaged: how many of its rows could not be used. left_out: how many of these the answer lacks.
+    """
+
+    @property
+    def failure(self) -> CellFailure | None: ...
+
+    @property
+    def has_stand_in(self) -> bool: ...
+
+    @property
+    def damaged(self) -> int: ...
+
+    @property
+    def left_out(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """cells: uuids of those that the index answers for. too_short: horizons that the request may look behind."""
+
+    cells: Collection[str]
+    too_short: Collection[int] = field(default=())
+
+
+def choose_indexed(
+    wanted: Filter,
+    cells: Sequence[Cell],
+    progress: ProgressByCell,
+    fresh: Freshness,
+    *,
+    consistency: Consistency,
+    ask_live: Collection[str],
+) -> Indexed:
+    """What the index, which follows the cells as `progress` says, answers for. ask_live: uuids that it does not."""
+    # Of deleted instances the index has those since the horizon; a request that may want older ones asks the cell.
+    too_short = [
+        horizon for horizon in {progress[uuid].horizon for uuid in progress} if may_match_forgotten(wanted, horizon)
+    ]
+    indexed = {
+        cell.uuid
+        for cell in cells
+        if cell.uuid not in ask_live
+        and fresh.answers(progress.get(cell.uuid), consistency)
+        and progress[cell.uuid].horizon not in too_short
+    }
+    return Indexed(indexed, too_short)
+
+
+def answer_of(cell: Cell, live: LiveCell | None, progress: CellProgress | None, fresh: Freshness) -> CellAnswer:
+    """What a cell contributed. live: None for one that was not asked itself."""
+    if live is None and progress is not None:
+        age_s = fresh.age_s(progress)
+        return CellAnswer(cell, Route.INDEX, fresh.is_complete(progress), progress.watermark, age_s)
+    if live is not None and live.failure is None:
+        return CellAnswer(cell, Route.LIVE, is_complete=not live.damaged, left_out=live.left_out)
+    failure = None if live is None else str(live.failure)
+    if progress is None or (live is not None and not live.has_stand_in):
+        return CellAnswer(cell, Route.SKIPPED, is_complete=False, failure=failure)
+    return CellAnswer(cell, Route.INDEX_WHILE_DOWN, False, progress.watermark, fresh.age_s(progress), failure)

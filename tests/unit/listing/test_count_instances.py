@@ -1,0 +1,157 @@
+"""Counts come by the routes that pages come by, and say what they cover."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from cells.capabilities import CellKind
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellAdapter, InstanceRow
+from indexer.backends.base import CellProgress
+from indexer.errors import IndexUnavailableError
+from listing.answer import Consistency, Route
+from listing.count_instances import Counted, InstanceCounter
+from listing.index_gateway import IndexGateway
+from listing.settings import SearchSettings
+from query.counts import CountRequest, Counts
+from query.errors import NotExpressibleError
+from query.filters import EVERYTHING
+from resources.clock import system_clock
+from resources.instance import INSTANCE_FIELDS
+from tests.unit.listing.test_list_instances import Index
+
+T = TypeVar("T")
+CELLS = tuple(Cell(name, name, CellKind.NATIVE, "sqlite://", "") for name in ("c0", "c1"))
+BY_HOST = CountRequest(EVERYTHING, INSTANCE_FIELDS, ("host",))
+LIVE, INDEXED = {("a",): 2}, {("a",): 1, (None,): 4}
+
+
+class CountingCell:
+    """A cell that counts by itself."""
+
+    cell: Any = None
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def count(self, request: CountRequest) -> Counts:
+        assert request is BY_HOST
+        return self._counts
+
+    read_page = find = close = count
+
+
+class Cells:
+    """Cells that say how many rows they have, but for those that are down."""
+
+    def __init__(self, *, down: Collection[str] = (), counts: Counts | None = None) -> None:
+        self._down = down
+        self._counts = counts or Counts(LIVE)
+        self.asked: list[str] = []
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return CELLS
+
+    async def knows_all_cells(self, cell_uuids: Collection[str] = ()) -> bool:
+        return True
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], T], timeout_s: float) -> T:
+        self.asked.append(cell_uuid)
+        if cell_uuid in self._down:
+            raise CellUnreachableError(cell_uuid, "down")
+        return question(cast(CellAdapter, CountingCell(self._counts)))
+
+    async def read_page(self, *_: Any) -> tuple[InstanceRow, ...]:
+        raise AssertionError("nobody asks for this here")
+
+    async def find(self, *_: Any) -> InstanceRow | None:
+        raise AssertionError("nobody asks for this here")
+
+    def hanging(self) -> Collection[str]:
+        return ()
+
+
+class CountedIndex(Index):
+    """An index that counts in the cells that it follows, or fails to. stale: cells that it has been away from."""
+
+    def __init__(self, *, error: Exception | None = None, stale: Collection[str] = ()) -> None:
+        super().__init__(IndexUnavailableError("gone"), stale=stale)
+        self._count_error = error
+
+    async def count(self, request: CountRequest, cells: Collection[str]) -> Mapping[str, Counts]:
+        if self._count_error is not None:
+            raise self._count_error
+        return {uuid: Counts(INDEXED) for uuid in cells if uuid == "c0"}
+
+
+def counted(cells: Cells, searcher: Index | None, consistency: Consistency = Consistency.BOUNDED) -> Counted:
+    async def run() -> Counted:
+        settings = SearchSettings(enabled=True, index_deadline_s=60)
+        index = IndexGateway(searcher, settings)
+        found = await InstanceCounter(cells, index, settings).count(BY_HOST, consistency)
+        if searcher is not None and isinstance(searcher, CountedIndex) and searcher._count_error is not None:
+            assert index.safe_connect.is_tripped == isinstance(searcher._count_error, IndexUnavailableError)
+        return found
+
+    return asyncio.run(run())
+
+
+def routes(found: Counted) -> list[Route]:
+    return [answer.route for answer in found.cells]
+
+
+def test_index_counts_for_all_cells_that_it_follows() -> None:
+    cells = Cells()
+    found = counted(cells, CountedIndex())
+    assert (found.by_cell, found.is_complete) == ({"c0": Counts(INDEXED), "c1": Counts()}, True)
+    assert (found.total.groups, routes(found), cells.asked) == (INDEXED, [Route.INDEX] * 2, [])
+
+
+def test_stale_cell_counts_itself_beside_the_index() -> None:
+    found = counted(Cells(), CountedIndex(stale=["c1"]))
+    assert (routes(found), found.is_complete) == ([Route.INDEX, Route.LIVE], True)
+    assert found.total.groups == {("a",): 3, (None,): 4}
+
+
+@pytest.mark.parametrize("error", [IndexUnavailableError("gone"), NotExpressibleError("the index", "this")])
+def test_cells_count_when_the_index_cannot(error: Exception) -> None:
+    cells = Cells()
+    found = counted(cells, CountedIndex(error=error))
+    assert (routes(found), found.is_complete, found.total.groups) == ([Route.LIVE] * 2, True, {("a",): 4})
+    assert [str(error).split()[-1] in remark or "this" in remark for remark in found.remarks] == [True]
+
+
+def test_index_stands_in_for_a_cell_that_is_down_and_the_answer_says_so() -> None:
+    found = counted(Cells(down=["c0"]), CountedIndex(stale=["c0"]))
+    assert (routes(found), found.is_complete) == ([Route.INDEX_WHILE_DOWN, Route.INDEX], False)
+    assert found.by_cell["c0"] == Counts(INDEXED)
+
+
+def test_cell_that_is_down_is_asked_once_and_counted_nowhere_without_an_index() -> None:
+    cells = Cells(down=["c0"])
+    found = counted(cells, CountedIndex(error=IndexUnavailableError("gone"), stale=["c0"]))
+    assert (routes(found), found.is_complete) == ([Route.SKIPPED, Route.LIVE], False)
+    assert found.by_cell == {"c1": Counts(LIVE)}
+    assert cells.asked.count("c0") == 1
+
+
+def test_count_that_a_cell_has_cut_off_is_not_complete() -> None:
+    found = counted(Cells(counts=Counts(LIVE, is_partial=True)), None)
+    assert (found.is_complete, found.total.is_partial) == (False, True)
+    assert [answer.is_complete for answer in found.cells] == [False, False]
+
+
+def test_groups_of_many_cells_are_no_more_than_one_answer_may_have() -> None:
+    request = CountRequest(EVERYTHING, INSTANCE_FIELDS, ("host",), 2)
+    by_cell = {"c0": Counts({("a",): 1, ("b",): 1}), "c1": Counts({("b",): 1, ("c",): 1})}
+    found = Counted(request, by_cell, (), has_all_cells=True)
+    assert (found.total.groups, found.total.is_partial, found.is_complete) == ({("a",): 1, ("b",): 2}, True, False)
+
+
+def test_progress_names_both_cells() -> None:
+    """Else the index would answer for none of them."""
+    progress = asyncio.run(CountedIndex().progress())
+    assert progress.keys() == {"c0", "c1"}
+    assert all(isinstance(cell, CellProgress) and cell.fresh_as_of <= system_clock() for cell in progress.values())
