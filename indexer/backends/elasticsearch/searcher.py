@@ -60,7 +60,7 @@ class ElasticsearchSearcher:
             decoder = row_decoder(keys, projection.pieces)
             return await self._run(lambda: decoder.rows(self._ask(body), projection))
         values = value_decoder(keys, projection.fields or ())
-        return await self._run(lambda: values.rows(self._ask({**body, **values.source}), projection))
+        return await self._run(lambda: values.rows(self._ask({**body, **values.asked}), projection))
 
     async def page(self, request: PageRequest, cells: Collection[str], projection: Projection) -> FoundPage:
         if not projection.pieces:
