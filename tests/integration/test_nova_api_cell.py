@@ -227,7 +227,7 @@ def test_api_that_says_that_it_lacks_servers_is_a_cell_that_cannot_be_reached(
 ) -> None:
     everything(adapter)
     lacking = Answer(200, {"fleetlight-complete": "false"}, b'{"servers": []}')
-    monkeypatch.setattr(Connection, "request", lambda *_, **__: lacking)
+    monkeypatch.setattr(Connection, "get", lambda *_, **__: lacking)
     with pytest.raises(CellUnreachableError, match="not complete"):
         everything(adapter)
 
@@ -312,7 +312,8 @@ def test_login_that_is_refused_and_api_that_is_away_are_a_cell_that_cannot_be_re
 def test_token_that_has_ended_is_replaced_by_a_new_one(upstream: LiveApi, adapter: CellAdapter) -> None:
     before = everything(adapter)
     credentials = adapter._upstream._credentials  # type: ignore[attr-defined]  # no clock can be moved there
-    credentials._known = "ended"
+    # No token but the next one of the plugin is good, so it takes what the API has ended for one that lasts.
+    credentials._plugin.auth_ref._auth_token = "ended"
     assert everything(adapter) == before
 
 

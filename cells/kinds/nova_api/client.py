@@ -131,8 +131,8 @@ class ComputeApi:
 
     def _get(self, target: str, deadline_s: float | None) -> Answer:
         headers = {**_HEADERS, **self._credentials.headers(deadline_s)}
-        answer = self._connection.request("GET", target, headers, deadline_s=deadline_s)
+        answer = self._connection.get(target, headers, deadline_s=deadline_s)
         if answer.status == _UNAUTHORIZED and self._credentials.renew(headers):
             headers |= self._credentials.headers(deadline_s)
-            answer = self._connection.request("GET", target, headers, deadline_s=deadline_s)
+            answer = self._connection.get(target, headers, deadline_s=deadline_s)
         return answer

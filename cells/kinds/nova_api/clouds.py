@@ -1,4 +1,8 @@
-"""clouds.yaml: where OpenStack's clients have their logins, so that nobody has to write them down a second time."""
+"""clouds.yaml: where OpenStack's clients have their logins, so that an operator writes them down once.
+
+openstacksdk's own reader takes a file that is no YAML for an empty one, and a login without a user or a project for a
+whole one (docs/decisions/0113): the file is read here, and keystoneauth1 makes the login of it.
+"""
 
 import os
 from collections.abc import Mapping
@@ -9,14 +13,14 @@ from typing import Any
 import yaml
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.credentials import Credentials, Fixed, KeystoneLogin
+from cells.kinds.nova_api.credentials import Credentials, Fixed
 
 _PLACES = (
     Path("clouds.yaml"),
     Path("~/.config/openstack/clouds.yaml"),
     Path("/etc/openstack/clouds.yaml"),
 )
-_TYPES = ("password", "v3password", "v3applicationcredential", "token", "v3token")
+_PASSWORD, _TOKEN = ("password", "v3password"), ("token", "v3token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,59 +55,40 @@ def read_cloud(file: Path, name: str, *, timeout_s: float) -> Cloud:
         known = ", ".join(map(str, clouds)) if isinstance(clouds, dict) else "none"
         raise UpstreamError(f"{file}: there is no login for a cloud '{name}'; known: {known}")
     ca_certs = Path(str(cloud["cacert"])).expanduser() if cloud.get("cacert") else None
-    where = f"{file}: cloud '{name}'"
-    return Cloud(_credentials(where, cloud, cloud["auth"], timeout_s, ca_certs), ca_certs)
+    try:
+        return Cloud(_credentials(cloud, cloud["auth"], timeout_s, ca_certs), ca_certs)
+    except UpstreamError as error:
+        raise UpstreamError(f"{file}: cloud '{name}': {error}") from None
 
 
 def _credentials(
-    where: str, cloud: Mapping[str, Any], auth: Mapping[str, Any], timeout_s: float, ca_certs: Path | None
+    cloud: Mapping[str, Any], auth: Mapping[str, Any], timeout_s: float, ca_certs: Path | None
 ) -> Credentials:
     is_credential = "application_credential_secret" in auth
-    kind = cloud.get("auth_type") or ("v3applicationcredential" if is_credential else "password")
-    if kind not in _TYPES:
-        raise UpstreamError(f"{where}: auth_type '{kind}' is not known here; known: {', '.join(_TYPES)}")
-    if kind in ("token", "v3token"):
-        return Fixed.token(_required(where, auth, "token"))
-    request = _application_credential(where, auth) if kind == "v3applicationcredential" else _password(where, auth)
-    return KeystoneLogin(_required(where, auth, "auth_url"), request, timeout_s=timeout_s, ca_certs=ca_certs)
+    kind = str(cloud.get("auth_type") or ("v3applicationcredential" if is_credential else "password"))
+    if kind in _TOKEN:
+        if not auth.get("token"):
+            raise UpstreamError("auth.token is missing")
+        return Fixed.token(str(auth["token"]))
+    if kind in _PASSWORD:
+        _check_password(auth)
+    from cells.kinds.nova_api.keystone_login import log_in_with  # noqa: PLC0415  # it takes long to load
+
+    return log_in_with(kind, _with_domains(auth), timeout_s=timeout_s, ca_certs=ca_certs)
 
 
-def _password(where: str, auth: Mapping[str, Any]) -> dict[str, Any]:
-    user = _named(auth, "user_id", "username", "user") | {"password": _required(where, auth, "password")}
-    project = _named(auth, "project_id", "project_name", "project")
-    if "id" not in user and "name" not in user:
-        raise UpstreamError(f"{where}: auth.username is missing")
-    if not project:
-        raise UpstreamError(f"{where}: auth.project_name is missing")
-    return {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": {"project": project}}
+def _check_password(auth: Mapping[str, Any]) -> None:
+    """What Keystone would be asked without, and refuse: a user, a password, a project to list the servers with."""
+    for name, others in (("password", ()), ("username", ("user_id",)), ("project_name", ("project_id",))):
+        if not any(auth.get(each) for each in (name, *others)):
+            raise UpstreamError(f"auth.{name} is missing")
 
 
-def _application_credential(where: str, auth: Mapping[str, Any]) -> dict[str, Any]:
-    credential: dict[str, Any] = {"secret": _required(where, auth, "application_credential_secret")}
-    if auth.get("application_credential_id"):
-        credential["id"] = str(auth["application_credential_id"])
-    else:
-        credential |= {
-            "name": _required(where, auth, "application_credential_name"),
-            "user": _named(auth, "user_id", "username", "user"),
-        }
-    return {"identity": {"methods": ["application_credential"], "application_credential": credential}}
-
-
-def _named(auth: Mapping[str, Any], id_key: str, name_key: str, what: str) -> dict[str, Any]:
-    """A user or a project, by its id, or by its name in a domain."""
-    if auth.get(id_key):
-        return {"id": str(auth[id_key])}
-    if not auth.get(name_key):
-        return {}
-    for key, member in ((f"{what}_domain_id", "id"), ("domain_id", "id"), (f"{what}_domain_name", "name")):
-        if auth.get(key):
-            return {"name": str(auth[name_key]), "domain": {member: str(auth[key])}}
-    return {"name": str(auth[name_key]), "domain": {"name": str(auth.get("domain_name") or "Default")}}
-
-
-def _required(where: str, auth: Mapping[str, Any], key: str) -> str:
-    value = auth.get(key)
-    if value in (None, ""):
-        raise UpstreamError(f"{where}: auth.{key} is missing")
-    return str(value)
+def _with_domains(auth: Mapping[str, Any]) -> dict[str, Any]:
+    """`auth` with a domain for the names of user and project: their own, the one of both, or the default one."""
+    whole = {key: str(value) for key, value in auth.items() if key not in ("domain_id", "domain_name")}
+    for what, name in (("user", "username"), ("project", "project_name")):
+        if auth.get(name) and not any(auth.get(f"{what}_domain_{member}") for member in ("id", "name")):
+            key = "id" if auth.get("domain_id") else "name"
+            whole[f"{what}_domain_{key}"] = str(auth.get(f"domain_{key}") or "Default")
+    return whole

@@ -3,16 +3,11 @@
 import base64
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from cells.errors import UpstreamError
-from cells.kinds.nova_api.http import Connection, PassingError
 
-_TOKEN = "X-Auth-Token"  # noqa: S105  # the name of a header
-_CREATED, _FIRST_SERVER_ERROR = 201, 500
+TOKEN = "X-Auth-Token"  # noqa: S105  # the name of a header
 
 
 class Credentials(Protocol):
@@ -33,7 +28,7 @@ class Fixed:
 
     @classmethod
     def token(cls, token: str) -> "Fixed":
-        return cls({_TOKEN: token})
+        return cls({TOKEN: token})
 
     @classmethod
     def password(cls, username: str, password: str) -> "Fixed":
@@ -55,50 +50,10 @@ class TokenFile:
         self._path = path
 
     def headers(self, _deadline_s: float | None) -> Mapping[str, str]:
-        return {_TOKEN: read_secret(self._path)}
+        return {TOKEN: read_secret(self._path)}
 
     def renew(self, refused: Mapping[str, str]) -> bool:
-        return read_secret(self._path) != refused.get(_TOKEN)
-
-
-class KeystoneLogin:
-    """A token from Keystone's v3 API, got when it is needed and again when it is refused.
-
-    auth: the object `auth` of the request (contracts/nova-rest, 5.2).
-    """
-
-    def __init__(self, auth_url: str, auth: Mapping[str, Any], *, timeout_s: float, ca_certs: Path | None) -> None:
-        version = "" if auth_url.rstrip("/").endswith("/v3") else "/v3"
-        self._connection = Connection(auth_url.rstrip("/") + version, timeout_s=timeout_s, ca_certs=ca_certs)
-        self._body = msgspec.json.encode({"auth": auth})
-        self._mutex = Lock()
-        self._known: str | None = None
-
-    def headers(self, deadline_s: float | None) -> Mapping[str, str]:
-        with self._mutex:
-            if self._known is None:
-                self._known = self._log_in(deadline_s)
-            return {_TOKEN: self._known}
-
-    def renew(self, refused: Mapping[str, str]) -> bool:
-        with self._mutex:
-            if refused.get(_TOKEN) == self._known:
-                self._known = None
-            return True
-
-    def _log_in(self, deadline_s: float | None) -> str:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        try:
-            answer = self._connection.request("POST", "/auth/tokens", headers, self._body, deadline_s=deadline_s)
-        finally:
-            # The next login is hours away.
-            self._connection.close()
-        if answer.status >= _FIRST_SERVER_ERROR:
-            raise PassingError(f"{self._connection.name} answers with status {answer.status}")
-        token = answer.headers.get("x-subject-token")
-        if answer.status != _CREATED or not token:
-            raise UpstreamError(f"{self._connection.name} refuses the login: status {answer.status}")
-        return token
+        return read_secret(self._path) != refused.get(TOKEN)
 
 
 def read_secret(path: Path) -> str:

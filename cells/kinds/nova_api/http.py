@@ -1,15 +1,20 @@
-"""One connection to one server over HTTP; what it says is not judged here.
+"""One connection to one server over HTTP, by urllib3; what the server says is not judged here.
 
+keystoneauth1's sessions wait for each silence of a server, and one that trickles is never silent. Here a request ends
+soon after its deadline: at the first part of the answer that comes behind it, or when none comes for as long.
 Redirects are not followed: the credentials are for one address.
 """
 
-import http.client
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import HTTPError
+from urllib3.exceptions import TimeoutError as Urllib3TimeoutError
 
 from cells.errors import UpstreamError
 
@@ -22,7 +27,7 @@ class PassingError(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """headers: with names in lower case."""
+    """headers: by names, in lower case or not."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,62 +47,55 @@ class Connection:
         self.name = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._path = parts.path.rstrip("/")
         self._timeout_s = timeout_s
-        if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=ca_certs and str(ca_certs))
-            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, context=context
+        self._pool = (
+            HTTPSConnectionPool(
+                parts.hostname,
+                parts.port,
+                ssl_context=ssl.create_default_context(cafile=ca_certs and str(ca_certs)),
             )
-        else:
-            self._http = http.client.HTTPConnection(parts.hostname, parts.port)
+            if parts.scheme == "https"
+            else HTTPConnectionPool(parts.hostname, parts.port)
+        )
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        deadline_s: float | None = None,
-    ) -> Answer:
+    def get(self, target: str, headers: Mapping[str, str], *, deadline_s: float | None = None) -> Answer:
         """deadline_s: on the monotonic clock, if it is to end before the timeout. Raises PassingError."""
         ends_s = time.monotonic() + self._timeout_s
         if deadline_s is not None:
             ends_s = min(ends_s, deadline_s)
-        was_open = self._http.sock is not None
         try:
-            try:
-                return self._request(method, target, headers, body, ends_s)
-            except (ConnectionError, http.client.BadStatusLine):
-                # Most likely it was idle for longer than the other side waits for another request.
-                self._http.close()
-                if not was_open:
-                    raise
-                return self._request(method, target, headers, body, ends_s)
-        except (OSError, http.client.HTTPException) as error:
-            # Whatever is left of that answer must not be taken for the next one.
-            self._http.close()
-            raise PassingError(f"{self.name} cannot be reached: {str(error) or type(error).__name__}") from error
+            return self._get(target, headers, ends_s)
+        except (TimeoutError, Urllib3TimeoutError):
+            raise PassingError(f"{self.name} cannot be reached: no answer in time") from None
+        except (HTTPError, OSError) as error:
+            raise PassingError(f"{self.name} cannot be reached: {error}") from error
 
     def close(self) -> None:
-        self._http.close()
+        self._pool.close()
 
-    def _request(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, ends_s: float
-    ) -> Answer:
-        self._wait_until(ends_s)
-        self._http.request(method, self._path + target, body=body, headers=dict(headers))
-        answer = self._http.getresponse()
-        chunks = []
-        while chunk := answer.read1(_CHUNK):
-            chunks.append(chunk)
-            self._wait_until(ends_s)
-        answer.close()  # the connection stays
-        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, b"".join(chunks))
+    def _get(self, target: str, headers: Mapping[str, str], ends_s: float) -> Answer:
+        answer = self._pool.urlopen(
+            "GET",
+            self._path + target,
+            headers=dict(headers),
+            retries=False,
+            redirect=False,
+            timeout=Timeout(total=_left_s(ends_s)),
+            preload_content=False,
+        )
+        try:
+            chunks = []
+            while chunk := answer.read1(_CHUNK):
+                chunks.append(chunk)
+                _left_s(ends_s)
+        except BaseException:
+            answer.close()  # what is left of it must not be taken for the next one
+            raise
+        answer.release_conn()
+        return Answer(answer.status, answer.headers, b"".join(chunks))
 
-    def _wait_until(self, ends_s: float) -> None:
-        remaining_s = ends_s - time.monotonic()
-        if remaining_s <= 0:
-            raise TimeoutError("no answer in time")
-        self._http.timeout = remaining_s
-        if self._http.sock is not None:
-            self._http.sock.settimeout(remaining_s)
+
+def _left_s(ends_s: float) -> float:
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
