@@ -17,6 +17,7 @@ from cli.fleet import open_fleet, sorted_by_name
 from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_result
 from cli.settings import load_settings
+from cli.work_progress import shown_progress
 
 app = typer.Typer(no_args_is_help=True, epilog=examples("fleetlight database upgrade"))
 
@@ -31,11 +32,13 @@ def upgrade(config: ConfigOption = None, data_dir: DataDirOption = None) -> None
     fleet_url = settings.fleet.database_url.get_secret_value()
     _upgrade(fleet_url, upgrade_fleet, translated_fleet_failures())
     print_result("fleet database: up to date")
-    with open_fleet(settings.fleet) as fleet:
+    with open_fleet(settings.fleet) as fleet, shown_progress("databases") as begin:
         native = [cell for cell in sorted_by_name(fleet.cells()) if cell.can.takes_changes]
-        for cell in native:
+        show = begin("cells", len(native))
+        for done, cell in enumerate(native, 1):
             _upgrade_cell(cell, upgrade_cell)
             print_result(f"cell {cell.name}: up to date")
+            show(done)
     if renewed := renew_rights(fleet_url, native):
         print_result(f"accounts {', '.join(renewed)}: up to date")
 

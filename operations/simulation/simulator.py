@@ -38,6 +38,8 @@ _MOST_WAITING = 20
 _OLDEST_US = 90 * 24 * 3600 * 1_000_000
 _LONGEST_LAG_S = 1.0
 _LONGEST_WAIT_S = 5.0
+# How often people who wait for many instances are told how far that is.
+_SAID_EACH_S = 5.0
 # How often each kind of change happens, next to creations and deletions; those that take no worker come first.
 _QUICK_CHANGES = {"rename": 3, "metadata": 5, "tags": 3}
 _CHANGES = {**_QUICK_CHANGES, "power": 5, "move": 4}
@@ -130,13 +132,29 @@ class Simulator:
         for cell in self._cells:
             cell.load()
         before = self.live_count
+        began = said_at = time.monotonic()
         while (missing := self._instance_count - self.live_count) > 0 and not stop.is_set():
             cell = min(self._cells, key=lambda candidate: len(candidate.live))
             share = -(-missing // len(self._cells))
             self._fill(cell, min(share, _BATCH_SIZE))
+            now = time.monotonic()
+            if now - said_at >= _SAID_EACH_S:
+                said_at = now
+                self._say_how_far(self.live_count - before, now - began)
         if stop.is_set():
             return
         _log.info("simulator.filled", created=self.live_count - before, instances=self.live_count)
+
+    def _say_how_far(self, created: int, after_s: float) -> None:
+        per_s = created / after_s
+        left = self._instance_count - self.live_count
+        _log.info(
+            "simulator.filling",
+            instances=self.live_count,
+            of=self._instance_count,
+            per_s=round(per_s),
+            left_s=round(left / per_s),
+        )
 
     def step(self) -> None:
         """One change somewhere. Raises CellUnreachableError or FleetUnreachableError."""

@@ -5,6 +5,7 @@ from random import Random
 from threading import Event
 
 import pytest
+import structlog
 from sqlalchemy import Engine, func, select
 
 from cells.errors import CellUnreachableError
@@ -16,6 +17,7 @@ from operations.actions.accepting import Acceptance
 from operations.actions.immediate import InstanceOperations
 from operations.cell_worker import new_worker
 from operations.jobs.worker import Worker
+from operations.simulation import simulator
 from operations.simulation.simulated_instances import DEMO_PROJECT, host_name, new_hosts, new_instance, zone_of
 from operations.simulation.simulator import SimulatedCell, Simulator
 from resources.instance import INSTANCE_FIELDS
@@ -148,3 +150,15 @@ def test_nothing_happens_in_the_future(simulated: SimulatedCell, engine: Engine,
     with engine.connect() as connection:
         launched = connection.execute(select(func.max(instances.c.launched_at))).scalar_one()
     assert launched <= now
+
+
+def test_filling_says_how_far_it_is_and_how_long_it_takes(
+    simulated: SimulatedCell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulator, "_SAID_EACH_S", 0)
+    with structlog.testing.capture_logs() as logs:
+        Simulator([simulated], instance_count=300, rate=0).fill(Event())
+    filling = [log for log in logs if log["event"] == "simulator.filling"]
+    assert [(log["instances"], log["of"]) for log in filling] == [(250, 300), (300, 300)]
+    assert all(log["per_s"] > 0 for log in filling)
+    assert [log["left_s"] == 0 for log in filling][-1]
