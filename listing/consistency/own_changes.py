@@ -18,16 +18,18 @@ _MAX_NOTES = 10_000
 class OwnChange:
     """A state of an instance that the lists of `reader` include.
 
-    position: where it is in the changelog, once that is known. telling: what tells the other API processes of it.
+    position: where it is in the changelog, once that is known. is_indexed: whether the index is known to
+    have it. telling: what tells the other API processes of it.
     """
 
-    __slots__ = ("cell_uuid", "position", "reader", "telling", "token")
+    __slots__ = ("cell_uuid", "is_indexed", "position", "reader", "telling", "token")
 
     def __init__(self, reader: str, cell_uuid: str, token: ChangeToken) -> None:
         self.reader = reader
         self.cell_uuid = cell_uuid
         self.token = token
         self.position: Numbered | None = None
+        self.is_indexed = False
         self.telling: asyncio.Task[None] | None = None
 
 
@@ -68,14 +70,13 @@ class OwnChanges:
         return change
 
     def of(self, reader: str) -> Sequence[OwnChange]:
-        """What was noted for `reader` lately, the newest last."""
+        """What was noted for `reader` lately, and is not in the index as far as is known, the newest last."""
         if reader not in self._of_reader:
             return ()
         self._forget_old(self._clock())
-        return [*self._of_reader.get(reader, {}).values()]
+        return [change for change in self._of_reader.get(reader, {}).values() if not change.is_indexed]
 
-    def forget(self, change: OwnChange) -> None:
-        """The index has it."""
+    def _forget(self, change: OwnChange) -> None:
         changes = self._of_reader.get(change.reader, {})
         uuid = change.token.instance_uuid
         # There may be a newer one of that instance.
@@ -86,4 +87,4 @@ class OwnChanges:
 
     def _forget_old(self, now: int) -> None:
         while self._ends and (self._ends[0][0] < now or len(self._ends) > _MAX_NOTES):
-            self.forget(self._ends.popleft()[1])
+            self._forget(self._ends.popleft()[1])

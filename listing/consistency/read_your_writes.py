@@ -113,7 +113,7 @@ class ReadYourWrites:
             for change in by_cell[uuid]:
                 if not await self._is_in(followed[uuid], cells[uuid], change):
                     return True
-                self._changes.forget(change)
+                change.is_indexed = True
             return False
 
         answers = await asyncio.gather(*map(is_behind, by_cell))

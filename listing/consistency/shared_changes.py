@@ -45,7 +45,6 @@ class SharedChanges:
         self._own = OwnChanges(kept_s, clock)
         self._process = str(uuid4())
         self._forgot_at = self._listened_at = self._read_at = self._asked_at = _NEVER
-        self._last_read: frozenset[RecentChange] = frozenset()
         self._reading: asyncio.Task[None] | None = None
 
     async def tell(self, readers: Collection[str], row: InstanceRow) -> None:
@@ -67,10 +66,6 @@ class SharedChanges:
                 self._reading = asyncio.create_task(self._read())
             await asyncio.shield(self._reading)
         return self._own.of(reader)
-
-    def forget(self, change: OwnChange) -> None:
-        """The index has it."""
-        self._own.forget(change)
 
     async def _tell(self, changes: Sequence[OwnChange]) -> None:
         told = [
@@ -105,12 +100,9 @@ class SharedChanges:
             _log.warning("changes_of_other_processes_unknown", reason=error.reason)
             self._asked_at = time.monotonic() + _AFTER_FAILURE_S
             return
-        # What was read before may be forgotten again, since the index has it.
         for change in found:
-            if change not in self._last_read:
-                token = ChangeToken(change.instance_uuid, change.revision)
-                self._own.note_token(change.reader, change.cell_uuid, token)
-        self._last_read = frozenset(found)
+            token = ChangeToken(change.instance_uuid, change.revision)
+            self._own.note_token(change.reader, change.cell_uuid, token)
         self._asked_at = self._read_at = asked_at
         if listens:
             self._listened_at = asked_at

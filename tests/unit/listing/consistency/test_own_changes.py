@@ -83,14 +83,18 @@ def test_state_that_is_older_is_not_noted(changes: OwnChanges, clock: Clock) -> 
     assert noted(changes) == ["a:1"]
 
 
-def test_what_the_index_knows_is_forgotten_but_not_what_came_after_it(changes: OwnChanges, clock: Clock) -> None:
+def test_what_the_index_knows_counts_no_more_but_what_came_after_it_does(changes: OwnChanges, clock: Clock) -> None:
     changes.note(DEMO, row(clock, "a", 1))
     [first] = changes.of(DEMO)
     changes.note(DEMO, row(clock, "a", 2))
-    changes.forget(first)
+    first.is_indexed = True
     assert noted(changes) == ["a:2"]
-    changes.forget(changes.of(DEMO)[0])
+    changes.of(DEMO)[0].is_indexed = True
     assert noted(changes) == []
+    changes.note(DEMO, row(clock, "a", 2))
+    assert noted(changes) == [], "seen again"
+    changes.note(DEMO, row(clock, "a", 3))
+    assert noted(changes) == ["a:3"]
 
 
 def test_memory_is_bounded(changes: OwnChanges, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
