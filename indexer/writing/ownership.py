@@ -30,6 +30,7 @@ _REMEMBERED_S = 30.0
 _ASK_AGAIN_S = 5.0
 # A database that hangs must not keep messages waiting.
 _PATIENCE_S = 2.0
+_QUESTIONS_AT_ONCE = 4
 _UNCONFIRMED = "it was only announced, and the fleet database, which knows of which cell the instance is, is away"
 _MOST_REMEMBERED = 100_000
 
@@ -46,7 +47,7 @@ class KnowsOwners(Protocol):
 
 
 class PromptOwners:
-    """Owners that are asked for all cells of an indexer, one question at a time, and not waited for long.
+    """Owners that are asked for all cells of an indexer, in a few threads, and not waited for long.
 
     While the fleet database is away it is asked now and then; in between FleetUnreachableError comes at once. A
     question that hangs keeps its thread until the connection gives the database up.
@@ -54,7 +55,7 @@ class PromptOwners:
 
     def __init__(self, owners: KnowsOwners) -> None:
         self._owners = owners
-        self._threads = BoundedThreads(1, "owners")
+        self._threads = BoundedThreads(_QUESTIONS_AT_ONCE, "owners")
         self._ask_at_s = 0.0
 
     def cells_of(self, instance_uuids: Collection[str]) -> Mapping[str, str]:

@@ -38,18 +38,18 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingOwners]:
     owners.may_answer.set()
 
 
-@pytest.mark.parametrize("again_after_s", [0.0, 60.0])
-def test_owners_that_hang_keep_one_thread_for_all_cells(
-    hanging: HangingOwners, monkeypatch: pytest.MonkeyPatch, again_after_s: float
+@pytest.mark.parametrize(("again_after_s", "threads"), [(0.0, ownership._QUESTIONS_AT_ONCE), (60.0, 1)])
+def test_owners_that_hang_keep_a_few_threads_for_all_cells(
+    hanging: HangingOwners, monkeypatch: pytest.MonkeyPatch, again_after_s: float, threads: int
 ) -> None:
     monkeypatch.setattr(ownership, "_ASK_AGAIN_S", again_after_s)
     owners, index = PromptOwners(hanging), MemoryIndex()
     before = threading.active_count()
-    for number in range(5):
+    for number in range(8):
         cell = f"c{number}"
         assert OwnWriter(index, cell, owners).write([make_document(number, cell_uuid=cell)]).applied == 1
-    assert hanging.questions == 1
-    assert threading.active_count() - before == 1
+    assert hanging.questions == threads
+    assert threading.active_count() - before == threads
 
 
 def test_owners_that_are_away_are_not_asked_again_at_once_by_any_question() -> None:
