@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from cells.daemon_threads import DaemonThreads
 from cells.errors import (
     CellHangsError,
     CellUnreachableError,
@@ -22,7 +23,6 @@ from cells.errors import (
     UnknownCellError,
     UnreadableRowError,
 )
-from cells.fan_out.daemon_threads import DaemonThreads
 from cells.model import Cell, CellAdapter, InstanceRow
 from listing.merge_sort import Row, Source
 from query.page import PageRequest

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine, func, select
 
+from cells.daemon_threads import DaemonThreads
 from cells.database.engines import cell_failures
 from cells.errors import CellUnreachableError
-from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fleet.flavors import Flavor
 from cells.fleet.fleet import Fleet
 from cells.fleet.quotas import check

@@ -17,7 +17,7 @@ from api.http.errors import IdentityServiceError, UnauthorizedError
 from api.identity.caller import Caller
 from api.identity.connection import UNKNOWN, Connection
 from api.settings import KeystoneSettings
-from cells.fan_out.daemon_threads import DaemonThreads
+from cells.daemon_threads import DaemonThreads
 
 _THREADS = 16
 _Environment = dict[str, Any]

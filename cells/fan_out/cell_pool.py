@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from cells.daemon_threads import DaemonThreads
 from cells.errors import CellUnreachableError, FleetUnreachableError, UnknownCellError
-from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fan_out.guarded_cell import GuardedCell
 from cells.model import NOBODY, Cell, CellAdapter, DescribingAdapter, InstanceRow, ProbedAdapter
 from query.page import PageRequest

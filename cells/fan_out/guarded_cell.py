@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import structlog
 
+from cells.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.daemon_threads import DaemonThreads
 from cells.errors import CellHangsError, CellUnreachableError
-from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
-from cells.fan_out.daemon_threads import DaemonThreads
 from cells.retrying import retrying_every
 
 T = TypeVar("T")

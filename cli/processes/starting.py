@@ -14,8 +14,8 @@ from typing import TypeVar
 import structlog
 from tenacity.wait import wait_exponential, wait_random
 
+from cells.daemon_threads import in_background
 from cells.errors import FleetUnreachableError, FleetUnusableError
-from cells.fan_out.daemon_threads import in_background
 from cells.fleet.fleet import Fleet
 from cells.retrying import retrying_until
 from indexer.stream.liveness import Probe, Probes

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.model import CellAdapter, ConfirmsInstances
 from indexer.backends.base import Document, Rejection, WriteResult, is_time
 from indexer.writing.retrying_writer import WritesAndReads

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.epochs import Position
 from cells.errors import CellUnreachableError, FleetUnreachableError
-from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
 from cells.fleet.journals import KEPT, JournalReading
 from cells.model import NO_REVISION, Cell, CellAdapter, Change, ChangelogAdapter, InstanceRow
 from indexer.transform.native_messages import read_record

@@ -14,8 +14,8 @@ import structlog
 
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
+from cells.daemon_threads import DaemonThreads
 from cells.errors import CellHangsError, CellUnreachableError
-from cells.fan_out.daemon_threads import DaemonThreads
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
 from cells.model import Cell

@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import Connection, select
 
-from cells.fan_out.daemon_threads import DaemonThreads
+from cells.daemon_threads import DaemonThreads
 from cells.kinds.nova_db.databases import dialect_of, open_nova_database, read
 from cells.kinds.nova_db.deployment import read_mapped
 from cells.kinds.nova_db.details import ApiDetails, Details

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from elasticsearch import Elasticsearch
 
-from cells.fan_out.bounded_threads import AllThreadsHangError, BoundedThreads
+from cells.bounded_threads import AllThreadsHangError, BoundedThreads
 from indexer.backends.base import EPOCHS, HORIZONS, REPAIRS, CellProgress, FoundPage, FoundRow
 from indexer.backends.elasticsearch.client import TooComplexError, open_client, send
 from indexer.backends.elasticsearch.counting import count_body, counts_in

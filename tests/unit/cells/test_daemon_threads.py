@@ -7,7 +7,7 @@ from threading import Event, current_thread
 
 import pytest
 
-from cells.fan_out.daemon_threads import DaemonThreads
+from cells.daemon_threads import DaemonThreads
 
 _HANGING = """
 import asyncio
