@@ -1,8 +1,7 @@
 """The rows of a search for the values of some fields: what it asks of a document, and how that is read.
 
 What is in columns is read from those. For the rest, lists with the order of their members too, the whole source is
-sent:
-that costs less than to leave something out (decisions 0100 and 0111).
+sent: that costs less than to leave something out (decisions 0100 and 0111).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +28,14 @@ class ValueDecoder:
     def __init__(self, keys: tuple[str, ...], fields: tuple[str, ...]) -> None:
         self._keys, self._fields = keys, fields
         # What is no key stays the JSON that it is.
-        types = {name: Any if name in keys else msgspec.Raw for name in (*keys, *fields)}
+        types: dict[str, Any] = {name: Any if name in keys else msgspec.Raw for name in (*keys, *fields)}
         self._is_in_columns = all(INSTANCE_FIELDS[name].is_sortable for name in types)
         self.asked: Mapping[str, Any]
         if self._is_in_columns:
             self.asked = {"_source": False, "stored_fields": "_none_", "docvalue_fields": ["cell_uuid", *types]}
             # A column may hold several values, or none; ours hold one.
-            members = [(name, list[kind], msgspec.field(default_factory=list)) for name, kind in types.items()]
+            column: Any = list.__class_getitem__
+            members = [(name, column(kind), msgspec.field(default_factory=list)) for name, kind in types.items()]
             found = msgspec.defstruct("_Columns", [("cell_uuid", list[str]), *members], gc=False)
         else:
             self.asked = {}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # ships no types
+import yaml
 
 from cli.clouds import ADMIN, MEMBER, is_for, renew_password, write_clouds, write_open_clouds
 from cli.data_folder import DataFolder

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # ships no types
+import yaml
 
 from cells.errors import UpstreamError
 from cells.kinds.nova_api.clouds import read_cloud
