@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.explain",
         "Say which sources answer a list, why, what they are asked, and how long they take.",
     ),
+    "list-fields": ("cli.list_fields", "The fields of instances, nodes, jobs and the like that can be asked for."),
     "index": (
         "cli.index.index",
         "The search index: how far it is, filling it, and comparing it with the cells.",

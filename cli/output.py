@@ -114,6 +114,11 @@ def progress_bar() -> Progress:
     )
 
 
+def one_line(text: str) -> str:
+    """`text` with its line breaks and tabs written as what a terminal would not show is."""
+    return "".join(f"\\u{ord(character):04x}" if character in "\n\t" else character for character in _harmless(text))
+
+
 def _harmless(text: str) -> str:
     """`text` without what a terminal would do and not show."""
     return text.translate(_CONTROL_CHARACTERS)

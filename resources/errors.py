@@ -26,3 +26,4 @@ class FilterValueError(FieldError):
         super().__init__(f"cannot compare field '{field}' with {value!r}: expected {expected}")
         self.field = field
         self.value = value
+        self.expected = expected

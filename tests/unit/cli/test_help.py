@@ -48,6 +48,7 @@ def test_the_commands_are_known() -> None:
         "index drop-old",
         "index fields",
         "index find",
+        "list-fields",
         "index status",
         "explain",
         "index verify",

@@ -1,0 +1,100 @@
+"""`fleetlight list-fields`: what can be asked for, and filtered by."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import JsonOption, examples
+from cli.output import print_json, print_notice, print_result
+from cli.query_table import TableStyle, table
+from query.fields_query import definitions
+from resources.fields import Kind
+from resources.query_fields.catalog import ITEM_TYPES
+from resources.query_fields.definitions import CellStatus
+
+app = typer.Typer()
+
+UNKNOWN_FIELD = 14
+"""The exit code for fields that do not exist, as Ganeti's commands have it."""
+
+
+class ItemType(StrEnum):
+    """What can be listed; the values are the words of the command line."""
+
+    INSTANCES = "instances"
+    NODES = "nodes"
+    GROUPS = "groups"
+    NETWORKS = "networks"
+    JOBS = "jobs"
+    LOCKS = "locks"
+    OPERATING_SYSTEMS = "os"
+    EXPORTS = "exports"
+    FILTERS = "filters"
+
+    @property
+    def resource(self) -> str:
+        """Its name in queries."""
+        return self.value if self is ItemType.OPERATING_SYSTEMS else self.value.removesuffix("s")
+
+
+_KIND_NAMES = {
+    Kind.UNKNOWN: "Unknown",
+    Kind.TEXT: "Text",
+    Kind.BOOL: "Boolean",
+    Kind.NUMBER: "Number",
+    Kind.FLOAT: "Floating-point number",
+    Kind.UNIT: "Storage size",
+    Kind.TIMESTAMP: "Timestamp",
+    Kind.OTHER: "Custom",
+}
+_COLUMNS = ("Name", "Type", "Title", "Description")
+
+
+@app.command(
+    "list-fields",
+    epilog=examples(
+        "fleetlight list-fields instances",
+        "fleetlight list-fields nodes name mfree",
+        "fleetlight list-fields jobs --json",
+    ),
+)
+def list_fields(
+    item_type: Annotated[ItemType, typer.Argument(metavar="TYPE", help=", ".join(ItemType), show_default=False)],
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[FIELD]...", help="Only these, in this order.", show_default=False)
+    ] = None,
+    *,
+    separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Between two columns, instead of blanks that align them.")
+    ] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """The fields of instances, nodes, jobs and the like that can be asked for.
+
+    Each with its name, its type, the title of its column, and what it means.
+
+    The exit code is 14 when one of the fields that were named does not exist.
+    """
+    found = definitions(ITEM_TYPES[item_type.resource], names or None)
+    if json:
+        print_json({"fields": found})
+    else:
+        style = TableStyle(separator=separator, has_header=not no_headers)
+        for line in table([_column(title) for title in _COLUMNS], map(_row, found), style):
+            print_result(line)
+    unknown = [definition["name"] for definition in found if definition["kind"] == Kind.UNKNOWN]
+    if unknown:
+        print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
+        raise typer.Exit(UNKNOWN_FIELD)
+
+
+def _column(title: str) -> dict[str, Any]:
+    return {"name": title, "title": title, "kind": Kind.TEXT.value, "doc": title}
+
+
+def _row(definition: dict[str, Any]) -> list[tuple[CellStatus, str]]:
+    kind = _KIND_NAMES[Kind(definition["kind"])]
+    values = (definition["name"], kind, definition["title"], definition["doc"])
+    return [(CellStatus.NORMAL, value) for value in values]

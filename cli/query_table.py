@@ -1,0 +1,147 @@
+"""Answers of queries as lines of text, as Ganeti's list commands print them (contracts/ganeti-query, 7).
+
+Columns are aligned with blanks, or divided by a separator for programs. What has no value shows a placeholder.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Any
+
+from cli.output import one_line
+from resources.fields import Kind
+from resources.query_fields.definitions import CellStatus
+
+Cell = Sequence[Any]
+"""[status, value]"""
+
+Format = Callable[[Any], str]
+
+_MIB_IN = {"m": 1, "g": 1024, "t": 1024 * 1024}
+_RIGHT_ALIGNED = {Kind.NUMBER, Kind.FLOAT, Kind.UNIT}
+_TERSE = {
+    CellStatus.UNKNOWN: "??",
+    CellStatus.NO_DATA: "?",
+    CellStatus.UNAVAILABLE: "-",
+    CellStatus.OFFLINE: "*",
+}
+_VERBOSE = {
+    CellStatus.UNKNOWN: "(unknown)",
+    CellStatus.NO_DATA: "(nodata)",
+    CellStatus.UNAVAILABLE: "(unavail)",
+    CellStatus.OFFLINE: "(offline)",
+}
+
+
+class Unit(StrEnum):
+    """How sizes are written: each with the unit that suits it, or all in one unit, without its letter."""
+
+    HUMAN = "h"
+    MEBIBYTES = "m"
+    GIBIBYTES = "g"
+    TEBIBYTES = "t"
+
+
+class Outcome(StrEnum):
+    """Whether an answer is what was asked for."""
+
+    NORMAL = "normal"
+    UNKNOWN_FIELDS = "unknown fields"
+    INCOMPLETE = "incomplete"
+
+
+@dataclass(frozen=True, slots=True)
+class TableStyle:
+    """unit: None for the one that suits: `m` with a separator, else `h`. separator: None aligns the columns.
+
+    formats: how the values of some fields are written, by their names, instead of as their kind is.
+    """
+
+    unit: Unit | None = None
+    separator: str | None = None
+    has_header: bool = True
+    is_verbose: bool = False
+    formats: Mapping[str, Format] | None = None
+
+
+def table(definitions: Sequence[Mapping[str, Any]], rows: Iterable[Sequence[Cell]], style: TableStyle) -> list[str]:
+    """The lines of an answer, with the titles first if the style has a header."""
+    unit = style.unit or (Unit.MEBIBYTES if style.separator else Unit.HUMAN)
+    formats = [_format(definition, unit, style.formats or {}) for definition in definitions]
+    placeholders = _VERBOSE if style.is_verbose else _TERSE
+    lines = [[_text(cell, as_text, placeholders) for cell, as_text in zip(row, formats, strict=True)] for row in rows]
+    if style.has_header:
+        lines.insert(0, [definition["title"] for definition in definitions])
+    if style.separator is not None:
+        return [style.separator.join(line) for line in lines]
+    return _aligned(lines, [Kind(definition["kind"]) in _RIGHT_ALIGNED for definition in definitions])
+
+
+def outcome(definitions: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Cell]]) -> Outcome:
+    """Whether there were fields that do not exist, or else values that are missing."""
+    statuses = {cell[0] for cell in chain.from_iterable(rows)}
+    asks_for_unknown = any(definition["kind"] == Kind.UNKNOWN for definition in definitions)
+    if CellStatus.UNKNOWN in statuses or (asks_for_unknown and not rows):
+        return Outcome.UNKNOWN_FIELDS
+    return Outcome.INCOMPLETE if statuses - {CellStatus.NORMAL} else Outcome.NORMAL
+
+
+def size_text(mebibytes: float, unit: Unit) -> str:
+    """A size: with one digit behind the point, but for whole MiB; its letter only where the unit is chosen by size."""
+    if unit is not Unit.HUMAN:
+        digits = 0 if unit is Unit.MEBIBYTES else 1
+        return f"{mebibytes / _MIB_IN[unit]:0.{digits}f}"
+    if mebibytes < _MIB_IN["g"]:
+        return f"{mebibytes:0.0f}M"
+    unit = Unit.GIBIBYTES if mebibytes < _MIB_IN["t"] else Unit.TEBIBYTES
+    return f"{mebibytes / _MIB_IN[unit]:0.1f}{unit.upper()}"
+
+
+def time_text(seconds: object) -> str:
+    """The local time, to the second."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return "N/A"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def joined(value: object) -> str:
+    """The elements of a list, with commas between them."""
+    return ",".join(str(element) for element in value) if isinstance(value, list) else str(value)
+
+
+def _format(definition: Mapping[str, Any], unit: Unit, formats: Mapping[str, Format]) -> Format:
+    name, kind = definition["name"], definition["kind"]
+    if name in formats:
+        return formats[name]
+    match kind:
+        case Kind.BOOL:
+            return lambda value: "Y" if value else "N"
+        case Kind.UNIT:
+            return lambda value: size_text(value, unit)
+        case Kind.TIMESTAMP:
+            return time_text
+    return str
+
+
+def _text(cell: Cell, as_text: Format, placeholders: Mapping[CellStatus, str]) -> str:
+    status, value = cell
+    if status != CellStatus.NORMAL:
+        return placeholders[CellStatus(status)]
+    # A line is one item, whatever its owner has called it.
+    return one_line(as_text(value))
+
+
+def _aligned(lines: Sequence[Sequence[str]], are_right: Sequence[bool]) -> list[str]:
+    """The columns padded with blanks to their width; a last one to the left needs none."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if widths and not are_right[-1]:
+        widths[-1] = 0
+    return [
+        " ".join(
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, are_right, strict=True)
+        )
+        for line in lines
+    ]

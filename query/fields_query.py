@@ -1,0 +1,25 @@
+"""Fields queries: which fields an item type has, and the definitions that head the columns of an answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from query.sort import nice_key
+from resources.fields import Kind
+from resources.query_fields.definitions import QueryField, QueryFields
+
+
+def definitions(fields: QueryFields, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The definitions of the fields of these names, in their order; of all, in nice order, for None.
+
+    What does not exist is a field of kind `unknown`, and no error: an answer has a column for it.
+    """
+    if names is None:
+        names = sorted(fields, key=nice_key)
+    return [_definition(fields, name) for name in names]
+
+
+def _definition(fields: QueryFields, name: str) -> dict[str, Any]:
+    field = fields.get(name)
+    if isinstance(field, QueryField):
+        return field.as_json()
+    return {"name": name, "title": name, "kind": Kind.UNKNOWN.value, "doc": f"Unknown field '{name}'"}

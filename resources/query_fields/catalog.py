@@ -1,0 +1,14 @@
+"""Every item type that can be asked about, by the name that queries give it."""
+
+from collections.abc import Mapping
+
+from resources.query_fields.configuration import EXPORT, JOB_FILTER, NETWORK, OPERATING_SYSTEM
+from resources.query_fields.definitions import QueryFields
+from resources.query_fields.instance import INSTANCE
+from resources.query_fields.job import JOB, LOCK
+from resources.query_fields.node import GROUP, NODE
+
+ITEM_TYPES: Mapping[str, QueryFields] = {
+    fields.resource: fields
+    for fields in (INSTANCE, NODE, GROUP, NETWORK, JOB, LOCK, OPERATING_SYSTEM, EXPORT, JOB_FILTER)
+}

@@ -1,0 +1,63 @@
+"""What a field of a query is: its definition, its flags, and the fields of one item type with their aliases.
+
+The rules are those of contracts/ganeti-query, 1.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, IntFlag
+from typing import Any
+
+from resources.fields import Field, FieldSet
+
+
+class FieldFlag(IntFlag):
+    """What is particular to the values of a field, beside their kind.
+
+    HOSTNAME: an abbreviation at a dot is equal to the name. JOB_ID: orders as a number. SPLIT_TIMESTAMP: the value is
+    [seconds, microseconds].
+    """
+
+    NONE = 0
+    HOSTNAME = 1
+    IP_ADDRESS = 2
+    JOB_ID = 4
+    SPLIT_TIMESTAMP = 8
+
+
+class CellStatus(IntEnum):
+    """What a cell of an answer tells of its value; only NORMAL has one."""
+
+    NORMAL = 0
+    UNKNOWN = 1
+    NO_DATA = 2
+    UNAVAILABLE = 3
+    OFFLINE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class QueryField(Field):
+    """A field that can be asked for, filtered on and sorted by. Raises ValueError as Field does."""
+
+    flags: FieldFlag = FieldFlag.NONE
+
+    def as_json(self) -> dict[str, Any]:
+        """The definition as answers carry it."""
+        return {"name": self.name, "title": self.title, "kind": self.kind.value, "doc": self.doc}
+
+
+class QueryFields(FieldSet):
+    """The fields of one item type that can be asked for.
+
+    aliases: further names, each of a field whose definition it shares but for the name.
+    Raises ValueError for a name or title that is there twice, and for an alias of what is not there.
+    """
+
+    def __init__(
+        self, resource: str, fields: Iterable[QueryField], aliases: Mapping[str, str], *, unique: str = "uuid"
+    ) -> None:
+        super().__init__(resource, fields, unique=unique)
+        for alias, target in aliases.items():
+            if alias in self._fields or target not in self._fields:
+                raise ValueError(f"{resource}: alias {alias!r} of {target!r} is taken, or its target is missing")
+            self._fields[alias] = replace(self._fields[target], name=alias)

@@ -1,0 +1,51 @@
+"""`fleetlight list-fields`."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.app import app
+from cli.list_fields import ItemType
+from resources.query_fields.catalog import ITEM_TYPES
+
+_RUNNER = CliRunner()
+
+
+def test_every_item_type_has_a_word() -> None:
+    assert {item_type.resource for item_type in ItemType} == set(ITEM_TYPES)
+
+
+def test_fields_are_a_table_in_nice_order() -> None:
+    result = _RUNNER.invoke(app, ["list-fields", "instances"])
+    names = [line.split()[0] for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert names[0] == "Name"
+    assert len(names) == len(ITEM_TYPES["instance"]) + 1
+    assert names.index("disk.size/9") < names.index("disk.size/10")
+
+
+def test_named_fields_keep_their_order() -> None:
+    result = _RUNNER.invoke(app, ["list-fields", "nodes", "mfree", "name", "--separator", "|", "--no-headers"])
+    assert [line.split("|")[:3] for line in result.stdout.splitlines()] == [
+        ["mfree", "Storage size", "MFree"],
+        ["name", "Text", "Node"],
+    ]
+
+
+def test_unknown_field_is_shown_and_ends_with_14() -> None:
+    result = _RUNNER.invoke(app, ["list-fields", "jobs", "id", "foo"])
+    assert result.exit_code == 14
+    assert "foo" in result.stdout
+    assert "Warning: Queried for unknown fields foo" in result.stderr
+
+
+def test_json_is_the_answer_of_a_fields_query() -> None:
+    result = _RUNNER.invoke(app, ["list-fields", "exports", "node", "--json"])
+    [field] = json.loads(result.stdout)["fields"]
+    assert field == {"name": "node", "title": "Node", "kind": "text", "doc": field["doc"]}
+
+
+@pytest.mark.parametrize("arguments", [["list-fields"], ["list-fields", "servers"]])
+def test_wrong_type_is_wrong_usage(arguments: list[str]) -> None:
+    assert _RUNNER.invoke(app, arguments).exit_code == 2
