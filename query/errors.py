@@ -1,6 +1,8 @@
 """What can be wrong with a question.
 
 QueryError
+├── ExpressionError         the filter is not written as one, or asks what its field cannot be asked
+├── FilterTextError         the text of a filter does not follow its grammar
 ├── RegularExpressionError  the pattern is not one that every route can run
 └── NotExpressibleError     a compiler cannot express this leaf exactly; another route must answer
 
@@ -10,6 +12,28 @@ What can be wrong with one field of it: resources.errors.
 
 class QueryError(Exception):
     """A question that cannot be answered as asked."""
+
+
+class ExpressionError(QueryError):
+    """A filter in JSON that is not one; the text says which operator, field or value, and what would be right."""
+
+
+class FilterTextError(QueryError):
+    """The filter `text` cannot be read from `column` (from 1) of `line` (from 1) on, for that `reason`."""
+
+    def __init__(self, text: str, line: int, column: int, reason: str) -> None:
+        super().__init__(f"Failed to parse query filter '{text}': {reason} (line {line}, column {column})")
+        self.text = text
+        self.line = line
+        self.column = column
+        self.reason = reason
+
+    @property
+    def details(self) -> tuple[str, str, str]:
+        """The line, a mark under the place, and the reason, to be shown below each other."""
+        lines = self.text.splitlines() or [""]
+        shown = lines[min(self.line, len(lines)) - 1]
+        return shown, f"{' ' * (self.column - 1)}^", self.reason
 
 
 class RegularExpressionError(QueryError):

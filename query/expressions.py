@@ -1,0 +1,211 @@
+"""Filters as callers write them in JSON: lists with the operator first, such as ["&", ["?", "admin_up"], ...].
+
+What an operator means of which kind of field is contracts/ganeti-query, 3. A value that is missing
+is no reason to leave an item out: a condition on it is true, and so is its negation's opposite.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from query.errors import ExpressionError, RegularExpressionError
+from query.filters import (
+    EVERYTHING,
+    Eq,
+    Filter,
+    Ge,
+    Gt,
+    Has,
+    HasName,
+    IsTrue,
+    Le,
+    Leaf,
+    Lt,
+    Matches,
+    all_of,
+    any_of,
+    negate,
+    or_missing,
+)
+from query.operators.anything import AtTime, Compares, Contains, Finds, Same, Says
+from resources.errors import FilterValueError, UnknownFieldError
+from resources.fields import FieldSet, Kind, from_microseconds
+from resources.query_fields.definitions import FieldFlag, QueryField
+
+MAX_LEVELS = 10
+"""How many lists may be inside each other, the condition among them."""
+
+_EQUAL = {"==", "="}
+_ORDERED: dict[str, Callable[[str, Any], Leaf]] = {"<": Lt, "<=": Le, ">": Gt, ">=": Ge}
+_MICROSECONDS = 1_000_000
+_DIGITS = re.compile(r"[0-9]+")
+_LONGEST_SHOWN = 80
+
+
+def to_filter(expression: object, fields: FieldSet) -> Filter:
+    """The tree of an expression; None keeps everything. Raises ExpressionError, which says where and why.
+
+    fields: QueryFields of the item type that is asked for.
+    """
+    if expression is None:
+        return EVERYTHING
+    return _node(expression, fields, 0)
+
+
+def _node(expression: object, fields: FieldSet, level: int) -> Filter:
+    if level >= MAX_LEVELS:
+        raise ExpressionError(f"Only up to {MAX_LEVELS} levels are allowed (filter nested too deep)")
+    if not isinstance(expression, list) or not expression:
+        raise ExpressionError(f"Invalid filter on level {level}: {_shown(expression)} is no list with an operator")
+    operator, *operands = expression
+    match operator:
+        case "|" | "&":
+            terms = tuple(_node(operand, fields, level + 1) for operand in operands)
+            return any_of(*terms) if operator == "|" else all_of(*terms)
+        case "!":
+            [operand] = _one(operator, operands)
+            return negate(_node(operand, fields, level + 1))
+        case "?":
+            [name] = _one(operator, operands)
+            return _truth(_field(name, fields))
+        case "==" | "=" | "!=" | "<" | "<=" | ">" | ">=" | "=~" | "=[]":
+            if len(operands) != 2:
+                raise ExpressionError(
+                    f"Invalid binary operator, expected exactly two operands: {_shown(operator)} has {len(operands)}"
+                )
+            name, value = operands
+            return _condition(operator, _field(name, fields), value)
+    raise ExpressionError(f"Unknown operator {_shown(operator)}")
+
+
+def _one(operator: str, operands: Sequence[object]) -> Sequence[object]:
+    if len(operands) != 1:
+        raise ExpressionError(f"Unary operator '{operator}' expects exactly one operand, not {len(operands)}")
+    return operands
+
+
+def _field(name: object, fields: FieldSet) -> QueryField:
+    field = fields.get(name) if isinstance(name, str) else None
+    if not isinstance(field, QueryField):
+        raise ExpressionError(f"Unknown field {_shown(name)}")
+    return field
+
+
+def _truth(field: QueryField) -> Filter:
+    return or_missing(Says(field.name) if _is_of_any_shape(field) else IsTrue(field.name))
+
+
+def _condition(operator: str, field: QueryField, value: object) -> Filter:
+    try:
+        if operator == "!=":
+            return negate(_kept_if_missing(_comparison("==", field, value)))
+        if operator == "=~":
+            return _kept_if_missing(_search(field, value))
+        if operator == "=[]":
+            return _kept_if_missing(_membership(field, value))
+        return _kept_if_missing(_comparison("==" if operator in _EQUAL else operator, field, value))
+    except FilterValueError as error:
+        raise ExpressionError(
+            f"Unable to compare field '{field.name}' (type '{field.kind}') by '{operator}' with {_shown(value)}, "
+            f"expected {error.expected}"
+        ) from None
+    except RegularExpressionError as error:
+        raise ExpressionError(f"Invalid regex pattern ({error})") from None
+    except UnknownFieldError as error:
+        raise ExpressionError(str(error)) from None
+
+
+def _kept_if_missing(leaf: Leaf) -> Filter:
+    return or_missing(leaf) if leaf.can_be_open else leaf
+
+
+def _comparison(operator: str, field: QueryField, value: object) -> Leaf:
+    """The condition `field operator value`, for an operator of equality or order. Raises FilterValueError."""
+    if FieldFlag.SPLIT_TIMESTAMP in field.flags:
+        return AtTime(field.name, operator, _split_time(field, value))
+    if field.kind is Kind.OTHER:
+        return Same(field.name, value) if operator == "==" else _order_of_anything(operator, field, value)
+    is_number_of_job = FieldFlag.JOB_ID in field.flags and operator != "=="
+    if is_number_of_job and isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if field.kind is Kind.TIMESTAMP:
+        value = _moment(field, value)
+    leaf = _ORDERED[operator](field.name, value) if operator != "==" else _equality(field, value)
+    leaf.check(field)
+    return leaf
+
+
+def _equality(field: QueryField, value: Any) -> Leaf:
+    if FieldFlag.HOSTNAME in field.flags and isinstance(value, str):
+        return HasName(field.name, value)
+    return Eq(field.name, value)
+
+
+def _order_of_anything(operator: str, field: QueryField, value: object) -> Leaf:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FilterValueError(field.name, value, "a text or a number")
+    return Compares(field.name, operator, value)
+
+
+def _search(field: QueryField, value: object) -> Leaf:
+    if not isinstance(value, str):
+        raise FilterValueError(field.name, value, "a regular expression")
+    if _is_of_any_shape(field) or field.is_list:
+        leaf: Leaf = Finds(field.name, value)
+    elif field.kind is Kind.TEXT:
+        leaf = Matches(field.name, value)
+    else:
+        raise FilterValueError(field.name, value, "no regular expression, since it is no text")
+    leaf.check(field)
+    return leaf
+
+
+def _membership(field: QueryField, value: object) -> Leaf:
+    if field.is_list and isinstance(value, str):
+        leaf: Leaf = Has(field.name, value)
+    elif field.kind is Kind.TEXT:
+        if not isinstance(value, str):
+            raise FilterValueError(field.name, value, "text")
+        leaf = Matches(field.name, re.escape(value))
+    else:
+        leaf = Contains(field.name, value)
+    leaf.check(field)
+    return leaf
+
+
+def _is_of_any_shape(field: QueryField) -> bool:
+    return field.kind is Kind.OTHER and not field.is_list
+
+
+def _moment(field: QueryField, value: object) -> datetime:
+    """The time of a number of seconds since the epoch."""
+    try:
+        return from_microseconds(_microseconds(value))
+    except (TypeError, ValueError, OverflowError):
+        raise FilterValueError(field.name, value, "a number of seconds since the epoch, of a year up to 9999") from None
+
+
+def _split_time(field: QueryField, value: object) -> int:
+    try:
+        if isinstance(value, list):
+            seconds, microseconds = value
+            return _microseconds(seconds) + _microseconds(microseconds) // _MICROSECONDS
+        return _microseconds(value)
+    except (TypeError, ValueError, OverflowError):
+        raise FilterValueError(field.name, value, "seconds since the epoch, or [seconds, microseconds]") from None
+
+
+def _microseconds(seconds: object) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError
+    return round(Fraction(seconds) * _MICROSECONDS)
+
+
+def _shown(value: object) -> str:
+    """`value` as it was written, cut where it is long."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

@@ -1,0 +1,200 @@
+"""Filters as people type them: `status == "running" and be/memory > 2048`, read into the lists of query.expressions.
+
+The grammar is contracts/ganeti-query, 4; LALR, so its time is linear in the text.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
+
+from query.errors import FilterTextError, RegularExpressionError
+from query.regex import compile_pattern
+
+Expression = list[Any]
+
+_GRAMMAR = r"""
+    ?start: either
+
+    ?either: both ("or" both)*
+    ?both: not ("and" not)*
+    ?not: "not" not -> negation
+        | condition
+        | "(" either ")"
+
+    condition: FIELD                        -> truth
+             | FIELD COMPARISON value       -> comparison
+             | value "in" FIELD             -> membership
+             | value "not" "in" FIELD       -> no_membership
+             | FIELD _SEARCH PATTERN        -> search
+             | FIELD _NO_SEARCH PATTERN     -> no_search
+             | FIELD _GLOB STRING           -> glob
+             | FIELD _NO_GLOB STRING        -> no_glob
+    ?value: STRING                          -> text
+          | INTEGER                         -> number
+
+    FIELD: /[A-Za-z][A-Za-z0-9_\/.]*/
+    COMPARISON: /==|!=|<=|>=|<|>|=(?![~*])/
+    _SEARCH: "=~"
+    _NO_SEARCH: "!~"
+    _GLOB: "=*"
+    _NO_GLOB: "!*"
+    INTEGER: /[+-]?[0-9]+/
+    STRING: /"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'/s
+    PATTERN: /m?(?:\/(?:[^\/\\]|\\.)*\/|#(?:[^#\\]|\\.)*#|\^(?:[^\^\\]|\\.)*\^|\|(?:[^|\\]|\\.)*\|)[si]*/s
+
+    %import common.WS
+    %ignore WS
+"""
+
+_FILTER_CHARACTERS = frozenset("!\"'()/<>=\\~ \t\n\r\v\f")
+_GLOB_CHARACTERS = frozenset("*?")
+_NAMES = {
+    "FIELD": "a field",
+    "COMPARISON": "a comparison such as ==",
+    "INTEGER": "a whole number",
+    "STRING": "a text in quotes",
+    "PATTERN": "a pattern such as m/web/i",
+    "_SEARCH": "=~",
+    "_NO_SEARCH": "!~",
+    "_GLOB": "=*",
+    "_NO_GLOB": "!*",
+    "LPAR": "(",
+    "RPAR": ")",
+    "AND": "and",
+    "OR": "or",
+    "NOT": "not",
+    "IN": "in",
+    "$END": "the end of the text",
+}
+
+
+@v_args(inline=True)
+class _Expressions(Transformer[Token, Expression]):
+    """What each rule of the grammar makes of its parts, while they are read."""
+
+    def either(self, *terms: Expression) -> Expression:
+        return ["|", *terms]
+
+    def both(self, *terms: Expression) -> Expression:
+        return ["&", *terms]
+
+    def negation(self, term: Expression) -> Expression:
+        return ["!", term]
+
+    def truth(self, field: Token) -> Expression:
+        return ["?", str(field)]
+
+    def comparison(self, field: Token, operator: Token, value: str | int) -> Expression:
+        return ["==" if operator == "=" else str(operator), str(field), value]
+
+    def membership(self, value: str | int, field: Token) -> Expression:
+        return ["=[]", str(field), value]
+
+    def no_membership(self, value: str | int, field: Token) -> Expression:
+        return ["!", ["=[]", str(field), value]]
+
+    def search(self, field: Token, pattern: Token) -> Expression:
+        return ["=~", str(field), _pattern(pattern)]
+
+    def no_search(self, field: Token, pattern: Token) -> Expression:
+        return ["!", ["=~", str(field), _pattern(pattern)]]
+
+    def glob(self, field: Token, text: Token) -> Expression:
+        return ["=~", str(field), name_pattern(text[1:-1])]
+
+    def no_glob(self, field: Token, text: Token) -> Expression:
+        return ["!", ["=~", str(field), name_pattern(text[1:-1])]]
+
+    def text(self, text: Token) -> str:
+        return str(text[1:-1])
+
+    def number(self, digits: Token) -> int:
+        try:
+            return int(digits)
+        except ValueError:
+            raise _UnusableTokenError(digits, "Expected a number of fewer digits") from None
+
+
+_PARSER = Lark(_GRAMMAR, parser="lalr", transformer=_Expressions(), maybe_placeholders=False)
+
+
+def parse_filter(text: str) -> Expression:
+    """The expression that `text` says. Raises FilterTextError."""
+    try:
+        expression: Expression = _PARSER.parse(text)  # type: ignore[assignment]  # the transformer's result
+    except UnexpectedInput as error:
+        line, column = (error.line, error.column) if error.line > 0 else _end(text)
+        raise FilterTextError(text, line, column, _reason(error)) from None
+    except _UnusableTokenError as error:
+        raise FilterTextError(text, error.token.line or 1, error.token.column or 1, error.reason) from None
+    return expression
+
+
+def name_pattern(glob: str) -> str:
+    """The regular expression of a name with `*` and `?`, which stand for what is between two dots.
+
+    The name may be longer by whole parts: `web*` finds `web1.example.com`.
+    """
+    parts = {"*": "[^.]*", "?": "[^.]"}
+    return f"^{''.join(parts.get(character) or re.escape(character) for character in glob)}(\\..*)?$"
+
+
+def from_arguments(arguments: Sequence[str], *, is_filter: bool = False, name_field: str = "name") -> Expression | None:
+    """The expression of a command's arguments: names, which may have `*` and `?`, or one filter; None without any.
+
+    is_filter: whether they are said to be a filter; else one argument is one if it has a character that no name has.
+    Raises FilterTextError, also where more than one argument is a filter.
+    """
+    if is_filter or (len(arguments) == 1 and not _FILTER_CHARACTERS.isdisjoint(arguments[0])):
+        if len(arguments) != 1:
+            raise FilterTextError(" ".join(arguments), 1, 1, "Exactly one argument must be given as a filter")
+        return parse_filter(arguments[0])
+    if not arguments:
+        return None
+    return ["|", *(_name(argument, name_field) for argument in arguments)]
+
+
+def _name(argument: str, name_field: str) -> Expression:
+    if _GLOB_CHARACTERS.isdisjoint(argument):
+        return ["==", name_field, argument]
+    return ["=~", name_field, name_pattern(argument)]
+
+
+class _UnusableTokenError(Exception):
+    """A token that is well formed and means nothing."""
+
+    def __init__(self, token: Token, reason: str) -> None:
+        super().__init__(reason)
+        self.token = token
+        self.reason = reason
+
+
+def _pattern(token: Token) -> str:
+    """The regular expression between two delimiters, with its flags in front.
+
+    A backslash takes the meaning of an end from the delimiter only; before everything else it stays.
+    """
+    text = token.removeprefix("m")
+    delimiter, (inside, flags) = text[0], text[1:].rsplit(text[0], 1)
+    pattern = re.sub(r"\\(.)", lambda found: found[1] if found[1] == delimiter else found[0], inside, flags=re.DOTALL)
+    if flags:
+        pattern = f"(?{''.join(sorted(flags))}){pattern}"
+    try:
+        compile_pattern(pattern)
+    except RegularExpressionError as error:
+        raise _UnusableTokenError(token, str(error)) from None
+    return pattern
+
+
+def _reason(error: UnexpectedInput) -> str:
+    allowed = error.allowed if isinstance(error, UnexpectedCharacters) else getattr(error, "expected", ())
+    names = sorted(_NAMES.get(name, name) for name in allowed or ())
+    return f"Expected {', '.join(names)}" if names else "Unexpected end of text"
+
+
+def _end(text: str) -> tuple[int, int]:
+    """The line and the column behind the last character."""
+    lines = text.splitlines() or [""]
+    return len(lines), len(lines[-1]) + 1

@@ -1,0 +1,127 @@
+"""Operators on values of any shape (kind `other`), which only Python can look into: no store is asked them."""
+
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from query.errors import NotExpressibleError
+from query.operators.negation import Not
+from query.operators.sql import Predicate, SqlColumn, SqlDialect
+from query.regex import compile_pattern
+from query.tree import Dsl, Leaf, Matcher
+from resources.fields import Field
+
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAnything(Leaf):
+    """Open of a null, as every operator; never an error, whatever the value looks like."""
+
+    def negated(self) -> Leaf:
+        return Not(self.field, self)
+
+    def check(self, field: Field) -> None:
+        """Every field can be asked this."""
+
+    @abstractmethod
+    def is_true_of(self, value: Any) -> bool:
+        """Whether it is true of a value that is there."""
+
+    def matcher(self, field: Field) -> Matcher:
+        name, is_true_of = field.name, self.is_true_of
+        return lambda record: record[name] is not None and is_true_of(record[name])
+
+    def fits_sql(self, dialect: SqlDialect) -> bool:
+        return False
+
+    def sql(self, column: SqlColumn) -> Predicate:
+        raise NotExpressibleError("SQL", f"a look into '{self.field}'")
+
+    def dsl(self, field: Field) -> Dsl:
+        raise NotExpressibleError("Elasticsearch", f"a look into '{self.field}'")
+
+
+@dataclass(frozen=True, slots=True)
+class Same(_OfAnything):
+    """The value is `value`, which may be a list or an object."""
+
+    value: Any
+
+    def is_true_of(self, value: Any) -> bool:
+        return bool(value == self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Contains(_OfAnything):
+    """The value is a list with the element `value`, or a text with it in it."""
+
+    value: Any
+
+    def is_true_of(self, value: Any) -> bool:
+        if isinstance(value, str):
+            return isinstance(self.value, str) and self.value in value
+        return isinstance(value, list) and any(item == self.value for item in value if item is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finds(_OfAnything):
+    """The value is a text in which `pattern` is found."""
+
+    pattern: str
+
+    def check(self, field: Field) -> None:
+        compile_pattern(self.pattern)
+
+    def is_true_of(self, value: Any) -> bool:
+        return isinstance(value, str) and compile_pattern(self.pattern).search(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Says(_OfAnything):
+    """The value is neither false, zero nor empty."""
+
+    def is_true_of(self, value: Any) -> bool:
+        return bool(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Compares(_OfAnything):
+    """The value has that `relation` (RELATIONS) to `value`: numbers to numbers, texts to texts."""
+
+    relation: str
+    value: str | float
+
+    def is_true_of(self, value: Any) -> bool:
+        is_comparable = _rank(value) is not None and _rank(value) == _rank(self.value)
+        return is_comparable and bool(RELATIONS[self.relation](value, self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime(_OfAnything):
+    """The value, [seconds, microseconds], has that `relation` to a time in microseconds since the epoch."""
+
+    relation: str
+    value: int
+
+    _RELATIONS: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {**RELATIONS, "==": operator.eq}
+
+    def is_true_of(self, value: Any) -> bool:
+        seconds, microseconds = value
+        return bool(self._RELATIONS[self.relation](seconds * _MICROSECONDS + microseconds, self.value))
+
+
+def _rank(value: Any) -> str | None:
+    """Values of one rank have an order."""
+    if isinstance(value, str):
+        return "text"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "number" if is_number else None
