@@ -23,8 +23,8 @@ _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _OfAnything(Leaf):
-    """Open of a null, as every operator; never an error, whatever the value looks like."""
+class LooksInside(Leaf):
+    """Asks of a value what no store can be asked. Open of a null, never an error, whatever the value looks like."""
 
     def negated(self) -> Leaf:
         return Not(self.field, self)
@@ -51,7 +51,7 @@ class _OfAnything(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Same(_OfAnything):
+class Same(LooksInside):
     """The value is `value`, which may be a list or an object."""
 
     value: Any
@@ -61,7 +61,7 @@ class Same(_OfAnything):
 
 
 @dataclass(frozen=True, slots=True)
-class Contains(_OfAnything):
+class Contains(LooksInside):
     """The value is a list with the element `value`, or a text with it in it."""
 
     value: Any
@@ -73,7 +73,7 @@ class Contains(_OfAnything):
 
 
 @dataclass(frozen=True, slots=True)
-class Finds(_OfAnything):
+class Finds(LooksInside):
     """The value is a text in which `pattern` is found."""
 
     pattern: str
@@ -86,7 +86,7 @@ class Finds(_OfAnything):
 
 
 @dataclass(frozen=True, slots=True)
-class Says(_OfAnything):
+class Says(LooksInside):
     """The value is neither false, zero nor empty."""
 
     def is_true_of(self, value: Any) -> bool:
@@ -94,7 +94,7 @@ class Says(_OfAnything):
 
 
 @dataclass(frozen=True, slots=True)
-class Compares(_OfAnything):
+class Compares(LooksInside):
     """The value has that `relation` (RELATIONS) to `value`: numbers to numbers, texts to texts."""
 
     relation: str
@@ -106,7 +106,7 @@ class Compares(_OfAnything):
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime(_OfAnything):
+class AtTime(LooksInside):
     """The value, [seconds, microseconds], has that `relation` to a time in microseconds since the epoch."""
 
     relation: str

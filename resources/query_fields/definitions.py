@@ -61,3 +61,4 @@ class QueryFields(FieldSet):
             if alias in self._fields or target not in self._fields:
                 raise ValueError(f"{resource}: alias {alias!r} of {target!r} is taken, or its target is missing")
             self._fields[alias] = replace(self._fields[target], name=alias)
+        self.aliases = aliases

@@ -91,7 +91,7 @@ def _disk_fields() -> Iterator[QueryField]:
 
 
 # Name of one, name of all, what it is: of a network interface.
-_NIC_FIELDS = (
+NIC_FIELDS = (
     ("ip", "IP", "ips", "IPs", "IP address"),
     ("mac", "MAC", "macs", "MACs", "MAC address"),
     ("name", "Name", "names", "Names", "Name"),
@@ -108,7 +108,7 @@ _WITH_FLAG = {"ip": FieldFlag.IP_ADDRESS}
 
 def _nic_fields() -> Iterator[QueryField]:
     yield QueryField("nic.count", "NICs", Kind.NUMBER, "Number of network interfaces")
-    for one, title, several, titles, doc in _NIC_FIELDS:
+    for one, title, several, titles, doc in NIC_FIELDS:
         yield _other(f"nic.{several}", f"NIC_{titles}", f"{doc} of each network interface")
         for index in range(MAX_NICS):
             of_one = f"{doc} of the {ordinal(index + 1)} network interface"
@@ -134,7 +134,7 @@ def _aliases() -> dict[str, str]:
     for index in range(MAX_DISKS):
         aliases |= {f"disk{index}.{name}": f"disk.{name}/{index}" for name in ("size", "spindles", "name", "uuid")}
     for index in range(MAX_NICS):
-        aliases |= {f"nic{index}.{name}": f"nic.{name}/{index}" for name, *_ in _NIC_FIELDS}
+        aliases |= {f"nic{index}.{name}": f"nic.{name}/{index}" for name, *_ in NIC_FIELDS}
     return aliases
 
 

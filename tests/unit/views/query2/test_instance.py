@@ -1,0 +1,198 @@
+"""Instances as rows of Query2."""
+
+from typing import Any
+
+import pytest
+
+from query.evaluate import matcher
+from query.expressions import to_filter
+from query.filter_text import parse_filter
+from resources.fields import Kind
+from resources.instance import INSTANCE_FIELDS
+from resources.query_fields.instance import INSTANCE
+from tests.support.documents import make_record
+from views.query2.instance import INSTANCE_VALUES
+from views.query2.pushdown import split
+from views.query2.values import Facts, as_json
+
+FLAVOR = {"memory_mb": 2048, "vcpus": 2, "root_gb": 10, "ephemeral_gb": 0, "swap": 512}
+VOLUME = {"volume_id": "11111111-1111-4111-8111-111111111111", "device_name": "/dev/vdb"}
+ADDRESSES = [
+    {"label": "net", "address": "10.0.0.1", "version": 4, "mac": "fa:16:3e:00:00:01", "device_name": "tap1"},
+    {"label": "net", "address": "fd00::1", "version": 6, "mac": "fa:16:3e:00:00:01", "device_name": "tap1"},
+    {"label": "other", "address": "10.1.0.1", "version": 4, "mac": "fa:16:3e:00:00:02"},
+]
+RECORD = make_record(
+    display_name="web1.example.com",
+    node="node1.example.com",
+    vm_state="active",
+    power_state=1,
+    flavor=FLAVOR,
+    image_ref="22222222-2222-4222-8222-222222222222",
+    block_devices=[VOLUME],
+    ip_addresses=ADDRESSES,
+    tags=["a", "b"],
+    created_at=1_700_000_000_250_000,
+    updated_at=None,
+)
+
+
+def cell(name: str, record: dict[str, Any] = RECORD) -> tuple[int, Any]:
+    made = INSTANCE_VALUES[name].make(Facts(record, 7, "cell1"))
+    return as_json(made, INSTANCE[name])
+
+
+def test_every_field_has_a_value() -> None:
+    assert set(INSTANCE_VALUES) == set(INSTANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("name", [0, "web1.example.com"]),
+        ("serial_no", [0, 7]),
+        ("cell", [0, "cell1"]),
+        ("ctime", [0, 1_700_000_000.25]),
+        ("mtime", [0, 1_700_000_000.25]),
+        ("tags", [0, ["a", "b"]]),
+        ("pnode", [0, "node1.example.com"]),
+        ("snodes", [0, []]),
+        ("os", [3, None]),
+        ("admin_state", [0, "up"]),
+        ("status", [0, "running"]),
+        ("oper_state", [0, True]),
+        ("oper_ram", [2, None]),
+        ("be/memory", [0, 2048]),
+        ("vcpus", [0, 2]),
+        ("be/auto_balance", [3, None]),
+        ("hv/acpi", [3, None]),
+        ("disk.count", [0, 3]),
+        ("disk.sizes", [0, [10240, 512, None]]),
+        ("disk_usage", [0, 10752]),
+        ("sda_size", [0, 10240]),
+        ("disk2.uuid", [0, VOLUME["volume_id"]]),
+        ("disk.size/2", [3, None]),
+        ("disk.size/3", [3, None]),
+        ("nic.count", [0, 2]),
+        ("nic.ips", [0, ["10.0.0.1", "10.1.0.1"]]),
+        ("nic.macs", [0, ["fa:16:3e:00:00:01", "fa:16:3e:00:00:02"]]),
+        ("nic0.ip", [0, "10.0.0.1"]),
+        ("nic.network.name/1", [0, "other"]),
+        ("nic.name/1", [3, None]),
+        ("nic.ip/7", [3, None]),
+        ("forthcoming", [0, False]),
+        ("task_state", [3, None]),
+        ("updated_at", [3, None]),
+        ("vm_state", [0, "active"]),
+    ],
+)
+def test_value_is_made_of_the_record(name: str, expected: list[Any]) -> None:
+    assert list(cell(name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("vm_state", "power_state", "status", "oper_state"),
+    [
+        ("active", 1, "running", [0, True]),
+        ("paused", 3, "running", [0, True]),
+        ("stopped", 4, "ADMIN_down", [0, False]),
+        ("stopped", 1, "ERROR_up", [0, True]),
+        ("active", 4, "ERROR_down", [0, False]),
+        ("active", 6, "ERROR_down", [0, False]),
+        ("suspended", 7, "ADMIN_down", [0, False]),
+        ("shelved_offloaded", 4, "ADMIN_down", [0, False]),
+        ("building", 0, "ADMIN_down", [2, None]),
+        ("error", None, "ERROR_down", [2, None]),
+    ],
+)
+def test_status_is_of_what_is_wanted_and_what_the_hypervisor_said(
+    vm_state: str, power_state: int | None, status: str, oper_state: list[Any]
+) -> None:
+    record = {**RECORD, "vm_state": vm_state, "power_state": power_state}
+    assert cell("status", record) == (0, status)
+    assert list(cell("oper_state", record)) == oper_state
+
+
+def test_instance_that_boots_from_a_volume_has_no_root_disk() -> None:
+    assert cell("disk.sizes", {**RECORD, "image_ref": ""}) == (0, [512, None])
+
+
+def test_instance_of_which_little_is_known_has_values_too() -> None:
+    empty: dict[str, Any] = dict.fromkeys(INSTANCE_FIELDS)
+    empty |= {"uuid": RECORD["uuid"], "created_at": 0}
+    for name in INSTANCE:
+        status, value = cell(name, empty)
+        assert (status == 0) or value is None
+    assert cell("name", empty) == (2, None)
+    assert cell("tags", empty) == (0, [])
+    assert cell("be/memory", empty) == (2, None)
+
+
+_PYTHON_TYPES: dict[Kind, tuple[type, ...]] = {
+    Kind.TEXT: (str,),
+    Kind.BOOL: (bool,),
+    Kind.NUMBER: (int,),
+    Kind.UNIT: (int,),
+    Kind.FLOAT: (float,),
+    Kind.TIMESTAMP: (int, float),
+}
+
+
+def test_values_are_of_the_kinds_of_their_fields() -> None:
+    seen = 0
+    for name, field in INSTANCE.items():
+        status, value = cell(name)
+        expected = _PYTHON_TYPES.get(field.kind)
+        if status == 0 and expected is not None:
+            seen += 1
+            assert isinstance(value, expected), name
+            assert expected == (bool,) or not isinstance(value, bool), name
+    assert seen > 50
+
+
+class _Watched(dict[str, Any]):
+    """A record that tells what was read of it."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        super().__init__(record)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def test_values_read_what_they_say_that_they_need() -> None:
+    for name, value in INSTANCE_VALUES.items():
+        record = _Watched(RECORD)
+        value.make(Facts(record, 7, "cell1"))
+        assert record.read <= value.needs, name
+
+
+def as_query_record(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: INSTANCE_VALUES[name].make(Facts(record, 7, "cell1"))[1] for name in INSTANCE}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_all_stored"),
+    [
+        ('name == "web1"', True),
+        ('name == "web2"', True),
+        ('not name == "web1"', True),
+        ('name =~ m/^web/ and "a" in tags and ctime > 5', True),
+        ('task_state == "spawning"', True),
+        ('name == "web1" and be/memory > 1024', False),
+        ('status == "running" or name == "x"', False),
+        ("metadata =~ m/x/", False),
+        ('host != "x" and not nic0.ip =* "10*"', False),
+    ],
+)
+def test_filter_is_split_without_a_change_of_its_meaning(text: str, is_all_stored: bool) -> None:
+    node = to_filter(parse_filter(text), INSTANCE)
+    stored, rest = split(node, INSTANCE_VALUES)
+    assert (rest == to_filter(["&"], INSTANCE)) is is_all_stored
+    for changes in ({}, {"display_name": None}, {"task_state": "spawning"}, {"host": "x"}, {"tags": None}):
+        record = {**RECORD, **changes}
+        row = as_query_record(record)
+        both = matcher(stored, INSTANCE_FIELDS)(record) and matcher(rest, INSTANCE)(row)
+        assert both is matcher(node, INSTANCE)(row)

@@ -1,0 +1,85 @@
+"""What the value of a field is made of, and how an answer carries it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resources.fields import Field, Kind, Record
+from resources.query_fields.definitions import CellStatus
+
+Cell = tuple[CellStatus, Any]
+"""A status, and the stored value (resources.fields) that only NORMAL has."""
+
+NO_DATA: Cell = (CellStatus.NO_DATA, None)
+UNAVAILABLE: Cell = (CellStatus.UNAVAILABLE, None)
+UNKNOWN: Cell = (CellStatus.UNKNOWN, None)
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is of one item.
+
+    record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: the name
+    of its cell.
+    """
+
+    record: Record
+    revision: int | None
+    cell: str
+
+
+Make = Callable[[Facts], Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """How the cell of a field comes about.
+
+    needs: the fields of the record that it is made of. stored: the one that it is, so that a store can be asked for it.
+    """
+
+    make: Make
+    needs: frozenset[str] = frozenset()
+    stored: str | None = None
+
+
+def normal(value: Any) -> Cell:
+    return CellStatus.NORMAL, value
+
+
+def known(value: Any, otherwise: Cell = NO_DATA) -> Cell:
+    """`value`, or `otherwise` where there is none."""
+    return otherwise if value is None else (CellStatus.NORMAL, value)
+
+
+def of_record(name: str, otherwise: Cell = NO_DATA) -> Value:
+    """The stored field `name`, as it is."""
+    return Value(lambda facts: known(facts.record[name], otherwise), frozenset({name}), stored=name)
+
+
+def of_list(name: str) -> Value:
+    """The stored list `name`, empty where it is absent."""
+    return Value(lambda facts: normal(facts.record[name] or []), frozenset({name}), stored=name)
+
+
+def made_of(make: Callable[[Record], Cell], *needs: str) -> Value:
+    """What `make` makes of the record, of which it reads the fields `needs`."""
+    return Value(lambda facts: make(facts.record), frozenset(needs))
+
+
+def constant(cell: Cell) -> Value:
+    return Value(lambda _facts: cell)
+
+
+def as_json(cell: Cell, field: Field) -> tuple[int, Any]:
+    """The cell as answers carry it: times as seconds since the epoch."""
+    status, value = cell
+    if value is not None and field.kind is Kind.TIMESTAMP:
+        value /= _MICROSECONDS
+    return int(status), value
+
+
+Values = Mapping[str, Value]
+"""By the name of the field."""
