@@ -32,6 +32,8 @@ from api.image.handlers import ImageHandlers
 from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
+from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
+from api.query.history import HISTORY, HistoryHandler
 from api.settings import ApiSettings
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
@@ -183,6 +185,18 @@ def _add_compute_routes(
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
     explainer = Explainer(lists, app.state.lister, InstanceCounter(parts.cells, app.state.index, parts.search))
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
+    queries = QueryHandlers(
+        app.state.lister,
+        finder,
+        parts.cells,
+        writes,
+        max_limit=parts.api.max_limit,
+        timeout_s=parts.search.cell_timeout_s,
+    )
+    app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
+    app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
+    app.add_route(QUERY_FIELDS.path, middleware.endpoint(queries.fields), methods=["GET"])
+    app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
 
@@ -201,7 +215,17 @@ def _add_compute_routes(
 
 def _other_operations(identity: Identity) -> Sequence[Operation]:
     services = [*identity.operations(), *ImageHandlers.operations()] if isinstance(identity, TokenIdentity) else []
-    return [*VERSION_OPERATIONS, OPENAPI, EXPLAIN, RESET_SAFE_CONNECT, *HEALTH_OPERATIONS, *services]
+    return [
+        *VERSION_OPERATIONS,
+        OPENAPI,
+        EXPLAIN,
+        QUERY,
+        QUERY_BY_BODY,
+        QUERY_FIELDS,
+        RESET_SAFE_CONNECT,
+        *HEALTH_OPERATIONS,
+        *services,
+    ]
 
 
 def _any_image(_image_id: str) -> bool:

@@ -52,7 +52,7 @@ _CELLS = 16
 _BATCH = 1000
 _BETWEEN_S = 0.02
 # The newest microversion: what clients ask for, and the largest items.
-_HEADERS = [(b"host", b"127.0.0.1:8774"), (b"openstack-api-version", b"compute latest")]
+_HEADERS = {"Host": "127.0.0.1:8774", "OpenStack-API-Version": "compute latest"}
 _LIST = "all_tenants=1"
 _NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 _TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://127.0.0.1/v2.1", plain_base="http://127.0.0.1")
@@ -215,7 +215,8 @@ class _Served:
         self.lister: InstanceLister = self._app.state.lister
 
     async def get(self, path: str, query: str) -> tuple[int, bytes]:
-        return await in_process.get(self._app, path, query, _HEADERS)
+        answer = await in_process.call(self._app, "GET", path, query=query, headers=_HEADERS)
+        return answer.status, answer.body
 
     async def close(self) -> None:
         if self._searcher is not None:

@@ -21,9 +21,6 @@ NO_REVISION = 0
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """A uuid that no instance has: asking for it costs next to nothing."""
 
-# Power states (contracts/nova-db, section 9); numbers 2 and 5 were never given out.
-NO_STATE, RUNNING, PAUSED, SHUT_DOWN, CRASHED, SUSPENDED = 0, 1, 3, 4, 6, 7
-
 
 @dataclass(frozen=True, slots=True)
 class Cell:

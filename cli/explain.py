@@ -10,8 +10,8 @@ import typer
 
 from api.identity import NoIdentity
 from cells.fleet.fleet import Fleet
-from cli.errors import CommandError, ConfigurationError
 from cli.fleet import open_fleet
+from cli.in_process import document_of
 from cli.options import ConfigOption, DataDirOption, JsonOption, examples
 from cli.output import print_json, print_result, print_table
 from cli.processes.serving import open_parts
@@ -20,8 +20,6 @@ from cli.settings import Settings, load_settings
 app = typer.Typer()
 
 _NEWEST = "latest"
-_OK = 200
-_SERVER_ERRORS = 500
 
 
 @app.command(
@@ -64,18 +62,14 @@ def explain(
 async def _explain(settings: Settings, fleet: Fleet, request: str, headers: Mapping[str, str]) -> Any:
     """Raises ConfigurationError for what the list would refuse, and CommandError where it would fail."""
     from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
-    from api.http.in_process import get  # noqa: PLC0415
+    from api.http.in_process import call  # noqa: PLC0415
 
     async with open_parts(settings, fleet, NoIdentity()) as parts:
         app = create_app(parts)
-        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        status, body = await get(app, "/fleetlight/explain", urlencode({"request": request}), pairs)
+        query = urlencode({"request": request})
+        answer = await call(app, "GET", "/fleetlight/explain", query=query, headers=headers)
         app.state.index.close()
-    document = msgspec.json.decode(body)
-    if status != _OK:
-        [fault] = document.values()
-        raise (ConfigurationError if status < _SERVER_ERRORS else CommandError)(fault["message"])
-    return document
+    return document_of(answer)
 
 
 def _print(found: Any) -> None:

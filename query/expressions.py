@@ -31,7 +31,7 @@ from query.filters import (
 )
 from query.operators.anything import AtTime, Compares, Contains, Finds, Same, Says
 from resources.errors import FilterValueError, UnknownFieldError
-from resources.fields import FieldSet, Kind, from_microseconds
+from resources.fields import ItemType, Kind, from_microseconds
 from resources.query_fields.definitions import FieldFlag, QueryField
 
 MAX_LEVELS = 10
@@ -44,7 +44,7 @@ _DIGITS = re.compile(r"[0-9]+")
 _LONGEST_SHOWN = 80
 
 
-def to_filter(expression: object, fields: FieldSet) -> Filter:
+def to_filter(expression: object, fields: ItemType) -> Filter:
     """The tree of an expression; None keeps everything. Raises ExpressionError, which says where and why.
 
     fields: QueryFields of the item type that is asked for.
@@ -54,7 +54,7 @@ def to_filter(expression: object, fields: FieldSet) -> Filter:
     return _node(expression, fields, 0)
 
 
-def _node(expression: object, fields: FieldSet, level: int) -> Filter:
+def _node(expression: object, fields: ItemType, level: int) -> Filter:
     if level >= MAX_LEVELS:
         raise ExpressionError(f"Only up to {MAX_LEVELS} levels are allowed (filter nested too deep)")
     if not isinstance(expression, list) or not expression:
@@ -86,7 +86,7 @@ def _one(operator: str, operands: Sequence[object]) -> Sequence[object]:
     return operands
 
 
-def _field(name: object, fields: FieldSet) -> QueryField:
+def _field(name: object, fields: ItemType) -> QueryField:
     field = fields.get(name) if isinstance(name, str) else None
     if not isinstance(field, QueryField):
         raise ExpressionError(f"Unknown field {_shown(name)}")

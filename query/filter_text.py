@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, v_args
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
 from query.errors import FilterTextError, RegularExpressionError
 from query.regex import compile_pattern
@@ -125,7 +125,9 @@ def parse_filter(text: str) -> Expression:
     try:
         expression: Expression = _PARSER.parse(text)  # type: ignore[assignment]  # the transformer's result
     except UnexpectedInput as error:
-        line, column = (error.line, error.column) if error.line > 0 else _end(text)
+        # What is behind the last token is told to be where that is.
+        is_at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
+        line, column = _end(text) if is_at_end or error.line < 1 else (error.line, error.column)
         raise FilterTextError(text, line, column, _reason(error)) from None
     except _UnusableTokenError as error:
         raise FilterTextError(text, error.token.line or 1, error.token.column or 1, error.reason) from None

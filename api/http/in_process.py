@@ -1,23 +1,37 @@
 """A request to an application in this process, without a server and without a socket."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from starlette.types import ASGIApp, Message, Scope
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _ADDRESS = ("127.0.0.1", 8774)
 
 
-async def get(app: ASGIApp, path: str, query: str, headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, bytes]:
-    """Status and body of a GET. headers: names in lower case, and values."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """headers: their names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+async def call(
+    app: ASGIApp, method: str, path: str, *, query: str = "", headers: Mapping[str, str] = NO_HEADERS, body: bytes = b""
+) -> Answer:
+    """The answer of the application to a request."""
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",
-        "method": "GET",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
-        "headers": headers,
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "server": _ADDRESS,
         "client": ("127.0.0.1", 1),
         "root_path": "",
@@ -25,10 +39,12 @@ async def get(app: ASGIApp, path: str, query: str, headers: Sequence[tuple[bytes
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         sent.append(message)
 
     await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+    begin, *rest = sent
+    given = {name.decode().lower(): value.decode() for name, value in begin["headers"]}
+    return Answer(begin["status"], given, b"".join(message.get("body", b"") for message in rest))

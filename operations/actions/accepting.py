@@ -34,7 +34,7 @@ from cells.kinds.native.instance_migrations import (
 )
 from cells.kinds.native.instance_rows import add_rows
 from cells.kinds.native.locked_instance import LockedInstance
-from cells.model import NO_REQUEST, NO_STATE, Cell, InstanceRow, Request
+from cells.model import NO_REQUEST, Cell, InstanceRow, Request
 from notifications.event_types import INSTANCE_UPDATE
 from operations.actions.building import Action
 from operations.actions.new_instance import check_values, completed_flavor, new_record
@@ -47,6 +47,7 @@ from operations.jobs.queue import add_jobs, jobs_of
 from operations.scheduling.placement import give_back_claims, release_except
 from resources.clock import Clock, system_clock
 from resources.fields import Record
+from resources.power_states import NO_STATE
 
 _FIRST_REVISION = 1
 _CREATE = "create"

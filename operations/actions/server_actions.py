@@ -6,7 +6,6 @@ operations.jobs.worker.
 
 from collections.abc import Collection, Mapping
 
-from cells.model import PAUSED, RUNNING, SHUT_DOWN
 from notifications.event_types import INSTANCE_DELETE_END, INSTANCE_UPDATE
 from operations.actions.building import (
     ANY_TASK,
@@ -46,6 +45,7 @@ from operations.actions.values import (
     was_resized,
     was_stopped,
 )
+from resources.power_states import PAUSED, RUNNING, SHUT_DOWN
 
 _HARD_REBOOT_TASKS = (
     None,

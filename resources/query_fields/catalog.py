@@ -9,6 +9,5 @@ from resources.query_fields.job import JOB, LOCK
 from resources.query_fields.node import GROUP, NODE
 
 ITEM_TYPES: Mapping[str, QueryFields] = {
-    fields.resource: fields
-    for fields in (INSTANCE, NODE, GROUP, NETWORK, JOB, LOCK, OPERATING_SYSTEM, EXPORT, JOB_FILTER)
+    fields.name: fields for fields in (INSTANCE, NODE, GROUP, NETWORK, JOB, LOCK, OPERATING_SYSTEM, EXPORT, JOB_FILTER)
 }

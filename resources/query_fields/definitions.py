@@ -3,12 +3,12 @@
 The rules are those of contracts/ganeti-query, 1.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from typing import Any
 
-from resources.fields import Field, FieldSet
+from resources.fields import Field, ItemType
 
 
 class FieldFlag(IntFlag):
@@ -46,7 +46,7 @@ class QueryField(Field):
         return {"name": self.name, "title": self.title, "kind": self.kind.value, "doc": self.doc}
 
 
-class QueryFields(FieldSet):
+class QueryFields(ItemType):
     """The fields of one item type that can be asked for.
 
     aliases: further names, each of a field whose definition it shares but for the name.
@@ -54,11 +54,18 @@ class QueryFields(FieldSet):
     """
 
     def __init__(
-        self, resource: str, fields: Iterable[QueryField], aliases: Mapping[str, str], *, unique: str = "uuid"
+        self, name: str, fields: Iterable[QueryField], aliases: Mapping[str, str], *, unique: str = "uuid"
     ) -> None:
-        super().__init__(resource, fields, unique=unique)
+        self._own = tuple(fields)
+        super().__init__(name, self._own, unique=unique)
         for alias, target in aliases.items():
             if alias in self._fields or target not in self._fields:
-                raise ValueError(f"{resource}: alias {alias!r} of {target!r} is taken, or its target is missing")
+                raise ValueError(f"{name}: alias {alias!r} of {target!r} is taken, or its target is missing")
             self._fields[alias] = replace(self._fields[target], name=alias)
         self.aliases = aliases
+
+    def without(self, names: Collection[str]) -> "QueryFields":
+        """These fields but for `names` and their aliases."""
+        fields = [field for field in self._own if field.name not in names]
+        aliases = {alias: target for alias, target in self.aliases.items() if target not in names}
+        return QueryFields(self.name, fields, aliases, unique=self.unique)

@@ -1,13 +1,15 @@
 """The headers by which an answer says what it covers (docs/architecture.md, "One merge, many sources")."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
 from api.http.errors import BadRequestError
 from api.identity.caller import Caller
 from listing.answer import CellAnswer, Consistency, Page
+from listing.consistency.read_your_writes import ReadYourWrites
 from listing.consistency.tokens import ChangeToken, parse_tokens
 
 CONSISTENCY_HEADER = "Fleetlight-Consistency"
@@ -18,7 +20,35 @@ _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _DICTIONARY_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 
 
-def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
+@dataclass(frozen=True, slots=True)
+class AskedFreshness:
+    """How fresh the answer to a request has to be.
+
+    ask_live: uuids of the cells that are asked themselves, since the index may lack what the caller knows to be there.
+    cell_timeout_s: what one cell may cost.
+    """
+
+    consistency: Consistency
+    ask_live: Collection[str]
+    cell_timeout_s: float
+
+
+async def asked_freshness(headers: Headers, caller: Caller, writes: ReadYourWrites, longest_s: float) -> AskedFreshness:
+    """What the headers of a request of `caller` ask for. longest_s: what one cell may cost at the most.
+
+    Raises BadRequestError, TokenError.
+    """
+    consistency, tokens = _consistency(headers)
+    cell_timeout_s = wanted_cell_timeout(headers, longest_s)
+    ask_live: Collection[str] = ()
+    if tokens:
+        ask_live = await writes.cells_to_ask(tokens, caller.may_see)
+    elif consistency is Consistency.BOUNDED:
+        ask_live = await writes.cells_behind(caller.reader)
+    return AskedFreshness(consistency, ask_live, cell_timeout_s)
+
+
+def _consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
     """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
 
     Raises BadRequestError, TokenError.

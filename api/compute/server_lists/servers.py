@@ -1,7 +1,7 @@
 """The handlers of `GET /servers` and `GET /servers/detail`."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from api.compute.hosts.host_status import HostStatusCache
 from api.compute.protocol.endpoint import ComputeRequest
 from api.compute.protocol.parameters import PAGING_NAMES, REPEATABLE, accept, known
-from api.compute.protocol.proof import proof_headers, wanted_cell_timeout, wanted_consistency
+from api.compute.protocol.proof import asked_freshness, proof_headers
 from api.compute.server_lists import down_cells
 from api.compute.server_lists.filters import build_filter, is_for_all_tenants
 from api.compute.server_lists.item_templates import full_template
@@ -27,7 +27,7 @@ from api.metrics import ApiMetrics
 from cells.errors import FleetUnreachableError
 from cells.fleet.fleet import InstanceMapping
 from cells.model import Cell
-from listing.answer import Consistency, Page
+from listing.answer import Page
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.errors import CellDownError, MarkerNotFoundError
 from listing.explanation import Observer
@@ -136,14 +136,8 @@ class ServerListHandlers:
         limit = self._limit(query)
         if _is_head(request):
             limit = min(limit, 1)
-        consistency, tokens = wanted_consistency(request.http.headers)
-        cell_timeout_s = wanted_cell_timeout(request.http.headers, self._timeout_s)
         started = time.perf_counter()
-        ask_live: Collection[str] = ()
-        if tokens:
-            ask_live = await self._writes.cells_to_ask(tokens, caller.may_see)
-        elif consistency is Consistency.BOUNDED:
-            ask_live = await self._writes.cells_behind(caller.reader)
+        fresh = await asked_freshness(request.http.headers, caller, self._writes, self._timeout_s)
         marker = query.last("marker")
         down: dict[str, CellFailure] = {}
         after = None
@@ -151,17 +145,22 @@ class ServerListHandlers:
             if not is_uuid(marker):
                 raise MarkerNotFoundError(marker)
             after = self._page_ends.position_of(caller, order, marker) or await self._finder.position_of(
-                marker, order, consistency, may_see=caller.may_see, down=down, cell_timeout_s=cell_timeout_s
+                marker,
+                order,
+                fresh.consistency,
+                may_see=caller.may_see,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
             )
         page = Page(b"", 0, None, ())
         if limit:
             page = await self._lister.list_page(
                 PageRequest(wanted, order, limit, after),
                 template,
-                consistency,
+                fresh.consistency,
                 down=down,
-                cell_timeout_s=cell_timeout_s,
-                ask_live=ask_live,
+                cell_timeout_s=fresh.cell_timeout_s,
+                ask_live=fresh.ask_live,
                 observer=observer,
             )
             self._metrics.count_list(page, time.perf_counter() - started)

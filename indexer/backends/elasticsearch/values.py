@@ -35,7 +35,9 @@ class ValueDecoder:
             self.asked = {"_source": False, "stored_fields": "_none_", "docvalue_fields": ["cell_uuid", *types]}
             # A column may hold several values, or none; ours hold one.
             column: Any = list.__class_getitem__
-            members = [(name, column(kind), msgspec.field(default_factory=list)) for name, kind in types.items()]
+            members: list[Any] = [
+                (name, column(kind), msgspec.field(default_factory=list)) for name, kind in types.items()
+            ]
             found = msgspec.defstruct("_Columns", [("cell_uuid", list[str]), *members], gc=False)
         else:
             self.asked = {}

@@ -57,7 +57,7 @@ def select_page(
     except MISSHAPEN as error:
         raise IndexDocumentError.caused_by(error, row[-1]) from error
     last = _position(row[cell + 1 :], request.order) if items else None
-    return FoundPage(b",".join(items), len(items), last)
+    return FoundPage(b",".join(filter(None, items)), len(items), last)
 
 
 def _select(

@@ -48,6 +48,8 @@ def test_the_commands_are_known() -> None:
         "index drop-old",
         "index fields",
         "index find",
+        "list",
+        "history",
         "list-fields",
         "index status",
         "explain",
@@ -212,7 +214,7 @@ def loaded_by_the_commands() -> set[str]:
     [
         ("import cli.app", {"sqlalchemy", "pydantic", "structlog", "rich", "cells", "indexer", "api", "notifications"}),
         ("import cli.settings", {"sqlalchemy", "kombu", "prometheus_client", "cells.model", "indexer.backends.base"}),
-        ("import cli.processes.processes", {"api.identity", "cells.fan_out", "operations.native_cells"}),
+        ("import cli.processes.processes", {"api.identity", "cells.fan_out.cell_pool", "operations.native_cells"}),
         ("import cli.cells.cell", {"cryptography.x509"}),
     ],
 )

@@ -12,7 +12,7 @@ from query.fields_query import definitions
 from resources.query_fields.catalog import ITEM_TYPES
 
 COLUMNS = definitions(ITEM_TYPES["instance"], ["name", "be/maxmem", "admin_up", "status"])
-ROWS = [
+ROWS: list[list[list[Any]]] = [
     [[0, "web1"], [0, 128], [0, True], [0, "running"]],
     [[0, "database"], [0, 2048], [0, False], [4, None]],
 ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from query.errors import ExpressionError
 from query.evaluate import matcher
 from query.expressions import MAX_LEVELS, to_filter
-from resources.fields import FieldSet, Kind
+from resources.fields import ItemType, Kind
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import FieldFlag, QueryField, QueryFields
 
@@ -50,7 +50,7 @@ ITEM: dict[str, Any] = {
 }
 
 
-def is_kept(expression: object, item: Mapping[str, Any] = ITEM, fields: FieldSet = FIELDS) -> bool:
+def is_kept(expression: object, item: Mapping[str, Any] = ITEM, fields: ItemType = FIELDS) -> bool:
     return matcher(to_filter(expression, fields), fields)(item)
 
 

@@ -103,6 +103,12 @@ def test_mark_stands_under_what_was_not_expected() -> None:
     assert refused.value.details[:2] == ("num == 5.5", "        ^")
 
 
+def test_mark_stands_behind_a_text_that_ends_too_soon() -> None:
+    with pytest.raises(FilterTextError) as refused:
+        parse_filter("a == ")
+    assert refused.value.details[:2] == ("a == ", "     ^")
+
+
 @pytest.mark.parametrize(
     ("glob", "found", "others"),
     [

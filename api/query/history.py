@@ -1,0 +1,103 @@
+"""`GET /fleetlight/servers/{server_id}/history`: what became of a server of a native cell, the newest change first."""
+
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from api.compute.protocol.endpoint import ComputeRequest
+from api.compute.protocol.fleet_access import FleetAccess
+from api.compute.protocol.times import without_zone
+from api.compute.servers.lookup import find_server
+from api.documented import Operation
+from api.http.answers import json_answer
+from api.http.errors import BadRequestError
+from api.http.query_string import QueryString
+from api.http.shapes import INTEGER, OBJECT, TEXT, ListOf, Shape, or_null
+from api.query.visible_fields import visible_fields
+from cells.kinds.native.instance_history import HistoryEntry, InstanceHistory
+from resources.fields import Kind, from_microseconds
+from resources.query_fields.definitions import QueryFields
+
+_DEFAULT_LIMIT = 100
+_MAX_LIMIT = 1000
+_MAX_DIGITS = 18
+
+HISTORY = Operation(
+    "GET",
+    "/fleetlight/servers/{server_id}/history",
+    Shape(
+        {
+            "history": ListOf(
+                Shape(
+                    {
+                        "revision": INTEGER,
+                        "at": TEXT,
+                        "event": TEXT,
+                        "publisher": TEXT,
+                        **dict.fromkeys(("request_id", "user_id", "project_id"), or_null(TEXT)),
+                        "changed": or_null(OBJECT),
+                    }
+                )
+            ),
+            "before": or_null(INTEGER),
+        }
+    ),
+    query=("limit", "before"),
+    faults=(400, 404, 501),
+    summary="What became of a server, the newest change first: when, who, and which fields from which value to which",
+)
+
+
+class HistoryHandler:
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+
+    async def show(self, request: ComputeRequest) -> Response:
+        """Errors are those of the server itself; 501 for one in a cell that keeps no changes."""
+        limit = min(_number(request.query, "limit", _DEFAULT_LIMIT) or _DEFAULT_LIMIT, _MAX_LIMIT)
+        before = _number(request.query, "before", None)
+        server = await find_server(self._access, request, also_deleted=True)
+        history = InstanceHistory(self._access.native.engine(server.cell), server.cell)
+        entries = await self._access.ask_cell(server.cell, partial(history.entries, server.uuid, limit, before=before))
+        visible = visible_fields("instance", request.caller)
+        return json_answer(
+            {
+                "history": [_shown(entry, visible) for entry in entries],
+                "before": entries[-1].revision if len(entries) == limit else None,
+            }
+        )
+
+
+def _shown(entry: HistoryEntry, visible: QueryFields) -> dict[str, Any]:
+    return {
+        "revision": entry.revision,
+        "at": f"{without_zone(entry.at)}Z",
+        "event": entry.event_type,
+        "publisher": entry.publisher_id.partition(":")[0] if "host" not in visible else entry.publisher_id,
+        "request_id": entry.request_id,
+        "user_id": entry.user_id,
+        "project_id": entry.project_id,
+        "changed": None
+        if entry.changed is None
+        else {
+            name: [_value(visible, name, value) for value in values]
+            for name, values in entry.changed.items()
+            if name in visible
+        },
+    }
+
+
+def _value(visible: QueryFields, name: str, value: Any) -> Any:
+    if value is not None and visible[name].kind is Kind.TIMESTAMP:
+        return f"{from_microseconds(value).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return value
+
+
+def _number(query: QueryString, name: str, default: int | None) -> int | None:
+    text = query.last(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS or not int(text):
+        raise BadRequestError(f"{name}: '{text}' is no whole number from 1 on")
+    return int(text)

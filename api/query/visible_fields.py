@@ -1,0 +1,54 @@
+"""Which fields a caller may ask for: only administrators learn of hosts and cells, as in the compute API.
+
+A field that a caller may not see is one that does not exist: in columns, in filters and in orders.
+"""
+
+from functools import cache
+
+from api.http.errors import NotFoundError
+from api.identity.caller import Caller
+from resources.query_fields.catalog import ITEM_TYPES
+from resources.query_fields.definitions import QueryFields
+
+_OF_ADMINISTRATORS = frozenset(
+    {
+        "cell",
+        "host",
+        "node",
+        "launched_on",
+        "instance_name",
+        "kernel_id",
+        "ramdisk_id",
+        "root_device_name",
+        "reservation_id",
+        "launch_index",
+        "user_data",
+        "hidden",
+        "instance_type_id",
+        "pnode",
+        "pnode.group",
+        "pnode.group.uuid",
+        "snodes",
+        "snodes.group",
+        "snodes.group.uuid",
+        "hypervisor",
+        "console",
+    }
+)
+
+
+def visible_fields(item_type: str, caller: Caller) -> QueryFields:
+    """The fields of an item type that `caller` may ask for. Raises NotFoundError for what is no item type."""
+    known = ITEM_TYPES.get(item_type)
+    if known is None or not (caller.is_admin or item_type == "instance"):
+        raise NotFoundError(f"There is no item type '{item_type}'; there is: {', '.join(_types(caller))}.")
+    return known if caller.is_admin else _of_owners(item_type)
+
+
+def _types(caller: Caller) -> list[str]:
+    return list(ITEM_TYPES) if caller.is_admin else ["instance"]
+
+
+@cache
+def _of_owners(item_type: str) -> QueryFields:
+    return ITEM_TYPES[item_type].without(_OF_ADMINISTRATORS)

@@ -1,0 +1,22 @@
+"""What the application of this process answers to a command."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cli.errors import CommandError, ConfigurationError
+
+if TYPE_CHECKING:
+    from api.http.in_process import Answer
+
+_OK = 200
+_SERVER_ERRORS = 500
+
+
+def document_of(answer: "Answer") -> Any:
+    """The JSON of a success. Raises ConfigurationError for what was refused, and CommandError for what failed."""
+    document = msgspec.json.decode(answer.body)
+    if answer.status != _OK:
+        [fault] = document.values()
+        raise (ConfigurationError if answer.status < _SERVER_ERRORS else CommandError)(fault["message"])
+    return document

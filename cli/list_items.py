@@ -1,0 +1,146 @@
+"""`fleetlight list`: items with chosen fields, as Ganeti's list commands print them."""
+
+import asyncio
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from api.identity import NoIdentity
+from cells.fleet.fleet import Fleet
+from cli.errors import ConfigurationError
+from cli.fleet import open_fleet
+from cli.in_process import document_of
+from cli.list_fields import UNKNOWN_FIELD
+from cli.options import ConfigOption, DataDirOption, examples
+from cli.output import print_json, print_notice, print_result
+from cli.processes.serving import open_parts
+from cli.query_table import Format, Outcome, TableStyle, Unit, joined, outcome, table
+from cli.settings import Settings, load_settings
+from query.errors import FilterTextError
+from query.filter_text import from_arguments
+
+app = typer.Typer()
+
+DEFAULT_FIELDS = ("name", "cell", "pnode", "status", "be/memory")
+_JOINED = ("tags", "snodes", "disk.sizes", *(f"nic.{name}" for name in ("ips", "macs", "modes", "links", "networks")))
+_FORMATS: Mapping[str, Format] = dict.fromkeys(_JOINED, joined)
+
+
+class ListType(StrEnum):
+    """What can be listed."""
+
+    INSTANCES = "instances"
+
+
+class OutputForm(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "fleetlight list instances",
+        "fleetlight list instances 'web*' -o +tags,ctime",
+        "fleetlight list instances -F 'status == \"running\" and be/memory > 2048' --output csv",
+    ),
+)
+def list_items(
+    item_type: Annotated[ListType, typer.Argument(metavar="TYPE", help=", ".join(ListType), show_default=False)],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these, which may have * and ?.", show_default=False),
+    ] = None,
+    *,
+    fields: Annotated[
+        str | None,
+        typer.Option("-o", metavar="FIELDS", help="Fields, with commas between them; after a + beside the usual ones."),
+    ] = None,
+    is_filter: Annotated[bool, typer.Option("-F", "--filter", help="The argument is a filter.")] = False,
+    order: Annotated[str, typer.Option(metavar="FIELDS", help="Fields to sort by; -FIELD from high to low.")] = "name",
+    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
+    units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="How sizes are written.")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say in words why values are missing.")] = False,
+    output: Annotated[OutputForm, typer.Option(metavar="FORM", help=", ".join(OutputForm))] = OutputForm.TABLE,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """List instances of all cells, with the fields that you choose.
+
+    `fleetlight list-fields instances` tells which fields there are. The exit code is 14 when one that was asked for
+    does not exist, and 0 where values are missing.
+    """
+    try:
+        expression = from_arguments(names or (), is_filter=is_filter)
+    except FilterTextError as error:
+        raise ConfigurationError("\n".join((str(error), *error.details))) from None
+    asked = {
+        "what": item_type.value.removesuffix("s"),
+        "fields": _fields(fields),
+        "filter": expression,
+        "order": order.split(","),
+        "all_projects": True,
+    }
+    settings = load_settings(config, data_dir)
+    with open_fleet(settings.fleet) as fleet:
+        # The list would only say that it failed.
+        fleet.cells()
+        answer = asyncio.run(_ask(settings, fleet, asked))
+    _show(answer, output, TableStyle(units, separator, not no_headers, verbose, _FORMATS))
+
+
+def _fields(text: str | None) -> Sequence[str]:
+    if text is None:
+        return DEFAULT_FIELDS
+    chosen = text.removeprefix("+").split(",")
+    return (*DEFAULT_FIELDS, *chosen) if text.startswith("+") else chosen
+
+
+async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole answer, from all its pages. Raises CommandError."""
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+    from api.http.in_process import call  # noqa: PLC0415
+
+    whole: dict[str, Any] = {"fields": [], "data": [], "complete": True}
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        app = create_app(parts)
+        marker: str | None = None
+        while True:
+            body = msgspec.json.encode({**asked, "marker": marker})
+            answer = await call(app, "POST", "/fleetlight/query", body=body)
+            page = document_of(answer)
+            whole["fields"] = page["fields"]
+            whole["data"] += page["data"]
+            whole["complete"] &= answer.headers["fleetlight-complete"] == "true"
+            marker = page["marker"]
+            if marker is None:
+                break
+        app.state.index.close()
+    return whole
+
+
+def _show(answer: Mapping[str, Any], output: OutputForm, style: TableStyle) -> None:
+    fields, rows = answer["fields"], answer["data"]
+    if output is OutputForm.JSON:
+        print_json(answer)
+    elif output is OutputForm.CSV:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(field["name"] for field in fields)
+        writer.writerows([value for _, value in row] for row in rows)
+    unknown = [field["name"] for field in fields if field["kind"] == "unknown"]
+    if unknown:
+        print_notice(f"Warning: Queried for unknown fields {', '.join(unknown)}")
+    if output is OutputForm.TABLE:
+        for line in table(fields, rows, style):
+            print_result(line)
+    if not answer["complete"]:
+        print_notice("Not complete: not all cells could answer; `fleetlight explain` tells which")
+    if outcome(fields, rows) is Outcome.UNKNOWN_FIELDS:
+        raise typer.Exit(UNKNOWN_FIELD)

@@ -1,0 +1,298 @@
+"""Queries over JSON: chosen fields of the instances of all cells, by every route."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.contract.compute_fleet import CELLS, MEMBER, Api, BrokenCells, ComputeFleet, compute_fleet
+
+ALL = {"all_projects": "1"}
+SMALL = {
+    "flavor": {
+        "flavorid": "1",
+        "name": "small",
+        "memory_mb": 512,
+        "vcpus": 1,
+        "root_gb": 1,
+        "ephemeral_gb": 0,
+        "swap": 0,
+    }
+}
+LARGE = {
+    "flavor": {
+        "flavorid": "2",
+        "name": "large",
+        "memory_mb": 8192,
+        "vcpus": 4,
+        "root_gb": 80,
+        "ephemeral_gb": 0,
+        "swap": 0,
+    }
+}
+ROUTES = ("index", "cells", "mixed")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+def fill(fleet: ComputeFleet) -> None:
+    """Twelve instances over three cells: web0 to web11, every third is large, the even ones run."""
+    for number in range(12):
+        fleet.create(
+            CELLS[number % 3],
+            display_name=f"web{number}.example.com",
+            power_state=1 if number % 2 == 0 else 4,
+            vm_state="active" if number % 2 == 0 else "stopped",
+            tags=["blue"] if number < 4 else [],
+            node=f"node{number % 2}",
+            **(LARGE if number % 3 == 0 else SMALL),
+        )
+    fleet.index()
+
+
+def api_by(fleet: ComputeFleet, route: str) -> Api:
+    if route == "mixed":
+        fleet.index("east", is_complete=False)
+    return fleet.api(enabled=route != "cells")
+
+
+def ask(api: Api, **parameters: str) -> Any:
+    response = api.get(f"/fleetlight/query?{urlencode(ALL | parameters)}")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def names(answer: Any) -> list[str]:
+    return [row[0][1].removesuffix(".example.com") for row in answer["data"]]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_cells_have_status_and_value_by_every_route(fleet_of_any_store: ComputeFleet, route: str) -> None:
+    fleet = fleet_of_any_store
+    fill(fleet)
+    answer = ask(
+        api_by(fleet, route),
+        fields="name,cell,be/memory,tags,status,hv/acpi,nothing,disk0.size",
+        filter='name == "web3"',
+    )
+    assert [field["name"] for field in answer["fields"]][-2:] == ["nothing", "disk0.size"]
+    assert answer["fields"][6]["kind"] == "unknown"
+    assert answer["data"] == [
+        [
+            [0, "web3.example.com"],
+            [0, "north"],
+            [0, 8192],
+            [0, ["blue"]],
+            [0, "ADMIN_down"],
+            [3, None],
+            [1, None],
+            [3, None],
+        ]
+    ]
+    assert answer["marker"] is None
+
+
+FILTERS: Mapping[str, Callable[[int], bool]] = {
+    'name =* "web1*"': lambda number: number in {1, 10, 11},
+    '"blue" in tags': lambda number: number < 4,
+    "be/memory > 1024": lambda number: number % 3 == 0,
+    'status == "running"': lambda number: number % 2 == 0,
+    'status == "running" and "blue" in tags': lambda number: number in {0, 2},
+    'not (be/memory > 1024 or "blue" in tags)': lambda number: number % 3 != 0 and number >= 4,
+    'pnode == "node1" and be/vcpus != 1': lambda number: number % 2 == 1 and number % 3 == 0,
+    "vm_state =~ m/^STOP/i": lambda number: number % 2 == 1,
+    'cell == "east"': lambda number: number % 3 == 1,
+    "oper_state": lambda number: number % 2 == 0,
+    "be/memory == 512 and be/memory == 8192": lambda number: False,
+    'os == "unknown, so it stays"': lambda number: True,
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_filters_keep_the_same_by_every_route_and_names_are_in_nice_order(fleet: ComputeFleet, route: str) -> None:
+    fill(fleet)
+    api = api_by(fleet, route)
+    for text, is_kept in FILTERS.items():
+        assert names(ask(api, fields="name", filter=text)) == [f"web{n}" for n in range(12) if is_kept(n)], text
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("text", ["", "be/memory == 512", 'be/memory == 512 and status == "running"'])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_pages_follow_each_other_without_a_gap(fleet: ComputeFleet, route: str, text: str, limit: int) -> None:
+    fill(fleet)
+    api = api_by(fleet, route)
+    whole = names(ask(api, fields="name", filter=text))
+    walked: list[str] = []
+    marker: str | None = ""
+    while marker is not None:
+        more = {"marker": marker} if marker else {}
+        page = ask(api, fields="name", filter=text, limit=str(limit), **more)
+        assert len(page["data"]) <= limit
+        walked += names(page)
+        marker = page["marker"]
+    assert walked == whole
+
+
+def test_page_that_is_full_and_the_last_has_no_marker_where_rows_are_tried_here(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    answer = ask(fleet.api(), fields="name", filter="be/memory > 1024", limit="4")
+    assert len(answer["data"]) == 4
+    assert answer["marker"] is None
+
+
+def test_small_pages_of_the_store_are_read_until_enough_is_kept(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    api = fleet.api(max_limit=2)
+    first = ask(api, fields="name", filter="be/memory > 1024")
+    assert names(first) == ["web0", "web3"]
+    second = ask(api, fields="name", filter="be/memory > 1024", marker=first["marker"])
+    assert names(second) == ["web6", "web9"]
+
+
+def test_answer_says_in_the_headers_of_lists_what_it_covers(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    api = api_by(fleet, "mixed")
+    response = api.get("/fleetlight/query?fields=name&all_projects=1")
+    assert response.headers["Fleetlight-Complete"] == "true"
+    assert "east=live" in response.headers["Fleetlight-Route"]
+    assert "north=index" in response.headers["Fleetlight-Route"]
+
+
+def test_cell_that_is_down_makes_the_answer_incomplete_and_not_an_error(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+    response = api.get("/fleetlight/query?fields=name&all_projects=1&filter=be/memory>0")
+    assert response.headers["Fleetlight-Complete"] == "false"
+    assert len(response.json()["data"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("-name", ["web11", "web10", "web9"]),
+        ("vm_state,-name", ["web10", "web8", "web6"]),
+        ("-ctime", ["web11", "web10", "web9"]),
+    ],
+)
+def test_order_is_by_fields_in_either_direction(fleet: ComputeFleet, order: str, expected: list[str]) -> None:
+    fill(fleet)
+    for route in ROUTES:
+        assert names(ask(api_by(fleet, route), fields="name", order=order, limit="3")) == expected
+
+
+def test_body_of_a_post_says_the_same_with_filters_as_lists(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    body = {
+        "what": "instance",
+        "fields": ["name"],
+        "filter": ["&", [">", "be/memory", 1024], ["=[]", "tags", "blue"]],
+        "order": ["-name"],
+        "all_projects": True,
+    }
+    response = fleet.api().request("POST", "/fleetlight/query", json=body)
+    assert response.status_code == 200, response.text
+    assert names(response.json()) == ["web3", "web0"]
+
+
+def test_deleted_instances_are_in_no_answer(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    uuid = fleet.create("east", display_name="gone.example.com")
+    fleet.operations("east").delete(uuid)
+    fleet.index()
+    for route in ROUTES:
+        assert names(ask(api_by(fleet, route), fields="name", filter='name == "gone"')) == []
+
+
+def test_members_see_their_project_and_no_field_of_hosts_and_cells(fleet: ComputeFleet) -> None:
+    fleet.create("east", display_name="own.example.com", project_id="demo", node="node1")
+    fleet.create("east", display_name="other.example.com", project_id="other", node="node1")
+    fleet.index()
+    member = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
+    for route in ROUTES:
+        api = api_by(fleet, route)
+        response = api.get("/fleetlight/query?fields=name,cell,pnode,host", member)
+        assert response.json()["data"] == [[[0, "own.example.com"], [1, None], [1, None], [1, None]]]
+        assert [field["kind"] for field in response.json()["fields"]] == ["text", *["unknown"] * 3]
+        for text in ('pnode == "node1"', 'cell == "east"', 'host == "x"'):
+            refused = api.get(f"/fleetlight/query?{urlencode({'fields': 'name', 'filter': text})}", member)
+            assert refused.status_code == 400
+            assert f"Unknown field '{text.split()[0]}'" in refused.text
+        assert api.get("/fleetlight/query?fields=name&order=pnode", member).status_code == 400
+        assert api.get("/fleetlight/query?fields=name&all_projects=1", member).status_code == 403
+        listed = api.get("/fleetlight/query/fields", member).json()["fields"]
+        assert {"cell", "pnode", "host"}.isdisjoint(field["name"] for field in listed)
+
+
+def test_marker_of_another_project_is_not_there_for_members(fleet: ComputeFleet) -> None:
+    uuid = fleet.create("east", project_id="other")
+    fleet.index()
+    response = fleet.api().get(
+        f"/fleetlight/query?fields=name&marker={uuid}", {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
+    )
+    assert response.status_code == 400
+    assert uuid in response.text
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("", 400, "fields: none is asked for"),
+        ("fields=name&what=server", 404, "There is no item type 'server'"),
+        ("fields=name&filter=x+==+1", 400, "Unknown field 'x'"),
+        ("fields=name&filter=name+==", 400, "line 1, column 8"),
+        ("fields=name&filter=admin_up+==+1", 400, "expected true or false"),
+        ("fields=name&order=be/memory", 400, "'be/memory' is no field to sort by"),
+        ("fields=name&order=nothing", 400, "'nothing' is no field to sort by"),
+        ("fields=name&limit=-1", 400, "limit: '-1'"),
+        ("fields=name&marker=x", 400, "marker: 'x' is no uuid"),
+        ("fields=name&page=2", 400, "there is no parameter 'page'"),
+        ("fields=" + ",".join(["name"] * 201), 400, "201 of them"),
+    ],
+)
+def test_refusal_says_what_would_be_right(fleet: ComputeFleet, query: str, status: int, says: str) -> None:
+    response = fleet.api().get(f"/fleetlight/query?{query}")
+    assert response.status_code == status
+    [fault] = response.json().values()
+    assert says in fault["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {"what": "instance"},
+        {"what": "instance", "fields": "name"},
+        {"what": "instance", "fields": ["name"], "filter": {"name": 1}},
+        {"what": "instance", "fields": ["name"], "filter": ["~", 1]},
+        {"what": "instance", "fields": ["name"], "limit": "5"},
+        {"what": "instance", "fields": ["name"], "other": 1},
+        {"what": "instance", "fields": ["name"], "filter": json.loads("[" * 500 + "]" * 500)},
+    ],
+    ids=lambda body: str(body)[:60],
+)
+def test_body_that_is_none_is_refused(fleet: ComputeFleet, body: Any) -> None:
+    assert fleet.api().request("POST", "/fleetlight/query", json=body).status_code == 400
+
+
+def test_limit_of_zero_gives_the_definitions_alone(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    answer = ask(fleet.api(), fields="name", limit="0")
+    assert answer["data"] == []
+    assert [field["title"] for field in answer["fields"]] == ["Instance"]
+
+
+def test_fields_of_all_item_types_are_told_to_administrators(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    for what in ("instance", "node", "job", "lock", "os", "filter"):
+        fields = api.get(f"/fleetlight/query/fields?what={what}").json()["fields"]
+        assert set(fields[0]) == {"name", "title", "kind", "doc"}
+    assert len(api.get("/fleetlight/query/fields?fields=name,foo").json()["fields"]) == 2
+    assert api.get("/fleetlight/query/fields?what=node", MEMBER).status_code == 404

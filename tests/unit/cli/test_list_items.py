@@ -1,0 +1,107 @@
+"""`fleetlight list` over the files of a fleet, without a running API."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cells.database.engines import create_database_engine
+from cells.fleet.fleet import Fleet
+from operations.actions.immediate import InstanceOperations
+from tests.unit.cli.conftest import Run
+
+FLAVOR = {"flavorid": "1", "name": "small", "memory_mb": 1536, "vcpus": 1, "root_gb": 1, "ephemeral_gb": 0, "swap": 0}
+
+
+@pytest.fixture(autouse=True)
+def three_instances(empty_place: Path, run: Run) -> None:
+    """web2, web10 and db1 in the cell `one`; the project of one of them has another name."""
+    fleet_url, cell_url = (f"sqlite:///{empty_place}/{name}.db" for name in ("fleet", "one"))
+    (empty_place / "fleetlight.toml").write_text(f'[fleet]\ndatabase_url = "{fleet_url}"\n')
+    assert run("database", "upgrade").exit_code == 0
+    assert (
+        run("cell", "add", "one", "--database-url", cell_url, "--transport-url", "amqp://127.0.0.1:9//").exit_code == 0
+    )
+    engine, fleet = create_database_engine(cell_url), Fleet(create_database_engine(fleet_url))
+    operations = InstanceOperations(engine, fleet, fleet.cells()[0])
+    for name, project in (("web10", "a"), ("web2", "b"), ("db1", "a")):
+        values = {"display_name": f"{name}.example.com", "project_id": project, "user_id": "ada", "flavor": FLAVOR}
+        operations.create({**values, "image_ref": "", "power_state": 1, "tags": ["x", "y"]})
+    fleet.close()
+    engine.dispose()
+
+
+def test_usual_fields_of_all_projects_stand_in_nice_order(run: Run) -> None:
+    shown = run("list", "instances")
+    assert shown.exit_code == 0, shown.stderr
+    assert [line.rstrip() for line in shown.stdout.splitlines()] == [
+        "Instance          Cell Primary_node Status  ConfigMaxMem",
+        "db1.example.com   one  ?            running         1.5G",
+        "web2.example.com  one  ?            running         1.5G",
+        "web10.example.com one  ?            running         1.5G",
+    ]
+
+
+def test_names_choose_and_fields_are_added(run: Run) -> None:
+    shown = run("list", "instances", "web*", "-o", "+tags", "--no-headers", "--separator", "|")
+    assert shown.stdout.splitlines() == [
+        "web2.example.com|one|?|running|1536|x,y",
+        "web10.example.com|one|?|running|1536|x,y",
+    ]
+
+
+def test_filter_and_order_and_units(run: Run) -> None:
+    filter_ = 'be/memory >= 1536 and not name == "db1"'
+    shown = run(
+        "list", "instances", "-F", filter_, "-o", "name,be/memory,pnode", "--order", "-name", "--units", "g", "-v",
+        "--no-headers",
+    )  # fmt: skip
+    assert shown.stdout.splitlines() == ["web10.example.com 1.5 (nodata)", "web2.example.com  1.5 (nodata)"]
+
+
+def test_programs_get_json_and_csv(run: Run) -> None:
+    told = json.loads(run("list", "instances", "db1", "-o", "name,tags,pnode", "--output", "json").stdout)
+    assert told["data"] == [[[0, "db1.example.com"], [0, ["x", "y"]], [2, None]]]
+    assert [field["name"] for field in told["fields"]] == ["name", "tags", "pnode"]
+    assert told["complete"] is True
+    rows = list(csv.reader(io.StringIO(run("list", "instances", "db1", "-o", "name,pnode", "--output", "csv").stdout)))
+    assert rows == [["name", "pnode"], ["db1.example.com", ""]]
+
+
+def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> None:
+    shown = run("list", "instances", "db1", "-o", "name,foo", "--no-headers")
+    assert shown.exit_code == 14
+    assert shown.stdout.splitlines() == ["db1.example.com ??"]
+    assert "Warning: Queried for unknown fields foo" in shown.stderr
+    assert run("list", "instances", "nothing-is-called-so", "-o", "foo").exit_code == 14
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["instances", "-F", "name =="], "Failed to parse query filter 'name =='"),
+        (["instances", "-F", "foo == 1"], "Unknown field 'foo'"),
+        (["instances", "-F"], "Exactly one argument must be given as a filter"),
+        (["instances", "--order", "be/memory"], "is no field to sort by"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_words(run: Run, arguments: list[str], says: str) -> None:
+    refused = run("list", *arguments)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: ")
+    assert says in refused.stderr
+
+
+def test_history_is_readable_and_json_for_programs(run: Run) -> None:
+    told = json.loads(run("list", "instances", "db1", "-o", "uuid", "--output", "json").stdout)
+    [[[_, uuid]]] = told["data"]
+    shown = run("history", uuid)
+    assert shown.exit_code == 0, shown.stderr
+    assert "revision 1  instance.create.end  by " in shown.stdout
+    assert '    display_name: null -> "db1.example.com"' in shown.stdout
+    assert json.loads(run("history", uuid, "--json").stdout)["history"][0]["revision"] == 1
+    refused = run("history", "11111111-1111-4111-8111-111111111111")
+    assert refused.exit_code == 2
+    assert "could not be found" in refused.stderr
