@@ -38,7 +38,7 @@ async def asked_freshness(headers: Headers, caller: Caller, writes: ReadYourWrit
 
     Raises BadRequestError, TokenError.
     """
-    consistency, tokens = _consistency(headers)
+    consistency, tokens = wanted_consistency(headers)
     cell_timeout_s = wanted_cell_timeout(headers, longest_s)
     ask_live: Collection[str] = ()
     if tokens:
@@ -48,7 +48,7 @@ async def asked_freshness(headers: Headers, caller: Caller, writes: ReadYourWrit
     return AskedFreshness(consistency, ask_live, cell_timeout_s)
 
 
-def _consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
+def wanted_consistency(headers: Headers) -> tuple[Consistency, Sequence[ChangeToken]]:
     """What the request header Fleetlight-Consistency asks for, `bounded` without it, and the tokens of `at-least`.
 
     Raises BadRequestError, TokenError.
