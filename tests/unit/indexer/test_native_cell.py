@@ -330,3 +330,32 @@ def test_cell_or_index_that_is_away_ends_the_verification(world: World) -> None:
     world.index.failures = 1
     with pytest.raises(IndexUnavailableError):
         world.verify()
+
+
+def test_change_that_was_stale_to_the_index_until_its_document_made_place_is_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = Newer(world, monkeypatch)
+
+    def change_meanwhile(_seconds: float) -> None:
+        world.cell.update(make_uuid(1), display_name="meanwhile")
+        world.follow()
+
+    assert newer.verify(change_meanwhile).remaining == ()
+    assert world.index.documents[make_uuid(1)].record["display_name"] == "meanwhile"
+    assert world.index.documents[make_uuid(2)].version == 1
+
+
+def test_row_that_says_something_else_at_the_same_revision_is_found_by_content_alone(world: World) -> None:
+    row = world.cell.rows[make_uuid(1)]
+    world.cell.rows[make_uuid(1)] = replace(row, record={**row.record, "display_name": "written again"})
+    world.lose(2)
+    assert world.kinds() == {make_uuid(2): DifferenceKind.MISSING}
+    by_content = NativeComparison(world.cell, world.index, catch_up_timeout_s=0, contents_at_once=2)
+    found = verify(by_content, repair=True)
+    assert {each.uuid: each.kind for each in found.differences} == {
+        make_uuid(1): DifferenceKind.CHANGED,
+        make_uuid(2): DifferenceKind.MISSING,
+    }
+    assert found.remaining == ()
+    assert world.index.documents[make_uuid(1)].record["display_name"] == "written again"
