@@ -32,6 +32,7 @@ from api.image.handlers import ImageHandlers
 from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
+from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
 from api.settings import ApiSettings
@@ -183,7 +184,8 @@ def _add_compute_routes(
     app.add_route(OPENAPI.path, OpenApiDocument(table, _other_operations(parts.identity)).show, methods=["GET"])
     reset = middleware.endpoint(Maintenance(app.state.index.safe_connect).reset_safe_connect)
     app.add_route(RESET_SAFE_CONNECT.path, reset, methods=["POST"])
-    explainer = Explainer(lists, app.state.lister, InstanceCounter(parts.cells, app.state.index, parts.search))
+    counter = InstanceCounter(parts.cells, app.state.index, parts.search)
+    explainer = Explainer(lists, app.state.lister, counter)
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
     queries = QueryHandlers(
         app.state.lister,
@@ -196,6 +198,9 @@ def _add_compute_routes(
     app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
     app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
     app.add_route(QUERY_FIELDS.path, middleware.endpoint(queries.fields), methods=["GET"])
+    counts = CountHandler(counter, writes, timeout_s=parts.search.cell_timeout_s)
+    app.add_route(COUNTS.path, middleware.endpoint(counts.get), methods=["GET"])
+    app.add_route(COUNTS_BY_BODY.path, middleware.endpoint(counts.post), methods=["POST"])
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)

@@ -16,11 +16,10 @@ from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, RO
 from api.compute.protocol.proof import asked_freshness, proof_headers
 from api.documented import Operation
 from api.http.answers import json_answer
-from api.http.errors import ForbiddenError
 from api.http.request_body import Body
 from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
-from api.identity.caller import Caller
 from api.query.question import Question, QuestionBody, body_of_query, listed, question_of
+from api.query.scope import listable_fields, scope_of
 from api.query.visible_fields import visible_fields
 from listing.answer import CellAnswer, Page
 from listing.consistency.read_your_writes import ReadYourWrites
@@ -28,7 +27,7 @@ from listing.find_instance import InstanceFinder
 from listing.list_instances import InstanceLister
 from listing.sources import CellFailure, CellReader
 from query.fields_query import definitions
-from query.filters import EVERYTHING, Eq, Filter, all_of
+from query.filters import EVERYTHING
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
@@ -63,7 +62,6 @@ MAX_ROWS_TRIED = 20_000
 
 _BODY: Body[QuestionBody] = Body(QuestionBody)
 _decode_items = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
-_THERE = all_of(Eq("deleted", False), Eq("hidden", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class QueryHandlers:
         return await self._answer(request, await _BODY.read(request))
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
-        known = visible_fields(body.what, request.caller)
+        known = listable_fields(body.what, request.caller)
         question = question_of(body, known, INSTANCE_VALUES)
         found = await self._rows(request, question, known)
         answer = {
@@ -126,7 +124,7 @@ class QueryHandlers:
         names = {cell.uuid: cell.name for cell in await self._cells.cells()}
         projection = QueryRows(known, INSTANCE_VALUES, question.names, rest, names)
         order = SortOrder.of(INSTANCE_FIELDS, question.order)
-        wanted = all_of(_scope(request.caller, question), _THERE, stored)
+        wanted = scope_of(request.caller, stored, all_projects=question.all_projects)
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
         down: dict[str, CellFailure] = {}
         after = None
@@ -160,15 +158,6 @@ class QueryHandlers:
         if len(items) >= limit > 0 and (has_more or len(items) > limit):
             return _Rows(items[:limit], items[limit - 1][0], pages)
         return _Rows(items, after[-1] if has_more and after is not None else None, pages)
-
-
-def _scope(caller: Caller, question: Question) -> Filter:
-    """The projects whose instances are meant. Raises ForbiddenError."""
-    if question.all_projects:
-        if not caller.is_admin:
-            raise ForbiddenError("fleetlight:query:all_projects")
-        return EVERYTHING
-    return Eq("user_id", caller.user_id) if caller.project_id is None else Eq("project_id", caller.project_id)
 
 
 def _proof(pages: Sequence[Page]) -> Page:

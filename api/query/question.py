@@ -1,6 +1,6 @@
 """What a caller asks for, out of the query of a GET or the body of a POST, checked against what it may see."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from api.http.query_string import QueryString
 from api.http.request_body import RequestModel
 from query.expressions import to_filter
 from query.filter_text import parse_filter
-from query.filters import Filter
+from query.filters import Filter, leaves
 from query.sort import Collation, Direction, SortKey
 from resources.fields import Kind
 from resources.query_fields.definitions import FieldFlag, QueryFields
@@ -19,8 +19,13 @@ from resources.uuids import is_uuid
 from views.query2.values import Values
 
 MAX_FIELDS = 200
+CELL = "cell"
+"""The field that no record has: which cell an item is in."""
 _MAX_ORDER = 8
+_MAX_BY = 4
 _PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects"})
+_PARAMETERS_OF_COUNTS = frozenset({"what", "by", "filter", "all_projects"})
+_YES, _NO = ("1", "true"), ("0", "false")
 _DIGITS = 9
 
 
@@ -36,6 +41,15 @@ class QuestionBody(RequestModel):
     order: Annotated[list[str], Field(max_length=_MAX_ORDER)] = Field(default_factory=list)
     limit: Annotated[int, Field(ge=0)] | None = None
     marker: str | None = None
+    all_projects: bool = False
+
+
+class CountingBody(RequestModel):
+    """The body of `POST /fleetlight/query/counts`; see QuestionBody."""
+
+    what: str
+    by: Annotated[list[str], Field(max_length=_MAX_BY)] = Field(default_factory=list)
+    filter: list[Any] | str | None = None
     all_projects: bool = False
 
 
@@ -55,24 +69,56 @@ class Question:
     all_projects: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """by: names of fields, each stored, or `cell`. filter: on fields of Query2 that are stored."""
+
+    by: Sequence[str]
+    filter: Filter
+    all_projects: bool
+
+
 def body_of_query(query: QueryString) -> QuestionBody:
     """What the parameters of a GET say, as the body of a POST would. Raises BadRequestError."""
-    unknown = sorted(set(query) - _PARAMETERS)
-    if unknown:
-        known = ", ".join(sorted(_PARAMETERS))
-        raise BadRequestError(f"there is no parameter '{unknown[0]}'; there is: {known}")
-    names = listed(query.last("fields"))
-    if len(names) > MAX_FIELDS:
-        raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_FIELDS}")
+    _refuse_unknown(query, _PARAMETERS)
     return QuestionBody(
         what=query.last("what") or "instance",
-        fields=names,
+        fields=listed_up_to(MAX_FIELDS, "fields", query),
         filter=query.last("filter") or None,
-        order=listed(query.last("order"))[:_MAX_ORDER],
+        order=listed_up_to(_MAX_ORDER, "order", query),
         limit=_limit(query.last("limit")),
         marker=query.last("marker"),
-        all_projects=query.last("all_projects") in {"1", "true"},
+        all_projects=_flag(query, "all_projects"),
     )
+
+
+def counting_body_of_query(query: QueryString) -> CountingBody:
+    """As `body_of_query`, for counts. Raises BadRequestError."""
+    _refuse_unknown(query, _PARAMETERS_OF_COUNTS)
+    return CountingBody(
+        what=query.last("what") or "instance",
+        by=listed_up_to(_MAX_BY, "by", query),
+        filter=query.last("filter") or None,
+        all_projects=_flag(query, "all_projects"),
+    )
+
+
+def counting_of(body: CountingBody, known: QueryFields, values: Values) -> Counting:
+    """Raises BadRequestError, and QueryError for a filter that is none."""
+    node = _filter_of(body.filter, known)
+    for leaf in leaves(node):
+        if values[leaf.field].stored is None:
+            raise BadRequestError(
+                f"filter: '{leaf.field}' is made of other fields, and only what is stored can be counted by"
+            )
+    for name in body.by:
+        if name not in known or (name != CELL and values[name].stored is None):
+            raise BadRequestError(f"by: '{name}' is no stored field")
+    return Counting(body.by, node, all_projects=body.all_projects)
+
+
+def _filter_of(expression: Sequence[Any] | str | None, known: QueryFields) -> Filter:
+    return to_filter(parse_filter(expression) if isinstance(expression, str) else expression, known)
 
 
 def question_of(body: QuestionBody, known: QueryFields, values: Values) -> Question:
@@ -81,11 +127,9 @@ def question_of(body: QuestionBody, known: QueryFields, values: Values) -> Quest
         raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
     if body.marker is not None and not is_uuid(body.marker):
         raise BadRequestError(f"marker: '{body.marker}' is no uuid")
-    expression = parse_filter(body.filter) if isinstance(body.filter, str) else body.filter
     order = [_sort_key(text, known, values) for text in body.order or ["name"]]
-    return Question(
-        body.fields, to_filter(expression, known), order, body.limit, body.marker, all_projects=body.all_projects
-    )
+    node = _filter_of(body.filter, known)
+    return Question(body.fields, node, order, body.limit, body.marker, all_projects=body.all_projects)
 
 
 def _sort_key(text: str, known: QueryFields, values: Values) -> SortKey:
@@ -101,6 +145,27 @@ def _sort_key(text: str, known: QueryFields, values: Values) -> SortKey:
         Direction.DESC if text.startswith("-") else Direction.ASC,
         Collation.NICE if is_of_names else Collation.CODE_POINT,
     )
+
+
+def _refuse_unknown(query: QueryString, known: Collection[str]) -> None:
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise BadRequestError(f"there is no parameter '{unknown[0]}'; there is: {', '.join(sorted(known))}")
+
+
+def _flag(query: QueryString, name: str) -> bool:
+    text = query.last(name)
+    if text is not None and text not in _YES + _NO:
+        raise BadRequestError(f"{name}: '{text}' is neither true nor false")
+    return text in _YES
+
+
+def listed_up_to(most: int, name: str, query: QueryString) -> list[str]:
+    """The names in the parameter `name`. Raises BadRequestError for more than `most`."""
+    names = listed(query.last(name))
+    if len(names) > most:
+        raise BadRequestError(f"{name}: {len(names)} of them; there may be {most}")
+    return names
 
 
 def listed(text: str | None) -> list[str]:

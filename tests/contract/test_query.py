@@ -245,7 +245,7 @@ def test_marker_of_another_project_is_not_there_for_members(fleet: ComputeFleet)
     ("query", "status", "says"),
     [
         ("", 400, "fields: none is asked for"),
-        ("fields=name&what=server", 404, "There is no item type 'server'"),
+        ("fields=name&what=server", 404, "There is no list of 'server'"),
         ("fields=name&filter=x+==+1", 400, "Unknown field 'x'"),
         ("fields=name&filter=name+==", 400, "line 1, column 8"),
         ("fields=name&filter=admin_up+==+1", 400, "expected true or false"),
@@ -296,3 +296,65 @@ def test_fields_of_all_item_types_are_told_to_administrators(fleet: ComputeFleet
         assert set(fields[0]) == {"name", "title", "kind", "doc"}
     assert len(api.get("/fleetlight/query/fields?fields=name,foo").json()["fields"]) == 2
     assert api.get("/fleetlight/query/fields?what=node", MEMBER).status_code == 404
+
+
+def counts(api: Api, **parameters: str) -> dict[tuple[Any, ...], int]:
+    response = api.get(f"/fleetlight/query/counts?{urlencode(ALL | parameters)}")
+    assert response.status_code == 200, response.text
+    assert response.headers["Fleetlight-Complete"] == "true"
+    assert response.json()["partial"] is False
+    return {tuple(group["by"].values()): group["count"] for group in response.json()["groups"]}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_counts_are_exact_by_every_route(fleet_of_any_store: ComputeFleet, route: str) -> None:
+    fleet = fleet_of_any_store
+    fill(fleet)
+    api = api_by(fleet, route)
+    assert counts(api) == {(): 12}
+    assert counts(api, by="cell") == {("north",): 4, ("east",): 4, ("south",): 4}
+    assert counts(api, by="vm_state") == {("active",): 6, ("stopped",): 6}
+    assert counts(api, by="tags") == {("blue",): 4, (None,): 8}
+    assert counts(api, by="cell,vm_state", filter='"blue" in tags') == {
+        ("north", "active"): 1,
+        ("north", "stopped"): 1,
+        ("east", "stopped"): 1,
+        ("south", "active"): 1,
+    }
+    assert counts(api, filter='name == "nothing"') in ({}, {(): 0})
+
+
+def test_counts_of_members_are_of_their_project(fleet: ComputeFleet) -> None:
+    fleet.create("east", project_id="demo")
+    fleet.create("east", project_id="other")
+    fleet.index()
+    member = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
+    for route in ROUTES:
+        api = api_by(fleet, route)
+        assert api.get("/fleetlight/query/counts?by=vm_state", member).json()["groups"][0]["count"] == 1
+        assert api.get("/fleetlight/query/counts?by=cell", member).status_code == 400
+        assert api.get("/fleetlight/query/counts?all_projects=1", member).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("by=be/memory", "by: 'be/memory' is no stored field"),
+        ("by=nothing", "by: 'nothing' is no stored field"),
+        ("filter=be/memory+>+5", "'be/memory' is made of other fields"),
+        ("by=a,b,c,d,e", "by: 5 of them; there may be 4"),
+        ("fields=name", "there is no parameter 'fields'"),
+        ("all_projects=maybe", "all_projects: 'maybe' is neither true nor false"),
+    ],
+)
+def test_count_that_no_store_makes_is_refused(fleet: ComputeFleet, query: str, says: str) -> None:
+    response = fleet.api().get(f"/fleetlight/query/counts?{query}")
+    assert response.status_code == 400
+    assert says in response.text
+
+
+@pytest.mark.parametrize("path", ["query?fields=name&what=node", "query/counts?what=node"])
+def test_item_type_without_lists_is_not_there(fleet: ComputeFleet, path: str) -> None:
+    response = fleet.api().get(f"/fleetlight/{path}")
+    assert response.status_code == 404
+    assert "There is no list of 'node'" in response.text

@@ -70,6 +70,18 @@ def test_programs_get_json_and_csv(run: Run) -> None:
     assert rows == [["name", "pnode"], ["db1.example.com", ""]]
 
 
+def test_groups_are_counted(run: Run) -> None:
+    shown = run("list", "instances", "--group-by", "project,cell")
+    assert [line.rstrip() for line in shown.stdout.splitlines()] == [
+        "Project Cell Count",
+        "a       one      2",
+        "b       one      1",
+    ]
+    told = json.loads(run("list", "instances", "db*", "--group-by", "tags", "--output", "json").stdout)
+    assert told["data"] == [[[0, "x"], [0, 1]], [[0, "y"], [0, 1]]]
+    assert run("list", "instances", "--group-by", "be/memory").exit_code == 2
+
+
 def test_field_that_does_not_exist_is_a_column_and_an_exit_code(run: Run) -> None:
     shown = run("list", "instances", "db1", "-o", "name,foo", "--no-headers")
     assert shown.exit_code == 14
