@@ -131,14 +131,17 @@ def test_jobs_that_may_share_a_lock_go_on_together_when_it_is_given_up(world: Jo
 
 
 def test_all_locks_are_taken_together_or_none(world: JobCell) -> None:
-    first = world.add(no_op(3, b=False))
+    holder = world.add(no_op(2, b=False), priority=10)
     world.worker.run_once()
-    both, only_a = world.add(no_op(1, a=False, b=False)), world.add(no_op(1, a=False), priority=-1)
-    while world.status(only_a) != "success":
-        world.worker.run_once()
-        assert "a" not in world.held() or world.held()["a"] == [only_a] or world.status(first) == "success"
+    both = world.add(no_op(1, a=False, b=False))
+    world.worker.run_once()
+    assert (world.status(both), world.held()) == ("waiting", {"b": [holder]})
+    earlier = world.add(no_op(2, a=False), priority=-10)
+    world.worker.run_once()
+    assert world.held() == {"a": [earlier], "b": [holder]}
     world.work()
-    assert world.status(both) == "success"
+    ends = [world.job(job).ended_at for job in (earlier, holder, both)]
+    assert ends == sorted(ends)
 
 
 def test_waiting_jobs_cost_the_next_one_nothing(world: JobCell) -> None:
