@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cells.capabilities import CellKind
+from cells.counting import count_rows
 from cells.errors import CellUnreachableError
 from cells.fan_out.cell_pool import CellPool
 from cells.kinds.nova_api.address import UpstreamAddress
@@ -32,14 +34,16 @@ from listing.answer import Consistency, Route
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
+from query.counts import CountRequest, Counts
 from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
 from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.clock import system_clock
 from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
 from tests.support.live_api import LiveApi, live_api
+from tests.support.nice_order import parts
 from tests.support.waiting import wait_until
 from views.compute.view import ItemTemplate
 
@@ -130,6 +134,22 @@ def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
             expected = sorted_page(records, PageRequest(node, order, 1000))
             found = paged(adapter, PageRequest(node, order, generator.choice((9, 1000))))
             assert found == [record["uuid"] for record in expected], (node, order)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("field", ["display_name", "uuid"])
+def test_names_are_in_nice_order(adapter: CellAdapter, field: str, direction: Direction) -> None:
+    records = sorted(everything(adapter), key=lambda record: record["uuid"])
+    expected = sorted(records, key=lambda record: parts(record[field]), reverse=direction is Direction.DESC)
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey(field, direction, Collation.NICE)])
+    assert paged(adapter, PageRequest(EVERYTHING, order, 7)) == [record["uuid"] for record in expected]
+
+
+def test_servers_are_counted_page_by_page(adapter: CellAdapter) -> None:
+    records = everything(adapter)
+    by_state = Counter((record["vm_state"], tag) for record in records for tag in record["tags"] or [None])
+    assert count_rows(adapter, CountRequest(EVERYTHING, INSTANCE_FIELDS, ("vm_state", "tags"))) == Counts(by_state)
+    assert count_rows(adapter, CountRequest(Eq("deleted", True), INSTANCE_FIELDS)) == Counts({(): 1})
 
 
 def test_page_begins_behind_a_position_that_no_server_has(adapter: CellAdapter) -> None:

@@ -1,10 +1,12 @@
 """How a cell of Nova is read: its pages and its services, on each kind of server."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
+from cells.counting import count_rows
 from cells.kinds.nova_db.adapter import NovaDbAdapter
 from cells.kinds.opening import open_adapter
 from cells.model import Cell, InstanceRow
@@ -12,6 +14,7 @@ from indexer.backends.opening import open_writer
 from indexer.reconcile.external_cell import ExternalComparison
 from indexer.reconcile.reconcile import verify
 from indexer.writing.journaling import CellJournal
+from query.counts import CountRequest, Counts
 from query.filters import EVERYTHING, Eq, Filter, IsNotNull, IsNull, any_of
 from query.page import PageRequest
 from query.sort import Collation, Direction, SortKey, SortOrder
@@ -82,6 +85,14 @@ def test_field_is_the_same_whether_it_is_asked_for_alone_or_not(cell: NovaDbAdap
         for row in rows:
             assert {"uuid", name} <= row.record.keys() <= {"uuid", name, "flavor_id", "locked_reason"}
             assert row.record == {field: whole[row.uuid][field] for field in row.record}
+
+
+def test_rows_are_counted_page_by_page(cell: NovaDbAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cells.counting._PAGE_ROWS", 3)
+    by_uuid = SortOrder.of(INSTANCE_FIELDS, ())
+    records = [row.record for row in cell.read_page(PageRequest(EVERYTHING, by_uuid, 1000))]
+    by = Counter((record["flavor_id"], tag) for record in records for tag in record["tags"] or [None])
+    assert count_rows(cell, CountRequest(EVERYTHING, INSTANCE_FIELDS, ("flavor_id", "tags"))) == Counts(by)
 
 
 def test_service_says_what_its_host_is_like(fleet: NovaFleet, cell: NovaDbAdapter) -> None:
