@@ -1,7 +1,7 @@
 """Reading a native cell: its own database, SQLite or PostgreSQL."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, overload
@@ -12,7 +12,6 @@ from cells.counting import count_by_pages
 from cells.database.engines import cell_failures, create_database_engine
 from cells.digests import RangeDigest, select_digests, to_digests, within
 from cells.epochs import EpochHistory, Position
-from cells.interpreter_slot import INTERPRETER_SLOT
 from cells.kinds.native.epochs import read_epoch_history
 from cells.kinds.native.instance_rows import (
     UNDECODABLE,
@@ -83,9 +82,8 @@ class NativeAdapter:
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
         if not can_express(request.filter, self._dialect):
             return self.read_page(request)
-        slot = INTERPRETER_SLOT if self._dialect == "sqlite" else nullcontext()
         reader = fields_reader(request.fields_to_read())
-        with self._reading() as connection, slot:
+        with self._reading() as connection:
             try:
                 rows = self._select(connection, request, reader.statements[self._dialect])
                 return _ScannedRows(rows, partial(self._scanned_row, reader))

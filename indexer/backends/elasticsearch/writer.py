@@ -11,7 +11,6 @@ from itertools import chain, islice
 from typing import Any
 
 from cells.digests import RangeDigest
-from cells.interpreter_slot import in_slots
 from indexer.backends.base import CellProgress, Document, PartlyWrittenError, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
 from indexer.backends.elasticsearch import digests as compared
@@ -106,7 +105,7 @@ class ElasticsearchWriter:
         When the server cannot take some of them now, the rest is written all the same.
         """
         refused: dict[int, str] = {}
-        bulks = in_slots(to_bulks(described_documents(documents, self._settings.schemas_dir), refused))
+        bulks = to_bulks(described_documents(documents, self._settings.schemas_dir), refused)
         first = list(islice(bulks, 2))
         # What is one bulk anyway needs no other thread: who calls has two of its own.
         send_all = map if len(first) < 2 else self._threads.map
