@@ -4,8 +4,9 @@ import re
 
 _NAMES = "pass(?:word|wd)|admin_?pass|secret|token|api_?key|private_?key|authorization|cookie|user_?data"
 _SECRET = re.compile(f"{_NAMES}|^contents$", re.IGNORECASE)
-# In the query of an address. A name is not that long, so a long text is searched in a time that its length tells.
-_IN_QUERY = re.compile(rf"(?<=[?&])([\w.\-]{{0,40}}(?:{_NAMES})[\w.\-]{{0,40}}=)[^&#\s\"'<>]+", re.IGNORECASE)
+# In the query of an address, which may say in which file a secret is. No name is longer than these, so that a long text
+# takes a time that grows with its length alone.
+_IN_QUERY = re.compile(rf"(?<=[?&])([\w.\-]{{0,40}}(?:{_NAMES})[\w.\-]{{0,40}}(?<!_file)=)[^&#\s\"'<>]+", re.IGNORECASE)
 
 HIDDEN = "***"
 

@@ -12,7 +12,7 @@ from cells.daemon_threads import DaemonThreads
 _HANGING = """
 import asyncio
 from threading import Event
-from cells.fan_out.{module} import {made}
+from cells.{module} import {made}
 
 async def leave_it_hanging():
     begun = Event()
@@ -32,9 +32,9 @@ asyncio.run(leave_it_hanging())
     ("module", "made", "call"),
     [
         ("daemon_threads", "DaemonThreads", "DaemonThreads(1, 'test').run(hang)"),
-        ("bounded_threads", "BoundedThreads", "BoundedThreads(1, 'test').run(hang, 60)"),
+        ("fan_out.bounded_threads", "BoundedThreads", "BoundedThreads(1, 'test').run(hang, 60)"),
         (
-            "guarded_cell",
+            "fan_out.guarded_cell",
             "GuardedCell",
             "GuardedCell('one', hang, threads=1, deadline_s=9, probe_interval_s=9).act(hang)",
         ),

@@ -56,6 +56,7 @@ def test_other_names_are_no_secrets(name: str) -> None:
         ("'/x?X-Auth-Token=hunter2'", "'/x?X-Auth-Token=***'"),
         ("/x?client_secret=a%20b#part", "/x?client_secret=***#part"),
         ("/x?name=token&marker=password", "/x?name=token&marker=password"),
+        ("/x?password_file=%2Frun%2Fsecret&token_file=t", "/x?password_file=%2Frun%2Fsecret&token_file=t"),
         ("is it so? password=unset", "is it so? password=unset"),
     ],
 )
