@@ -12,10 +12,6 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Engine
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-from tenacity.nap import sleep_using_event
-from tenacity.stop import stop_when_event_set
-from tenacity.wait import wait_random_exponential
 
 from cells.database.engines import cell_failures, writing
 from cells.errors import CellUnreachableError, FleetUnreachableError, NoValidHostError, UnreadableRowError
@@ -23,6 +19,7 @@ from cells.fleet.fleet import Fleet
 from cells.kinds.native.instance_rows import has_row, is_damage, lock_row_if_free, read_row
 from cells.kinds.native.locked_instance import LockedInstance
 from cells.model import Cell, InstanceRow
+from cells.retrying import retrying_until
 from operations.jobs.dependencies import check_dependencies
 from operations.jobs.ending import end_jobs, end_operation
 from operations.jobs.errors import JobCanceledError, JobError, UnknownOperationError
@@ -94,14 +91,7 @@ class Worker:
 
     def run(self, stop: Event) -> None:
         """Work until `stop` is set; waits, longer and longer, while a database is away."""
-        retrying = Retrying(
-            retry=retry_if_exception_type(_UNREACHABLE),
-            wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_S),
-            sleep=sleep_using_event(stop),
-            stop=stop_when_event_set(stop),
-            before_sleep=self._before_retry,
-            retry_error_callback=lambda _: False,
-        )
+        retrying = retrying_until(stop, _UNREACHABLE, self._tell_of_wait, longest_wait_s=_LONGEST_WAIT_S)
         while not stop.is_set():
             for chore in self._chores:
                 retrying(chore)
@@ -277,8 +267,7 @@ class Worker:
     def _names(self, job: Job) -> dict[str, Any]:
         return {"cell": self._cell.name, "job": job.id, "instance": job.instance_uuid, "action": job.operation}
 
-    def _before_retry(self, state: RetryCallState) -> None:
+    def _tell_of_wait(self, error: object, attempt: int, _wait_s: float) -> None:
         self._is_waiting = True
         self._beat()
-        error = state.outcome.exception() if state.outcome else None
-        _log.warning("worker.waiting", cell=self._cell.name, attempt=state.attempt_number, reason=str(error))
+        _log.warning("worker.waiting", cell=self._cell.name, attempt=attempt, reason=str(error))
