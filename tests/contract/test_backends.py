@@ -38,7 +38,6 @@ from indexer.extra_fields import Extra
 from indexer.reconcile.retention import has_forgotten
 from query.counts import CountRequest, Counts
 from query.errors import NotExpressibleError
-from query.evaluate import sorted_page
 from query.filters import (
     EVERYTHING,
     And,
@@ -65,6 +64,7 @@ from resources.errors import UnknownFieldError
 from resources.fields import Kind, Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import CREATED_AT, TEMPLATE, make_document, make_record, make_uuid
+from tests.support.filter_oracle import expected_page
 from tests.support.other_version_indexes import make_newer
 from tests.support.shown_items import stored_item
 from views.compute.view import ItemTemplate
@@ -669,7 +669,7 @@ def test_every_filter_and_order_paged_to_the_end_agrees_with_the_oracle(index: I
     index.write(*WORLD)
     records = [document.record for document in WORLD]
     for node, order in [*((node, DEFAULT_ORDER) for node in FILTERS), *((EVERYTHING, order) for order in ORDERS)]:
-        expected = sorted_page(records, PageRequest(node, order, 1000))
+        expected = expected_page(records, PageRequest(node, order, 1000), INSTANCE_FIELDS)
         rows: list[FoundRow] = []
         while page := index.search(node, order=order, limit=7, after=rows[-1].position if rows else None):
             rows.extend(page)

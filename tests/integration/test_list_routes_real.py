@@ -12,7 +12,7 @@ from query.filters import Filter
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
-from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, requests
+from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, lists
 from tests.support.list_route_checks import (
     check_paging_while_changes_arrive,
     check_that_all_routes_agree,
@@ -38,23 +38,19 @@ def fleet(
 
 
 @_few
-@given(rows=fleets(), request=requests)
+@given(drawn=lists)
 def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
-    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
+    fleet: ListedFleet, drawn: tuple[dict[str, list[dict[str, Any]]], PageRequest]
 ) -> None:
-    check_that_all_routes_agree(fleet, rows, request)
+    check_that_all_routes_agree(fleet, *drawn)
 
 
 @_few
-@given(
-    rows=fleets(),
-    request=requests,
-    names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True),
-)
+@given(drawn=lists, names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True))
 def test_all_routes_give_the_same_values_of_the_same_fields(
-    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest, names: list[str]
+    fleet: ListedFleet, drawn: tuple[dict[str, list[dict[str, Any]]], PageRequest], names: list[str]
 ) -> None:
-    check_that_all_routes_give_the_same_values(fleet, rows, request, names)
+    check_that_all_routes_give_the_same_values(fleet, *drawn, names)
 
 
 @_few

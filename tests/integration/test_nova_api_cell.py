@@ -35,13 +35,13 @@ from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
 from listing.settings import SearchSettings
 from query.counts import CountRequest, Counts
-from query.evaluate import sorted_page
 from query.filters import EVERYTHING, Eq, Filter, Has, In, IsNull, Matches, Ne, all_of, any_of
 from query.page import PageRequest
 from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.clock import system_clock
 from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import MEMBER, BrokenCells, ComputeFleet, compute_fleet
+from tests.support.filter_oracle import expected_page
 from tests.support.live_api import LiveApi, live_api
 from tests.support.nice_order import parts
 from tests.support.waiting import wait_until
@@ -131,7 +131,7 @@ def test_every_filter_in_every_order_finds_what_the_servers_that_are_shown_say(
         for keys in ((), ("created_at",), others):
             directions = [generator.choice(list(Direction)) for _ in keys]
             order = SortOrder.of(INSTANCE_FIELDS, [SortKey(*key) for key in zip(keys, directions, strict=True)])
-            expected = sorted_page(records, PageRequest(node, order, 1000))
+            expected = expected_page(records, PageRequest(node, order, 1000), INSTANCE_FIELDS)
             found = paged(adapter, PageRequest(node, order, generator.choice((9, 1000))))
             assert found == [record["uuid"] for record in expected], (node, order)
 
@@ -154,11 +154,11 @@ def test_servers_are_counted_page_by_page(adapter: CellAdapter) -> None:
 
 def test_page_begins_behind_a_position_that_no_server_has(adapter: CellAdapter) -> None:
     records = everything(adapter)
-    middle = sorted_page(records, PageRequest(EVERYTHING, NEWEST_FIRST, 1000))[10]
+    middle = expected_page(records, PageRequest(EVERYTHING, NEWEST_FIRST, 1000), INSTANCE_FIELDS)[10]
     for order in (BY_UUID, NEWEST_FIRST):
         nowhere = {**middle, "uuid": middle["uuid"][:-1] + ("0" if middle["uuid"][-1] != "0" else "1")}
         request = PageRequest(EVERYTHING, order, 1000, order.values(nowhere))
-        expected = sorted_page(records, request)
+        expected = expected_page(records, request, INSTANCE_FIELDS)
         assert [row.uuid for row in adapter.read_page(request)] == [record["uuid"] for record in expected]
 
 

@@ -30,6 +30,7 @@ from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.property.query_strategies import TAGS, TEXTS, TIMES
+from tests.property.reaching import keeping_filters
 
 CELLS = ("east", "north", "west")
 _HOSTS = ("host1", "host2", "Host1")
@@ -61,7 +62,9 @@ _changes = st.fixed_dictionaries(
 @st.composite
 def fleets(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
     """Records by cell. Uuids differ from those of every other example, and sort in a drawn order."""
-    drawn = draw(st.lists(st.tuples(st.sampled_from(CELLS), _changes), max_size=14))
+    drawn = draw(
+        st.lists(st.tuples(st.sampled_from(CELLS), _changes), min_size=draw(st.sampled_from((8, 4, 0))), max_size=14)
+    )
     places = draw(st.permutations(range(len(drawn))))
     example = next(_numbers)
     rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in CELLS}
@@ -108,8 +111,27 @@ def _orders(keys: Sequence[str]) -> st.SearchStrategy[SortOrder]:
 
 
 orders = _orders(_KEYS)
+_tying_orders = st.builds(
+    lambda *keys: SortOrder.of(INSTANCE_FIELDS, keys),
+    st.builds(SortKey, st.sampled_from(("locked", "host", "created_at")), st.sampled_from(Direction)),
+    st.builds(SortKey, st.sampled_from(_KEYS), st.sampled_from(Direction)),
+)
 lasting_orders = _orders(_LASTING_KEYS)
-requests: st.SearchStrategy[PageRequest] = st.builds(PageRequest, filters, orders, st.integers(1, 6))
+_FILTERED = (
+    *("display_name", "host", "vm_state", "created_at", "updated_at", "progress", "deleted", "locked", "project_id"),
+    "tags",
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn, rows: Mapping[str, Sequence[dict[str, Any]]]) -> PageRequest:
+    """Mostly of a list that has some of the rows, on more than one page."""
+    wanted = draw(keeping_filters(all_of_them(rows), INSTANCE_FIELDS, _FILTERED, filters))
+    return PageRequest(wanted, draw(st.one_of(_tying_orders, orders)), draw(st.integers(1, 3)))
+
+
+lists = fleets().flatmap(lambda rows: st.tuples(st.just(rows), requests(rows)))
+"""A fleet, and a request for a list of it."""
 
 
 def all_of_them(rows: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from query.filters import (
+    EVERYTHING,
     And,
     Eq,
     Filter,
@@ -40,6 +41,8 @@ from query.filters import (
 from query.page import PageRequest
 from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.fields import Field, ItemType, Kind
+from tests.property.reaching import keeping_filters
+from tests.support.filter_oracle import expected_page, is_behind
 
 FIELDS = ItemType(
     "thing",
@@ -156,7 +159,9 @@ _rows = st.fixed_dictionaries(
 
 @st.composite
 def record_sets(draw: st.DrawFn, max_size: int = 12) -> list[dict[str, Any]]:
-    rows = draw(st.lists(_rows, max_size=max_size))
+    rows = draw(st.lists(_rows, min_size=draw(st.sampled_from((0, 2, 4))), max_size=max_size))
+    # Some that differ in nothing but the uuid, so that orders tie.
+    rows += draw(st.lists(st.sampled_from(rows), max_size=max_size - len(rows))) if rows else []
     uuids = draw(st.permutations(UUIDS[: max(len(rows), 1)]))
     return [{"uuid": uuid, **row} for uuid, row in zip(uuids, rows, strict=False)]
 
@@ -199,16 +204,26 @@ orders: st.SearchStrategy[SortOrder] = st.lists(
 ).map(lambda keys: SortOrder.of(FIELDS, keys))
 
 
-def _position(draw: st.DrawFn, order: SortOrder, records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    """That of a row, or of one that is not there."""
-    of_a_row = bool(records) and draw(st.booleans())
-    row = dict(draw(st.sampled_from(records) if of_a_row else _rows))
-    row.setdefault("uuid", draw(st.sampled_from(UUIDS)))
+@st.composite
+def positions(draw: st.DrawFn, records: Sequence[dict[str, Any]], order: SortOrder) -> tuple[Any, ...]:
+    """Mostly that of a row with others behind it; also of one that is not there."""
+    if records and draw(st.integers(0, 4)):
+        in_order = expected_page(records, PageRequest(EVERYTHING, order, len(records)), FIELDS)
+        return order.values(draw(st.sampled_from(in_order[:-1] or in_order)))
+    row = dict(draw(_rows))
+    row["uuid"] = draw(st.sampled_from(UUIDS))
     return order.values(row)
 
 
 @st.composite
 def requests(draw: st.DrawFn, records: Sequence[dict[str, Any]]) -> PageRequest:
     order = draw(orders)
-    after = _position(draw, order, records) if draw(st.booleans()) else None
-    return PageRequest(draw(filters), order, draw(st.integers(1, 15)), after)
+    if not draw(st.integers(0, 2)):
+        after, wanted_rows = None, records
+    else:
+        after = draw(positions(records, order))
+        behind = [record for record in records if is_behind(record, order, after)]
+        ties = [record for record in behind if record[order.keys[0].field] == after[0]]
+        wanted_rows = ties or behind or records
+    wanted = draw(keeping_filters(wanted_rows, FIELDS, (*_NAMES, "tags"), filters))
+    return PageRequest(wanted, order, draw(st.integers(1, 5)), after)

@@ -132,12 +132,24 @@ _changes = st.fixed_dictionaries({name: st.sampled_from(values) for name, values
 @st.composite
 def fleets(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
     """Records by cell. Uuids differ from those of every other example, and sort in a drawn order."""
-    drawn = draw(st.lists(st.tuples(st.sampled_from(CELLS), _changes), min_size=3, max_size=12))
+    size = draw(st.sampled_from((3, 8)))
+    drawn = draw(st.lists(st.tuples(st.sampled_from(CELLS), _changes), min_size=size, max_size=12))
     places = draw(st.permutations(range(len(drawn))))
     example = next(_numbers)
     rows: dict[str, list[dict[str, Any]]] = {cell: [] for cell in CELLS}
     for (cell, changes), place in zip(drawn, places, strict=True):
         rows[cell].append(_record(changes, place, example))
+    return rows
+
+
+def fleets_to_change() -> st.SearchStrategy[dict[str, list[dict[str, Any]]]]:
+    """As `fleets`, with something in each that the project `demo` can change."""
+    return st.builds(_with_changeable, fleets(), st.sampled_from(CELLS))
+
+
+def _with_changeable(rows: dict[str, list[dict[str, Any]]], cell: str) -> dict[str, list[dict[str, Any]]]:
+    there = {"project_id": "demo", "deleted": False, "hidden": False, "vm_state": "active", "task_state": None}
+    rows[cell].append(_record({"user_id": "ada", **there}, 0xFF, next(_numbers)))
     return rows
 
 
@@ -210,6 +222,16 @@ def _pairs(uuids: Sequence[str], more: Sequence[Values]) -> st.SearchStrategy[tu
     return st.one_of(*map(_of, groups))
 
 
+_DIRECTIONS = st.sampled_from(("asc", "desc"))
+_TYING = ("host", "created_at", "display_name", "project_id", "user_id", "availability_zone")
+_MOST: tuple[tuple[tuple[str, str], ...], ...] = (
+    (),
+    (("deleted", "0"),),
+    (("user_id", "ada"),),
+    (("changes-since", "1970"),),
+)
+
+
 def requests(
     uuids: Sequence[str], projects: Sequence[str] = ("demo", "other"), more: Sequence[Values] = ()
 ) -> st.SearchStrategy[Request]:
@@ -223,7 +245,18 @@ def requests(
     alone = _pairs(uuids, more).flatmap(
         lambda pair: st.builds(Request, st.just([pair]), st.sampled_from(turns_of(pair[0])), member | anybody)
     )
-    return several | alone
+    # Of what there is much of, page by page, in an order in which rows tie.
+    ties = st.tuples(st.just("sort_key"), st.sampled_from(_TYING)), st.tuples(st.just("sort_dir"), _DIRECTIONS)
+    small = st.tuples(st.just("limit"), st.sampled_from(("1", "2", "3")))
+    admin = st.builds(Asker, st.just(True), st.sampled_from(projects), st.just("ada"))
+
+    def paged(most: st.SearchStrategy[list[tuple[str, str]]], asker: st.SearchStrategy[Asker]) -> Any:
+        pairs = st.builds(lambda most, limit, *order: [*most, limit, *order], most, small, *ties)
+        return st.builds(Request, pairs, st.sampled_from(MINORS), asker)
+
+    of_all = paged(st.sampled_from(_MOST).map(lambda most: [("all_tenants", "1"), *most]), admin)
+    of_one = paged(st.lists(_pairs(uuids, more), max_size=1), anybody)
+    return several | alone | of_all | of_one
 
 
 def turns_of(name: str) -> Sequence[int]:

@@ -23,14 +23,16 @@ from sqlalchemy import (
 from sqlalchemy.pool import StaticPool
 
 from query.check import check
-from query.evaluate import evaluate, sorted_page
+from query.evaluate import sorted_page
 from query.filters import And, Filter, negate, split_expressible
 from query.lowering import beyond
 from query.page import PageRequest
 from query.sqlite_functions import register_functions
 from query.to_sql import after, order_by, to_sql
 from resources.fields import ItemType, Kind
-from tests.property.query_strategies import FIELDS, filters, record_sets, requests
+from tests.property.query_strategies import FIELDS, filters, orders, positions, record_sets, requests
+from tests.property.reaching import shares
+from tests.support.filter_oracle import expected_page, is_behind, is_kept
 
 THINGS = Table(
     "things",
@@ -85,15 +87,15 @@ def test_sqlite_finds_the_rows_of_the_oracle_in_its_order(
     for _ in range(5):
         request = data.draw(requests(records))
         check(request.filter, FIELDS)
-        assert _page(connection, request) == _uuids(sorted_page(records, request)), request
+        assert _page(connection, request) == _uuids(expected_page(records, request, FIELDS)), request
 
 
 @given(node=filters, records=record_sets(max_size=6))
 @settings(max_examples=50)
 def test_no_record_satisfies_a_filter_and_its_negation(node: Filter, records: list[dict[str, Any]]) -> None:
     for record in records:
-        assert not (evaluate(node, record, FIELDS) and evaluate(negate(node), record, FIELDS))
-        assert evaluate(negate(negate(node)), record, FIELDS) == evaluate(node, record, FIELDS)
+        assert not (is_kept(node, record, FIELDS) and is_kept(negate(node), record, FIELDS))
+        assert is_kept(negate(negate(node)), record, FIELDS) == is_kept(node, record, FIELDS)
 
 
 @given(node=filters, records=record_sets(max_size=6), cut=st.integers(0, 3))
@@ -101,17 +103,45 @@ def test_no_record_satisfies_a_filter_and_its_negation(node: Filter, records: li
 def test_both_halves_of_a_split_filter_mean_the_whole(node: Filter, records: list[dict[str, Any]], cut: int) -> None:
     expressible, residual = split_expressible(node, lambda term: len(repr(term)) % 4 != cut)
     for record in records:
-        assert evaluate(And((expressible, residual)), record, FIELDS) == evaluate(node, record, FIELDS)
+        assert is_kept(And((expressible, residual)), record, FIELDS) == is_kept(node, record, FIELDS)
 
 
 @given(data=st.data(), records=record_sets(max_size=6))
 @settings(max_examples=50)
 def test_a_position_as_a_filter_keeps_the_rows_behind_it(data: st.DataObject, records: list[dict[str, Any]]) -> None:
-    request = data.draw(requests(records))
-    if request.after is None:
-        return
-    keeps = beyond(request.order, request.after)
-    position = request.order.comparable(request.after)
+    order = data.draw(orders)
+    position = data.draw(positions(records, order))
+    keeps = beyond(order, position)
     for record in records:
-        is_behind = position < request.order.comparable(request.order.values(record))
-        assert evaluate(keeps, record, STORED_FIELDS) == is_behind
+        assert is_kept(keeps, record, STORED_FIELDS) == is_behind(record, order, position)
+
+
+@given(data=st.data(), records=record_sets())
+@settings(max_examples=60)
+def test_live_rows_are_filtered_and_sorted_as_the_oracle_says(
+    data: st.DataObject, records: list[dict[str, Any]]
+) -> None:
+    for _ in range(5):
+        request = data.draw(requests(records))
+        assert sorted_page(records, request) == expected_page(records, request, FIELDS), request
+
+
+def test_requests_reach_positions_rows_behind_them_and_ties() -> None:
+    reached = shares(record_sets().flatmap(lambda records: st.tuples(st.just(records), requests(records))), _reached)
+    assert reached["a row"] >= 60
+    assert reached["a row behind a position"] >= 15
+    assert reached["a row that ties with the position"] >= 8
+    assert reached["a full page"] >= 40
+
+
+def _reached(drawn: tuple[list[dict[str, Any]], PageRequest]) -> Iterator[str]:
+    records, request = drawn
+    rows = expected_page(records, request, FIELDS)
+    if rows:
+        yield "a row"
+    if len(rows) == request.limit:
+        yield "a full page"
+    if rows and request.after is not None:
+        yield "a row behind a position"
+        if rows[0][request.order.keys[0].field] == request.after[0] and len(request.order.keys) > 1:
+            yield "a row that ties with the position"

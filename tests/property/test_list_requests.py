@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.reaching import shares
 from tests.property.request_strategies import (
     CHANGES,
     HORIZON,
@@ -18,11 +19,12 @@ from tests.property.request_strategies import (
     can_be_changed,
     every_filter,
     fleets,
+    fleets_to_change,
     many_rows,
     requests,
     turns_of,
 )
-from tests.support.list_oracle import Asker, Request
+from tests.support.list_oracle import Asker, Request, expected_list
 from tests.support.requested_fleet import RequestedFleet, requested_fleet
 
 
@@ -49,23 +51,43 @@ def test_every_route_answers_as_the_contract_says(
     fleet: RequestedFleet, rows: dict[str, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     fleet.fill(rows)
-    uuids = [row["uuid"] for cell in rows.values() for row in cell]
+    uuids = _uuids(rows)
     for _ in range(8):
         fleet.check(rows, data.draw(requests(uuids)), TIMES)
 
 
-@given(rows=fleets(), data=st.data())
+def test_requests_reach_rows_and_further_pages() -> None:
+    reached = shares(fleets().flatmap(lambda rows: st.tuples(st.just(rows), requests(_uuids(rows)))), _reached)
+    assert reached["a row"] >= 50
+    assert reached["a second page"] >= 10
+    assert reached["a refusal"] >= 3
+
+
+def _reached(drawn: tuple[dict[str, list[dict[str, Any]]], Request]) -> Iterator[str]:
+    rows, request = drawn
+    expected = expected_list((row for of_cell in rows.values() for row in of_cell), request, TIMES)
+    if expected.refused:
+        yield "a refusal"
+    if expected.uuids:
+        yield "a row"
+    if expected.limit and len(expected.uuids) > expected.limit:
+        yield "a second page"
+
+
+def _uuids(rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+    return [row["uuid"] for of_cell in rows.values() for row in of_cell]
+
+
+@given(rows=fleets_to_change(), data=st.data())
 @settings(max_examples=12)
 def test_lists_have_what_their_project_has_just_changed(
     fleet: RequestedFleet, rows: dict[str, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     fleet.fill(rows)
     changeable = [row["uuid"] for cell in rows.values() for row in cell if can_be_changed(row, "demo")]
-    if not changeable:
-        return
     api = fleet.new_api()
     for uuid in data.draw(st.lists(st.sampled_from(changeable), min_size=1, max_size=2)):
         fleet.change(api, rows, uuid, data.draw(st.sampled_from(CHANGES)))
-    uuids = [row["uuid"] for cell in rows.values() for row in cell]
+    uuids = _uuids(rows)
     for _ in range(4):
         fleet.check_own_changes(api, rows, data.draw(requests(uuids, projects=("demo",))), TIMES)

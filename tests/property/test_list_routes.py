@@ -1,6 +1,7 @@
 """A list is the same by every route: from the index, from the cells, and from both (embedded databases and index)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from query.filters import Filter
 from query.page import PageRequest
 from query.sort import SortOrder
 from resources.instance import INSTANCE_FIELDS
-from tests.property.instance_strategies import CELLS, filters, fleets, lasting_orders, requests
+from tests.property.instance_strategies import CELLS, all_of_them, filters, fleets, lasting_orders, lists
+from tests.property.reaching import shares
+from tests.support.filter_oracle import expected_page
 from tests.support.list_route_checks import (
     check_paging_while_changes_arrive,
     check_that_all_routes_agree,
@@ -31,22 +34,43 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListedFleet]:
         yield fleet
 
 
-@given(rows=fleets(), request=requests)
+@given(drawn=lists)
 def test_all_routes_give_the_rows_of_the_oracle_in_its_order(
-    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest
+    fleet: ListedFleet, drawn: tuple[dict[str, list[dict[str, Any]]], PageRequest]
 ) -> None:
-    check_that_all_routes_agree(fleet, rows, request)
+    check_that_all_routes_agree(fleet, *drawn)
 
 
-@given(
-    rows=fleets(),
-    request=requests,
-    names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True),
-)
+def test_lists_reach_further_pages_ties_at_their_ends_and_more_than_one_cell() -> None:
+    reached = shares(lists, _reached)
+    assert reached["a row"] >= 60
+    assert reached["a second page"] >= 40
+    assert reached["a tie at the end of a page"] >= 15
+    assert reached["rows of two cells"] >= 40
+
+
+def _reached(drawn: tuple[dict[str, list[dict[str, Any]]], PageRequest]) -> Iterator[str]:
+    rows, request = drawn
+    records = all_of_them(rows)
+    found = expected_page(records, replace(request, limit=len(records) + 1), INSTANCE_FIELDS)
+    if found:
+        yield "a row"
+    if len(found) > request.limit:
+        yield "a second page"
+    uuids = {record["uuid"] for record in found}
+    if sum(any(record["uuid"] in uuids for record in of_cell) for of_cell in rows.values()) > 1:
+        yield "rows of two cells"
+    first = request.order.keys[0].field
+    ends = zip(found[request.limit - 1 :: request.limit], found[request.limit :: request.limit], strict=False)
+    if any(last[first] == following[first] for last, following in ends):
+        yield "a tie at the end of a page"
+
+
+@given(drawn=lists, names=st.lists(st.sampled_from([*INSTANCE_FIELDS]), max_size=12, unique=True))
 def test_all_routes_give_the_same_values_of_the_same_fields(
-    fleet: ListedFleet, rows: dict[str, list[dict[str, Any]]], request: PageRequest, names: list[str]
+    fleet: ListedFleet, drawn: tuple[dict[str, list[dict[str, Any]]], PageRequest], names: list[str]
 ) -> None:
-    check_that_all_routes_give_the_same_values(fleet, rows, request, names)
+    check_that_all_routes_give_the_same_values(fleet, *drawn, names)
 
 
 @given(

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from indexer.backends.settings import IndexSettings
 from listing.answer import Consistency
-from query.evaluate import matcher, sorted_page
 from query.filters import Eq, Filter, Ge, Gt, IsNotNull, IsNull, Le, Lt, Ne, all_of, any_of, negate
 from query.page import PageRequest
 from query.retention import forgotten, may_match_forgotten, remembered
@@ -18,7 +17,9 @@ from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them, fleets, orders
 from tests.property.instance_strategies import filters as any_filters
+from tests.property.reaching import shares
 from tests.support.documents import make_record
+from tests.support.filter_oracle import expected_page, is_kept
 from tests.support.list_routes import ListedFleet, listed_fleet
 
 _MOMENTS = (1, 2_000_000, 2_000_001, 5_000_000)
@@ -56,8 +57,8 @@ filters = st.recursive(
 
 @given(row=rows, horizon=horizons)
 def test_every_row_is_either_forgotten_or_remembered(row: dict[str, Any], horizon: int) -> None:
-    is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)(row)
-    assert matcher(remembered(horizon), INSTANCE_FIELDS)(row) is not is_forgotten
+    is_forgotten = is_kept(forgotten(horizon), row, INSTANCE_FIELDS)
+    assert is_kept(remembered(horizon), row, INSTANCE_FIELDS) is not is_forgotten
     if is_forgotten:
         assert row["deleted"]
         assert row["deleted_at"] < horizon
@@ -65,14 +66,52 @@ def test_every_row_is_either_forgotten_or_remembered(row: dict[str, Any], horizo
 
 def test_row_that_was_deleted_before_updates_were_noted_is_forgotten() -> None:
     row = make_record(deleted=True, deleted_at=1, updated_at=None)
-    assert matcher(forgotten(2), INSTANCE_FIELDS)(row)
-    assert not matcher(remembered(2), INSTANCE_FIELDS)(row)
+    assert is_kept(forgotten(2), row, INSTANCE_FIELDS)
+    assert not is_kept(remembered(2), row, INSTANCE_FIELDS)
 
 
-@given(row=rows, horizon=horizons, node=filters)
-def test_request_that_may_not_want_forgotten_rows_matches_none(row: dict[str, Any], horizon: int, node: Filter) -> None:
-    if not may_match_forgotten(node, horizon) and matcher(forgotten(horizon), INSTANCE_FIELDS)(row):
-        assert not matcher(node, INSTANCE_FIELDS)(row)
+_forgotten_rows = st.builds(
+    make_record,
+    deleted=st.just(True),
+    deleted_at=st.sampled_from(_MOMENTS[:2]),
+    updated_at=st.sampled_from((None, *_MOMENTS[:2])),
+    host=st.sampled_from(("a", None)),
+)
+_LATER = from_microseconds(_MOMENTS[2])
+# What no row is that was forgotten before then, and what may be one.
+_excluding = st.recursive(
+    st.one_of(st.builds(leaf, st.sampled_from(("deleted_at", "updated_at")), st.just(_LATER)) for leaf in (Eq, Ge, Gt))
+    | st.sampled_from((Eq("deleted", False), Ne("deleted", True), IsNull("deleted"), IsNull("deleted_at"))),
+    lambda inner: st.one_of(
+        st.builds(all_of, inner, filters),
+        st.builds(all_of, filters, inner),
+        st.builds(any_of, inner, inner),
+    ),
+    max_leaves=4,
+)
+_about_forgotten = st.tuples(_forgotten_rows, st.one_of(filters, _excluding))
+
+
+@given(drawn=_about_forgotten)
+def test_request_that_may_not_want_forgotten_rows_matches_none(drawn: tuple[dict[str, Any], Filter]) -> None:
+    row, node = drawn
+    assert is_kept(forgotten(_MOMENTS[2]), row, INSTANCE_FIELDS)
+    if not may_match_forgotten(node, _MOMENTS[2]):
+        assert not is_kept(node, row, INSTANCE_FIELDS)
+
+
+def test_rows_that_are_forgotten_meet_requests_that_do_not_want_them_and_such_as_do() -> None:
+    reached = shares(_about_forgotten, _reached)
+    assert reached["not wanted"] >= 30
+    assert reached["wanted"] >= 10
+
+
+def _reached(drawn: tuple[dict[str, Any], Filter]) -> Iterator[str]:
+    row, node = drawn
+    if not may_match_forgotten(node, _MOMENTS[2]):
+        yield "not wanted"
+    if is_kept(node, row, INSTANCE_FIELDS):
+        yield "wanted"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +166,7 @@ def test_list_is_the_same_by_every_route_around_the_horizon(
     request = PageRequest(node, data.draw(orders, "order"), limit=data.draw(st.integers(1, 6), "limit"))
     records = all_of_them(drawn)
     everything = PageRequest(node, request.order, len(records) + 1)
-    expected = [record["uuid"] for record in sorted_page(records, everything)]
+    expected = [record["uuid"] for record in expected_page(records, everything, INSTANCE_FIELDS)]
     for consistency in (Consistency.ANY, Consistency.BOUNDED, Consistency.STRONG):
         found: list[str] = []
         page_request = request

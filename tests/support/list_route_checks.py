@@ -9,7 +9,7 @@ from typing import Any
 from cells.errors import InstanceNotFoundError, InvalidTransitionError
 from listing.answer import Consistency, Route
 from query.counts import CountRequest
-from query.evaluate import matcher, sorted_page
+from query.evaluate import matcher
 from query.filters import (
     EVERYTHING,
     Filter,
@@ -26,6 +26,7 @@ from query.sort import Collation, SortOrder
 from resources.fields import Kind
 from resources.instance import INSTANCE_FIELDS
 from tests.property.instance_strategies import CELLS, all_of_them
+from tests.support.filter_oracle import expected_page
 from tests.support.list_routes import ListedFleet, Rows
 
 ROUTES = {
@@ -40,7 +41,7 @@ def check_that_all_routes_agree(fleet: ListedFleet, rows: Rows, request: PageReq
     fleet.fill(rows)
     fleet.save_progress(CELLS[1], is_complete=False)
     records = all_of_them(rows)
-    expected = sorted_page(records, replace(request, limit=len(records) + 1))
+    expected = expected_page(records, replace(request, limit=len(records) + 1), INSTANCE_FIELDS)
     uuids = [record["uuid"] for record in expected]
     answers: list[list[bytes]] = []
     for name, consistency in ROUTES.items():
@@ -144,7 +145,7 @@ def check_paging_while_changes_arrive(fleet: ListedFleet, rows: Rows, order: Sor
     else:
         raise AssertionError("the list does not end")
     calm = [record for record in records if record["uuid"] not in restless]
-    expected = sorted_page(calm, PageRequest(EVERYTHING, order, len(records) + 1))
+    expected = expected_page(calm, PageRequest(EVERYTHING, order, len(records) + 1), INSTANCE_FIELDS)
     assert [uuid for uuid in found if uuid not in restless] == [record["uuid"] for record in expected]
 
 

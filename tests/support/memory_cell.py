@@ -15,12 +15,12 @@ from cells.kinds.native.outbox import heartbeat_message
 from cells.model import NO_REVISION, Cell, Change, InstanceRow
 from notifications.envelope import Notification, encode
 from operations.actions.new_instance import new_record
-from query.evaluate import matcher
 from query.page import PageRequest
 from query.retention import remembered
 from resources.clock import system_clock
 from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
+from tests.support.filter_oracle import expected_page, is_kept
 
 CELL_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b11"
 OTHER_UUID = "5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7b22"
@@ -79,16 +79,8 @@ class MemoryCell:
     def read_page(self, request: PageRequest) -> Sequence[InstanceRow]:
         self._require_cell()
         self.pages_read += 1
-        matches = matcher(request.filter, INSTANCE_FIELDS)
-
-        def position(row: InstanceRow) -> tuple[Any, ...]:
-            return request.order.comparable(request.order.values(row.record))
-
-        rows = sorted((row for row in self.rows.values() if matches(row.record)), key=position)
-        if request.after is not None:
-            after = request.order.comparable(request.after)
-            rows = [row for row in rows if after < position(row)]
-        return rows[: request.limit]
+        page = expected_page([row.record for row in self.rows.values()], request, INSTANCE_FIELDS)
+        return [self.rows[record["uuid"]] for record in page]
 
     def scan(self, request: PageRequest) -> Sequence[InstanceRow]:
         return self.read_page(request)
@@ -137,8 +129,8 @@ class MemoryCell:
         return {uuid: revision for uuid, revision in versions.items() if uuid.startswith(tuple(prefixes))}
 
     def _remembered(self, horizon: int) -> dict[str, int]:
-        is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
-        return {uuid: row.revision for uuid, row in self.rows.items() if is_remembered(row.record)}
+        kept = remembered(horizon)
+        return {uuid: row.revision for uuid, row in self.rows.items() if is_kept(kept, row.record, INSTANCE_FIELDS)}
 
     def close(self) -> None:
         """Nothing to let go of."""

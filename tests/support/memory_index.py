@@ -11,9 +11,9 @@ import msgspec
 from cells.digests import RangeDigest, digests_of
 from indexer.backends.base import OLDEST_TIME_VERSION, CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.errors import IndexPausedError, IndexReplacedError, IndexUnavailableError
-from query.evaluate import matcher
 from query.retention import forgotten, remembered
 from resources.instance import INSTANCE_FIELDS
+from tests.support.filter_oracle import is_kept
 
 
 @dataclass
@@ -97,23 +97,23 @@ class MemoryIndex:
                 del self.documents[uuid]
 
     def _versions(self, cell_uuid: str, horizon: int, external: bool) -> dict[str, int]:
-        is_remembered = matcher(remembered(horizon), INSTANCE_FIELDS)
+        kept = remembered(horizon)
         return {
             uuid: document.version
             for uuid, document in self.searchable.items()
             if document.cell_uuid == cell_uuid
             and (document.version >= OLDEST_TIME_VERSION) == external
-            and is_remembered(document.record)
+            and is_kept(kept, document.record, INSTANCE_FIELDS)
         }
 
     def purge(self, cell_uuid: str, horizon: int, on_batch: Callable[[int], None] = ignore_removed) -> int:
-        is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)
+        dropped = forgotten(horizon)
         with self._lock:
             self._maybe_fail()
             gone = [
                 uuid
                 for uuid, document in self.documents.items()
-                if document.cell_uuid == cell_uuid and is_forgotten(document.record)
+                if document.cell_uuid == cell_uuid and is_kept(dropped, document.record, INSTANCE_FIELDS)
             ]
             for uuid in gone:
                 del self.documents[uuid]

@@ -14,11 +14,11 @@ from notifications.envelope import Notification, encode
 from notifications.payloads.instance import InstanceActionPayload, InstanceUpdatePayload
 from notifications.payloads.parts import AuditPeriodPayload, FlavorPayload, InstanceStateUpdatePayload
 from notifications.versioned import VersionedPayload
-from query.evaluate import matcher
 from query.page import PageRequest
 from resources.fields import from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from tests.support.documents import make_record
+from tests.support.filter_oracle import expected_page
 
 NOVA_CELL = Cell("5a1c6f0e-8c8e-4d6f-9a52-0a3a1d2f7c33", "nova", CellKind.NOVA_DB, "sqlite:///nowhere.db", "")
 SECOND = 1_000_000
@@ -106,17 +106,8 @@ class MemoryNovaCell:
             raise CellUnreachableError(self.cell.name, "it is away")
         self.readings.append(request.limit)
         started = self._tick()
-        matches = matcher(request.filter, INSTANCE_FIELDS)
-
-        def position(row: InstanceRow) -> tuple[Any, ...]:
-            return request.order.comparable(request.order.values(row.record))
-
-        rows = sorted(
-            (InstanceRow(self.cell.uuid, started, dict(row)) for row in self.rows.values() if matches(row)),
-            key=position,
-        )
-        after = None if request.after is None else request.order.comparable(request.after)
-        return [row for row in rows if after is None or position(row) > after][: request.limit]
+        page = expected_page(self.rows.values(), request, INSTANCE_FIELDS)
+        return [InstanceRow(self.cell.uuid, started, dict(record)) for record in page]
 
     def find(self, uuid: str) -> InstanceRow | None:
         return InstanceRow(self.cell.uuid, self._tick(), dict(self.rows[uuid])) if uuid in self.rows else None

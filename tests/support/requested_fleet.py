@@ -20,11 +20,11 @@ from indexer.backends.base import HORIZONS
 from indexer.backends.opening import open_writer
 from indexer.backends.settings import IndexSettings
 from indexer.transform.documents import to_document
-from query.evaluate import matcher
 from query.retention import forgotten
 from resources.instance import INSTANCE_FIELDS
 from tests.contract.compute_fleet import Api, ComputeFleet, compute_fleet
 from tests.contract.faulty_cells import Faults, open_faulty
+from tests.support.filter_oracle import is_kept
 from tests.support.list_oracle import Expected, Request, Times, expected_list
 from tests.support.list_routes import Rows
 
@@ -46,7 +46,7 @@ class RequestedFleet:
         self.fleet = fleet
         self.faults = Faults()
         self._horizon = horizon
-        self._is_forgotten = matcher(forgotten(horizon), INSTANCE_FIELDS)
+        self._forgotten = forgotten(horizon)
         self._writer = open_writer(fleet.index_settings)
         self._indexed: dict[str, int] = {}
         fleet.index(COMPLETE, PURGED)
@@ -95,7 +95,7 @@ class RequestedFleet:
                 ]
             )
             for record in rows[name]:
-                if name != PURGED or not self._is_forgotten(record):
+                if name != PURGED or not is_kept(self._forgotten, record, INSTANCE_FIELDS):
                     documents.append(to_document(cell.uuid, 1, record))
                     self._indexed[record["uuid"]] = 1
         assert not self._writer.write(documents).rejected

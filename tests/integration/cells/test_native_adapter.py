@@ -30,12 +30,13 @@ from operations.actions.immediate import InstanceOperations
 from operations.actions.new_instance import new_record
 from operations.simulation.simulated_instances import new_instance
 from query.counts import CountRequest, Counts
-from query.evaluate import matcher, sorted_page
+from query.evaluate import matcher
 from query.filters import EVERYTHING, And, Eq, Filter, Ge, Has, In, IsNull, Lacks, Matches, Ne, Or
 from query.page import PageRequest
 from query.sort import Direction, SortKey, SortOrder
 from resources.fields import Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
+from tests.support.filter_oracle import expected_page
 
 NOW = 1_800_000_000_000_000
 NAMES = ["web", "Web", "wéb", "zebra", "Ωmega", "", "😀", None]
@@ -104,7 +105,7 @@ def test_pages_are_those_of_the_oracle(adapter: NativeAdapter, records: list[Rec
         for keys in ORDERS:
             order = SortOrder.of(INSTANCE_FIELDS, keys)
             request = PageRequest(wanted, order, limit)
-            expected = sorted_page(records, PageRequest(wanted, order, len(records)))
+            expected = expected_page(records, PageRequest(wanted, order, len(records)), INSTANCE_FIELDS)
             found: list[Record] = []
             while True:
                 page = adapter.read_page(request)
@@ -207,7 +208,7 @@ def test_rows_that_have_no_value_to_sort_by_follow_a_page_that_ends_among_those_
     adapter: NativeAdapter, records: list[Record]
 ) -> None:
     order = SortOrder.of(INSTANCE_FIELDS, NEWEST_FIRST)
-    expected = sorted_page(records, PageRequest(EVERYTHING, order, len(records)))
+    expected = expected_page(records, PageRequest(EVERYTHING, order, len(records)), INSTANCE_FIELDS)
     first_without = next(place for place, record in enumerate(expected) if record["created_at"] is None)
     for place in range(first_without - 4, first_without + 1):
         position = order.values(expected[place - 1])
