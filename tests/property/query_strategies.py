@@ -207,7 +207,7 @@ orders: st.SearchStrategy[SortOrder] = st.lists(
 @st.composite
 def positions(draw: st.DrawFn, records: Sequence[dict[str, Any]], order: SortOrder) -> tuple[Any, ...]:
     """Mostly that of a row with others behind it; also of one that is not there."""
-    if records and draw(st.integers(0, 4)):
+    if records and draw(st.integers(0, 4)) > 0:
         in_order = expected_page(records, PageRequest(EVERYTHING, order, len(records)), FIELDS)
         return order.values(draw(st.sampled_from(in_order[:-1] or in_order)))
     row = dict(draw(_rows))
@@ -218,9 +218,9 @@ def positions(draw: st.DrawFn, records: Sequence[dict[str, Any]], order: SortOrd
 @st.composite
 def requests(draw: st.DrawFn, records: Sequence[dict[str, Any]]) -> PageRequest:
     order = draw(orders)
-    if not draw(st.integers(0, 2)):
-        after, wanted_rows = None, records
-    else:
+    after: tuple[Any, ...] | None = None
+    wanted_rows = records
+    if draw(st.integers(0, 2)):
         after = draw(positions(records, order))
         behind = [record for record in records if is_behind(record, order, after)]
         ties = [record for record in behind if record[order.keys[0].field] == after[0]]

@@ -75,6 +75,8 @@ def _true_leaves(draw: st.DrawFn, record: Mapping[str, Any], fields: ItemType, n
         return Has(name, draw(st.sampled_from(value))) if value else IsNotNull(name)
     if value is None:
         return IsNull(name)
+    less: Any
+    more: Any
     if fields[name].kind is Kind.TIMESTAMP:
         less, value, more = map(from_microseconds, (value - 1, value, value + 1))
     elif isinstance(value, str):

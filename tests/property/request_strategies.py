@@ -250,7 +250,9 @@ def requests(
     small = st.tuples(st.just("limit"), st.sampled_from(("1", "2", "3")))
     admin = st.builds(Asker, st.just(True), st.sampled_from(projects), st.just("ada"))
 
-    def paged(most: st.SearchStrategy[list[tuple[str, str]]], asker: st.SearchStrategy[Asker]) -> Any:
+    def paged(
+        most: st.SearchStrategy[list[tuple[str, str]]], asker: st.SearchStrategy[Asker]
+    ) -> st.SearchStrategy[Request]:
         pairs = st.builds(lambda most, limit, *order: [*most, limit, *order], most, small, *ties)
         return st.builds(Request, pairs, st.sampled_from(MINORS), asker)
 

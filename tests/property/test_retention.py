@@ -79,9 +79,14 @@ _forgotten_rows = st.builds(
 )
 _LATER = from_microseconds(_MOMENTS[2])
 # What no row is that was forgotten before then, and what may be one.
+_never: st.SearchStrategy[Filter] = st.sampled_from(
+    (
+        *(leaf(field, _LATER) for field in ("deleted_at", "updated_at") for leaf in (Eq, Ge, Gt)),
+        *(Eq("deleted", False), Ne("deleted", True), IsNull("deleted"), IsNull("deleted_at")),
+    )
+)
 _excluding = st.recursive(
-    st.one_of(st.builds(leaf, st.sampled_from(("deleted_at", "updated_at")), st.just(_LATER)) for leaf in (Eq, Ge, Gt))
-    | st.sampled_from((Eq("deleted", False), Ne("deleted", True), IsNull("deleted"), IsNull("deleted_at"))),
+    _never,
     lambda inner: st.one_of(
         st.builds(all_of, inner, filters),
         st.builds(all_of, filters, inner),
@@ -103,7 +108,7 @@ def test_request_that_may_not_want_forgotten_rows_matches_none(drawn: tuple[dict
 def test_rows_that_are_forgotten_meet_requests_that_do_not_want_them_and_such_as_do() -> None:
     reached = shares(_about_forgotten, _reached)
     assert reached["not wanted"] >= 30
-    assert reached["wanted"] >= 10
+    assert reached["wanted"] >= 5
 
 
 def _reached(drawn: tuple[dict[str, Any], Filter]) -> Iterator[str]:

@@ -27,7 +27,7 @@ def test_what_follows_uuid_or_repeats_a_key_is_dropped() -> None:
 
 @pytest.mark.parametrize("name", ["nope", "metadata", "tags"])
 def test_field_without_an_order_is_refused(name: str) -> None:
-    with pytest.raises(UnknownFieldError, match=name):
+    with pytest.raises(UnknownFieldError, match=f"'{name}' to sort by"):
         SortOrder.of(INSTANCE_FIELDS, [SortKey(name)])
 
 
@@ -103,3 +103,20 @@ def test_nice_order_compares_numbers_as_numbers_and_what_is_between_them_by_code
         assert (nice_key(one) == nice_key(other)) == (parts(one) == parts(other))
     else:
         assert nice_key(one) > nice_key(other)
+
+
+def test_position_of_a_row_is_what_its_keys_have() -> None:
+    order = SortOrder.of(NAMED, [SortKey("size", Direction.DESC)])
+    assert order.values({"name": "a", "size": 7, "colour": "red"}) == (7, "a")
+
+
+@pytest.mark.parametrize("values", [(7,), (7, "a", "b")])
+def test_position_of_another_order_is_refused(values: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match="argument"):
+        SortOrder.of(NAMED, [SortKey("size")]).comparable(values)
+
+
+@pytest.mark.parametrize(("keys", "keeps"), [(["created_at"], True), ([], True), (["created_at", "host"], False)])
+def test_rows_keep_their_places_where_no_key_changes_in_the_life_of_a_row(keys: list[str], keeps: bool) -> None:
+    order = SortOrder.of(INSTANCE_FIELDS, [SortKey(key) for key in keys])
+    assert order.keeps_places is keeps
