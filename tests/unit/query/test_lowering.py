@@ -7,10 +7,10 @@ import pytest
 from query.filters import NOTHING, And, Eq, Filter, Le, any_of
 from query.lowering import beyond, fit, next_beyond
 from query.sort import Direction, SortKey, SortOrder
-from resources.fields import Field, FieldSet, Kind
+from resources.fields import Field, ItemType, Kind
 from tests.support.filter_oracle import is_behind, is_kept
 
-FIELDS = FieldSet(
+FIELDS = ItemType(
     "thing",
     (
         Field("uuid", "UUID", Kind.TEXT, "Identifier"),
