@@ -15,7 +15,7 @@ from cells.fleet.cell_keys import Keyring
 from cells.fleet.fleet import Fleet
 from cells.migrations import upgrade_fleet
 from cells.model import Cell
-from cells.tables import cell_keys, cells
+from cells.tables import cell_keys, cells, listening_processes, recent_changes
 
 HOUR = 3_600_000_000
 
@@ -107,7 +107,8 @@ def test_upgrade_gives_each_native_cell_a_key(new_database: Callable[[], str]) -
     upgrade_fleet(engine)
     row = {"database_url": "", "transport_url": "", "disabled": False}
     with engine.begin() as connection:
-        cell_keys.drop(connection)
+        for later in (cell_keys, recent_changes, listening_processes):
+            later.drop(connection)
         connection.execute(text("UPDATE fleetlight_fleet_version SET version_num = 'fleet_0009'"))
         for kind in ("native", "nova-db"):
             connection.execute(insert(cells).values(row | {"uuid": kind, "name": kind, "kind": kind}))

@@ -32,7 +32,7 @@ asyncio.run(leave_it_hanging())
     ("module", "made", "call"),
     [
         ("daemon_threads", "DaemonThreads", "DaemonThreads(1, 'test').run(hang)"),
-        ("fan_out.bounded_threads", "BoundedThreads", "BoundedThreads(1, 'test').run(hang, 60)"),
+        ("bounded_threads", "BoundedThreads", "BoundedThreads(1, 'test').run(hang, 60)"),
         (
             "fan_out.guarded_cell",
             "GuardedCell",
