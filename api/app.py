@@ -189,7 +189,6 @@ def _add_compute_routes(
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
     queries = QueryHandlers(
         app.state.lister,
-        finder,
         parts.cells,
         writes,
         max_limit=parts.api.max_limit,

@@ -31,7 +31,7 @@ _LONGEST_VALUE = 60
 def history(
     uuid: Annotated[str, typer.Argument(metavar="UUID", help="Of the instance.", show_default=False)],
     *,
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="At most so many changes.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=200, metavar="N", help="At most so many changes.")] = 20,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
@@ -49,7 +49,7 @@ def history(
     for entry in found["history"]:
         _print(entry)
     if found["before"] is not None:
-        print_notice("There are older ones: --limit shows more.")
+        print_notice("There are older ones.")
 
 
 async def _ask(settings: Settings, fleet: Fleet, uuid: str, limit: int) -> Any:

@@ -121,7 +121,9 @@ class InstanceCounter:
     async def _search(self, asked: _Asked, cells: Collection[str], by_cell: dict[str, Counts]) -> None:
         if cells:
             found = await self._index.count(asked.request, cells)
-            by_cell.update({uuid: found.get(uuid, Counts()) for uuid in cells})
+            # Where the index has cut its answer, a cell may be behind the cut.
+            nothing = Counts(is_partial=any(counts.is_partial for counts in found.values()))
+            by_cell.update({uuid: found.get(uuid, nothing) for uuid in cells})
 
     async def _ask(self, asked: _Asked, cell: Cell, by_cell: dict[str, Counts]) -> None:
         if cell.uuid in asked.down:

@@ -40,6 +40,7 @@ from api.http.versioned_models import model_at
 from resources.secret_names import HIDDEN, is_secret_name
 
 MAX_BODY_BYTES = 114_688
+_MAX_DEPTH = 100
 MAX_INTEGER = 2**31 - 1
 _TRUE_TEXTS = ("true", "True", "TRUE", "on", "On", "ON", "yes", "Yes", "YES", "1")
 _FALSE_TEXTS = ("false", "False", "FALSE", "off", "Off", "OFF", "no", "No", "NO", "0")
@@ -198,8 +199,7 @@ async def read_json(http: Request) -> object:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise BadRequestError("Malformed request body") from None
-    if b"\\u0000" in raw and _has_nul(document):
-        raise BadRequestError("Malformed request body: it must not contain NUL characters")
+    _check_texts(document, 0)
     return document
 
 
@@ -218,16 +218,21 @@ async def read_bytes(http: Request) -> bytes:
     return b"".join(chunks)
 
 
-def _has_nul(value: object) -> bool:
+def _check_texts(value: object, depth: int) -> None:
+    """Raise BadRequestError for a NUL character, and for what is nested deeper than any body of ours."""
+    if depth > _MAX_DEPTH:
+        raise BadRequestError(f"Malformed request body: it is nested deeper than {_MAX_DEPTH} levels")
     match value:
         case str():
-            return "\0" in value
+            if "\0" in value:
+                raise BadRequestError("Malformed request body: it must not contain NUL characters")
         case dict():
-            return any(_has_nul(name) or _has_nul(item) for name, item in value.items())
+            for name, item in value.items():
+                _check_texts(name, depth)
+                _check_texts(item, depth + 1)
         case list():
-            return any(map(_has_nul, value))
-        case _:
-            return False
+            for item in value:
+                _check_texts(item, depth + 1)
 
 
 def _refusal(error: ValidationError, document: object, *, is_secret: bool) -> BadRequestError:

@@ -28,7 +28,6 @@ from query.fields_query import definitions
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import QueryFields
 from views.query2.instance import INSTANCE_VALUES
-from views.query2.pushdown import split
 from views.query2.values import as_json, known
 
 COUNTS = Operation(
@@ -67,8 +66,7 @@ class CountHandler:
         fields = listable_fields(body.what, request.caller)
         counting = counting_of(body, fields, INSTANCE_VALUES)
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-        stored, _ = split(counting.filter, INSTANCE_VALUES)
-        wanted = scope_of(request.caller, stored, all_projects=counting.all_projects)
+        wanted = scope_of(request.caller, counting.filter, all_projects=counting.all_projects)
         by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
         counted = await self._counter.count(
             CountRequest(wanted, INSTANCE_FIELDS, by),
@@ -86,7 +84,7 @@ class CountHandler:
             ],
             "partial": counted.total.is_partial,
         }
-        proof = Page(b"", 0, None, counted.cells, counted.has_all_cells)
+        proof = Page(b"", 0, None, counted.cells, has_all_cells=counted.is_complete)
         return json_answer(answer, headers=proof_headers(proof, request.caller))
 
 

@@ -7,6 +7,7 @@ read; then more rows are read than are given, and no more than `MAX_ROWS_TRIED`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -18,19 +19,17 @@ from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.request_body import Body
 from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
-from api.query.question import Question, QuestionBody, body_of_query, listed, question_of
+from api.query.question import Question, QuestionBody, body_of_query, listed, marker_of, question_of
 from api.query.scope import listable_fields, scope_of
 from api.query.visible_fields import visible_fields
+from cells.errors import CellUnreachableError
 from listing.answer import CellAnswer, Page
 from listing.consistency.read_your_writes import ReadYourWrites
-from listing.find_instance import InstanceFinder
 from listing.list_instances import InstanceLister
 from listing.sources import CellFailure, CellReader
 from query.fields_query import definitions
 from query.filters import EVERYTHING
 from query.page import PageRequest
-from query.sort import SortOrder
-from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import QueryFields
 from views.query2.instance import INSTANCE_VALUES
 from views.query2.projection import QueryRows
@@ -61,15 +60,15 @@ MAX_ROWS_TRIED = 20_000
 """So many rows one request reads; what it has not tried is behind the marker of its answer."""
 
 _BODY: Body[QuestionBody] = Body(QuestionBody)
-_decode_items = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
+_decode_items = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """items: with their uuids. marker: of the row to go on after; None at the end. pages: what they were taken from."""
+    """items: with their positions. after: of the row to go on after; None at the end. pages: they were taken from."""
 
-    items: Sequence[tuple[str, msgspec.Raw]]
-    marker: str | None
+    items: Sequence[tuple[Sequence[Any], msgspec.Raw]]
+    after: Sequence[Any] | None
     pages: Sequence[Page]
 
 
@@ -79,7 +78,6 @@ class QueryHandlers:
     def __init__(
         self,
         lister: InstanceLister,
-        finder: InstanceFinder,
         cells: CellReader,
         writes: ReadYourWrites,
         *,
@@ -87,7 +85,6 @@ class QueryHandlers:
         timeout_s: float,
     ) -> None:
         self._lister = lister
-        self._finder = finder
         self._cells = cells
         self._writes = writes
         self._max_limit = max_limit
@@ -114,7 +111,7 @@ class QueryHandlers:
         answer = {
             "fields": definitions(known, question.names),
             "data": [row for _, row in found.items],
-            "marker": found.marker,
+            "marker": None if found.after is None else marker_of(found.after),
         }
         return json_answer(answer, headers=proof_headers(_proof(found.pages), request.caller))
 
@@ -122,29 +119,19 @@ class QueryHandlers:
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
         stored, rest = split(question.filter, INSTANCE_VALUES)
         names = {cell.uuid: cell.name for cell in await self._cells.cells()}
-        projection = QueryRows(known, INSTANCE_VALUES, question.names, rest, names)
-        order = SortOrder.of(INSTANCE_FIELDS, question.order)
+        projection = QueryRows(known, INSTANCE_VALUES, question.names, order=question.order, rest=rest, cells=names)
         wanted = scope_of(request.caller, stored, all_projects=question.all_projects)
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
-        down: dict[str, CellFailure] = {}
-        after = None
-        if question.marker is not None:
-            after = await self._finder.position_of(
-                question.marker,
-                order,
-                fresh.consistency,
-                may_see=request.caller.may_see,
-                down=down,
-                cell_timeout_s=fresh.cell_timeout_s,
-            )
         # Where rows are tried here, most of a page may be left out.
         batch = limit if rest == EVERYTHING else self._max_limit
-        items: list[tuple[str, msgspec.Raw]] = []
+        after = question.after
+        down: dict[str, CellFailure] = {}
+        items: dict[str, tuple[Sequence[Any], msgspec.Raw]] = {}
         pages: list[Page] = []
-        has_more = limit > 0
+        has_more = True
         while has_more and len(items) < limit and batch * len(pages) < MAX_ROWS_TRIED:
             page = await self._lister.list_page(
-                PageRequest(wanted, order, batch, after),
+                PageRequest(wanted, question.order, batch, after),
                 projection,
                 fresh.consistency,
                 down=down,
@@ -152,12 +139,17 @@ class QueryHandlers:
                 ask_live=fresh.ask_live,
             )
             pages.append(page)
-            items += _decode_items(b"[%b]" % page.items)
+            # A row that has moved behind the page that it was on comes again.
+            items = {item[0][-1]: item for item in _decode_items(b"[%b]" % page.items)} | items
             after = page.last
             has_more = page.rows == batch
-        if len(items) >= limit > 0 and (has_more or len(items) > limit):
-            return _Rows(items[:limit], items[limit - 1][0], pages)
-        return _Rows(items, after[-1] if has_more and after is not None else None, pages)
+            # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
+            failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
+            down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
+        found = sorted(items.values(), key=lambda item: question.order.comparable(item[0]))
+        if len(found) > limit or (len(found) == limit and has_more):
+            return _Rows(found[:limit], found[limit - 1][0], pages)
+        return _Rows(found, after if has_more else None, pages)
 
 
 def _proof(pages: Sequence[Page]) -> Page:

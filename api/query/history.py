@@ -20,7 +20,7 @@ from resources.fields import Kind, from_microseconds
 from resources.query_fields.definitions import QueryFields
 
 _DEFAULT_LIMIT = 100
-_MAX_LIMIT = 1000
+_MAX_LIMIT = 200
 _MAX_DIGITS = 18
 
 HISTORY = Operation(
@@ -59,12 +59,16 @@ class HistoryHandler:
         before = _number(request.query, "before", None)
         server = await find_server(self._access, request, also_deleted=True)
         history = InstanceHistory(self._access.native.engine(server.cell), server.cell)
-        entries = await self._access.ask_cell(server.cell, partial(history.entries, server.uuid, limit, before=before))
+        # One more tells whether there are older ones.
+        found = await self._access.ask_cell(
+            server.cell, partial(history.entries, server.uuid, limit + 1, before=before)
+        )
+        entries = found[:limit]
         visible = visible_fields("instance", request.caller)
         return json_answer(
             {
                 "history": [_shown(entry, visible) for entry in entries],
-                "before": entries[-1].revision if len(entries) == limit else None,
+                "before": entries[-1].revision if len(found) > limit else None,
             }
         )
 

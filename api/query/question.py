@@ -1,9 +1,12 @@
 """What a caller asks for, out of the query of a GET or the body of a POST, checked against what it may see."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import Field
 
 from api.http.errors import BadRequestError
@@ -11,14 +14,21 @@ from api.http.query_string import QueryString
 from api.http.request_body import RequestModel
 from query.expressions import to_filter
 from query.filter_text import parse_filter
-from query.filters import Filter, leaves
-from query.sort import Collation, Direction, SortKey
-from resources.fields import Kind
+from query.filters import Filter, Leaf, Matches, Negation, leaves
+from query.operators.anything import Finds
+from query.sort import Collation, Direction, SortKey, SortOrder
+from resources.errors import FilterValueError
+from resources.fields import Field as StoredField
+from resources.fields import Kind, from_microseconds
+from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import FieldFlag, QueryFields
-from resources.uuids import is_uuid
+from views.query2.pushdown import split
 from views.query2.values import Values
 
 MAX_FIELDS = 200
+MAX_REPEATS = 4
+MAX_CONDITIONS = 250
+MAX_PATTERNS = 10
 CELL = "cell"
 """The field that no record has: which cell an item is in."""
 _MAX_ORDER = 8
@@ -39,7 +49,7 @@ class QuestionBody(RequestModel):
     fields: Annotated[list[str], Field(max_length=MAX_FIELDS)]
     filter: list[Any] | str | None = None
     order: Annotated[list[str], Field(max_length=_MAX_ORDER)] = Field(default_factory=list)
-    limit: Annotated[int, Field(ge=0)] | None = None
+    limit: Annotated[int, Field(ge=1)] | None = None
     marker: str | None = None
     all_projects: bool = False
 
@@ -57,21 +67,21 @@ class CountingBody(RequestModel):
 class Question:
     """names: of the fields, in the order of the answer's columns. filter: on the fields of Query2.
 
-    order: keys by stored fields. limit: rows that are wanted; None for as many as a page has. marker: the uuid of the
-    row to go on after. all_projects: whether the caller wants to see those of others too.
+    order: by stored fields. limit: rows that are wanted; None for as many as a page has. after: the position of the row
+    to go on after, values of the keys of the order. all_projects: whether the caller wants to see those of others too.
     """
 
     names: Sequence[str]
     filter: Filter
-    order: Sequence[SortKey]
+    order: SortOrder
     limit: int | None
-    marker: str | None
+    after: tuple[Any, ...] | None
     all_projects: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """by: names of fields, each stored, or `cell`. filter: on fields of Query2 that are stored."""
+    """by: names of fields, each stored, or `cell`. filter: on fields as they are stored."""
 
     by: Sequence[str]
     filter: Filter
@@ -105,31 +115,79 @@ def counting_body_of_query(query: QueryString) -> CountingBody:
 
 def counting_of(body: CountingBody, known: QueryFields, values: Values) -> Counting:
     """Raises BadRequestError, and QueryError for a filter that is none."""
-    node = _filter_of(body.filter, known)
-    for leaf in leaves(node):
-        if values[leaf.field].stored is None:
-            raise BadRequestError(
-                f"filter: '{leaf.field}' is made of other fields, and only what is stored can be counted by"
-            )
+    stored, rest = split(_filter_of(body.filter, known), values)
+    for leaf in leaves(rest):
+        raise BadRequestError(
+            f"filter: no store can be asked this of '{leaf.field}', and counts are made by stores alone"
+        )
     for name in body.by:
-        if name not in known or (name != CELL and values[name].stored is None):
+        if name not in known or (name != CELL and not _is_grouped_by(values[name].stored)):
             raise BadRequestError(f"by: '{name}' is no stored field")
-    return Counting(body.by, node, all_projects=body.all_projects)
+    if len({values[name].stored for name in body.by}) < len(body.by):
+        raise BadRequestError("by: a field is there twice")
+    return Counting(body.by, stored, all_projects=body.all_projects)
+
+
+def _is_grouped_by(stored: str | None) -> bool:
+    return stored is not None and (INSTANCE_FIELDS[stored].is_sortable or INSTANCE_FIELDS[stored].is_list)
 
 
 def _filter_of(expression: Sequence[Any] | str | None, known: QueryFields) -> Filter:
-    return to_filter(parse_filter(expression) if isinstance(expression, str) else expression, known)
+    """Raises BadRequestError for one that costs every row, and every store, more than a request may."""
+    node = to_filter(parse_filter(expression) if isinstance(expression, str) else expression, known)
+    conditions = list(leaves(node))
+    searches = [leaf for leaf in conditions if isinstance(_plain(leaf), Matches | Finds)]
+    # A condition comes with one on whether there is a value.
+    if len(conditions) > 2 * MAX_CONDITIONS:
+        raise BadRequestError(f"filter: {len(conditions) // 2} conditions; there may be {MAX_CONDITIONS}")
+    if len(searches) > MAX_PATTERNS:
+        raise BadRequestError(f"filter: {len(searches)} patterns; there may be {MAX_PATTERNS}")
+    return node
+
+
+def _plain(leaf: Leaf) -> Leaf:
+    return leaf.negated() if isinstance(leaf, Negation) else leaf
 
 
 def question_of(body: QuestionBody, known: QueryFields, values: Values) -> Question:
     """Raises BadRequestError, and QueryError for a filter that is none."""
     if not body.fields:
         raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
-    if body.marker is not None and not is_uuid(body.marker):
-        raise BadRequestError(f"marker: '{body.marker}' is no uuid")
-    order = [_sort_key(text, known, values) for text in body.order or ["name"]]
+    [(_, times)] = Counter(values[name].make if name in known else name for name in body.fields).most_common(1)
+    if times > MAX_REPEATS:
+        raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
+    order = SortOrder.of(INSTANCE_FIELDS, [_sort_key(text, known, values) for text in body.order or ["name"]])
+    after = None if body.marker is None else position_in(body.marker, order)
     node = _filter_of(body.filter, known)
-    return Question(body.fields, node, order, body.limit, body.marker, all_projects=body.all_projects)
+    return Question(body.fields, node, order, body.limit, after, all_projects=body.all_projects)
+
+
+def marker_of(position: Sequence[Any]) -> str:
+    """The marker of a row: its place in the order, so that it means the same by whatever route the next page comes."""
+    return urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def position_in(marker: str, order: SortOrder) -> tuple[Any, ...]:
+    """The position that `marker_of` wrote for a row of this order. Raises BadRequestError for any other text."""
+    try:
+        values = msgspec.json.decode(urlsafe_b64decode(marker + "=" * (-len(marker) % 4)), type=list[Any])
+        for key, value in zip(order.keys, values, strict=True):
+            field = INSTANCE_FIELDS[key.field]
+            if value is not None:
+                field.stored(_from_stored(field, value))
+    except (ValueError, TypeError, OverflowError, msgspec.MsgspecError, FilterValueError):
+        values = []
+    if not values or values[-1] is None:
+        raise BadRequestError(f"marker: '{marker[:100]}' is none that an answer in this order had")
+    return tuple(values)
+
+
+def _from_stored(field: StoredField, value: Any) -> Any:
+    if field.kind is not Kind.TIMESTAMP:
+        return value
+    if not isinstance(value, int):
+        raise TypeError
+    return from_microseconds(value)
 
 
 def _sort_key(text: str, known: QueryFields, values: Values) -> SortKey:

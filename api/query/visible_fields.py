@@ -23,6 +23,8 @@ _OF_ADMINISTRATORS = frozenset(
         "reservation_id",
         "launch_index",
         "user_data",
+        # Its details are for administrators; what owners may read of it, the compute API shows.
+        "fault",
         "hidden",
         "instance_type_id",
         "pnode",

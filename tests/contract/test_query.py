@@ -231,14 +231,68 @@ def test_members_see_their_project_and_no_field_of_hosts_and_cells(fleet: Comput
         assert {"cell", "pnode", "host"}.isdisjoint(field["name"] for field in listed)
 
 
-def test_marker_of_another_project_is_not_there_for_members(fleet: ComputeFleet) -> None:
-    uuid = fleet.create("east", project_id="other")
-    fleet.index()
-    response = fleet.api().get(
-        f"/fleetlight/query?fields=name&marker={uuid}", {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
-    )
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "x",
+        "W10",
+        "é",
+        "bnVsbA",
+        "WyJhIl0",
+        "WzEsMl0",
+        "W251bGwsbnVsbF0",
+        "WyJhIiwiYiIsImMiXQ",
+        "11111111-1111-4111-8111-111111111111",
+    ],
+)
+def test_marker_that_no_answer_had_is_refused(fleet: ComputeFleet, marker: str) -> None:
+    response = fleet.api().get(f"/fleetlight/query?{urlencode({'fields': 'name', 'marker': marker})}")
     assert response.status_code == 400
-    assert uuid in response.text
+    assert "marker: " in response.text
+
+
+def test_page_goes_on_where_it_ended_though_its_last_row_was_renamed(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    for route in ROUTES:
+        api = api_by(fleet, route)
+        first = ask(api, fields="name,uuid", limit="3")
+        uuid = first["data"][-1][1][1]
+        cell = next(cell for cell in CELLS if fleet.native.find(fleet.cells[cell], uuid) is not None)
+        fleet.operations(cell).update(uuid, {"display_name": "zzz.example.com"})
+        assert names(ask(api, fields="name", limit="2", marker=first["marker"])) == ["web3", "web4"]
+        fleet.operations(cell).update(uuid, {"display_name": "web2.example.com"})
+
+
+def test_what_owners_may_not_read_of_a_fault_they_are_not_told(fleet: ComputeFleet) -> None:
+    fault = {"code": 500, "message": "no", "details": "Traceback of a host", "created_at": 1}
+    uuid = fleet.create("east", vm_state="error", fault=fault)
+    fleet.index()
+    member = {**MEMBER, "X-Project-Id": "demo", "X-User-Id": "ada"}
+    api = fleet.api()
+    for path in ("query?fields=fault", f"servers/{uuid}/history"):
+        assert "Traceback" in api.get(f"/fleetlight/{path}").text.replace("\\n", "") or "query" in path
+        assert "Traceback" not in api.get(f"/fleetlight/{path}", member).text
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    ("expression", "count"),
+    [(["!=", "metadata", {"a": "b"}], 11), (["!", ["=~", "metadata", "x"]], 12), (["!", ["?", "flavor"]], 0)],
+    ids=str,
+)
+def test_negated_look_into_a_structure_finds_the_same_by_every_route(
+    fleet_of_any_store: ComputeFleet, route: str, expression: list[Any], count: int
+) -> None:
+    fleet = fleet_of_any_store
+    fill(fleet)
+    fleet.operations("east").update(fleet.create("east", metadata={"a": "b"}), {"metadata": {"a": "b"}})
+    fleet.operations("east").delete(
+        next(row[1][1] for row in ask(fleet.api(enabled=False), fields="name,uuid", filter='name == "web1"')["data"])
+    )
+    fleet.index()
+    body = {"what": "instance", "fields": ["name"], "filter": expression, "order": ["uuid"], "all_projects": True}
+    response = api_by(fleet, route).request("POST", "/fleetlight/query", json=body)
+    assert len(response.json()["data"]) == count
 
 
 @pytest.mark.parametrize(
@@ -252,7 +306,6 @@ def test_marker_of_another_project_is_not_there_for_members(fleet: ComputeFleet)
         ("fields=name&order=be/memory", 400, "'be/memory' is no field to sort by"),
         ("fields=name&order=nothing", 400, "'nothing' is no field to sort by"),
         ("fields=name&limit=-1", 400, "limit: '-1'"),
-        ("fields=name&marker=x", 400, "marker: 'x' is no uuid"),
         ("fields=name&page=2", 400, "there is no parameter 'page'"),
         ("fields=" + ",".join(["name"] * 201), 400, "201 of them"),
     ],
@@ -282,11 +335,34 @@ def test_body_that_is_none_is_refused(fleet: ComputeFleet, body: Any) -> None:
     assert fleet.api().request("POST", "/fleetlight/query", json=body).status_code == 400
 
 
-def test_limit_of_zero_gives_the_definitions_alone(fleet: ComputeFleet) -> None:
-    fill(fleet)
-    answer = ask(fleet.api(), fields="name", limit="0")
-    assert answer["data"] == []
-    assert [field["title"] for field in answer["fields"]] == ["Instance"]
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"fields": ["name"] * 5}, "one is there 5 times"),
+        ({"fields": ["be/memory", "be/maxmem"] * 3}, "one is there"),
+        ({"fields": ["name"], "filter": ["|", *[["=", "os_type", "x"]] * 251]}, "251 conditions; there may be 250"),
+        ({"fields": ["name"], "filter": ["|", *[["=~", "status", "x"]] * 11]}, "11 patterns; there may be 10"),
+        ({"fields": ["name"], "filter": ["!", ["|", *[["=~", "status", "x"]] * 11]]}, "11 patterns"),
+        ({"fields": ["name"], "limit": 0}, "limit"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_would_cost_too_much_is_refused_with_the_limit(
+    fleet: ComputeFleet, body: dict[str, Any], says: str
+) -> None:
+    response = fleet.api().request("POST", "/fleetlight/query", json={"what": "instance", **body})
+    assert response.status_code == 400
+    assert says in response.text
+
+
+@pytest.mark.parametrize("place", ["filter", "what", "fields"])
+def test_body_that_is_nested_too_deep_is_refused(fleet: ComputeFleet, place: str) -> None:
+    nested = "[" * 900 + '"\\u0000"' + "]" * 900
+    body = {"what": '"instance"', "fields": '["name"]', place: nested}
+    text = "{" + ",".join(f'"{name}":{value}' for name, value in body.items()) + "}"
+    for content in (text, text.replace("\\u0000", "x")):
+        response = fleet.api().request("POST", "/fleetlight/query", content=content)
+        assert response.status_code == 400, response.text
 
 
 def test_fields_of_all_item_types_are_told_to_administrators(fleet: ComputeFleet) -> None:
@@ -341,7 +417,11 @@ def test_counts_of_members_are_of_their_project(fleet: ComputeFleet) -> None:
     [
         ("by=be/memory", "by: 'be/memory' is no stored field"),
         ("by=nothing", "by: 'nothing' is no stored field"),
-        ("filter=be/memory+>+5", "'be/memory' is made of other fields"),
+        ("filter=be/memory+>+5", "no store can be asked this of 'be/memory'"),
+        ('filter="x"+in+metadata', "no store can be asked this of 'metadata'"),
+        ("by=vm_state,vm_state", "a field is there twice"),
+        ("by=ctime,created_at", "a field is there twice"),
+        ("by=flavor", "by: 'flavor' is no stored field"),
         ("by=a,b,c,d,e", "by: 5 of them; there may be 4"),
         ("fields=name", "there is no parameter 'fields'"),
         ("all_projects=maybe", "all_projects: 'maybe' is neither true nor false"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from query.filters import Filter, Leaf, Not, leaves, split_expressible, with_leaves
 from query.operators.anything import LooksInside
+from resources.instance import INSTANCE_FIELDS
 from views.query2.values import Values
 
 
@@ -11,10 +12,15 @@ def split(node: Filter, values: Values) -> tuple[Filter, Filter]:
     """The filter on fields of records that stores answer, and the rest that rows are tried by; both are to be true."""
 
     def is_stored(part: Filter) -> bool:
-        return all(values[leaf.field].stored is not None and not _looks_inside(leaf) for leaf in leaves(part))
+        return all(_is_asked(values[leaf.field].stored) and not _looks_inside(leaf) for leaf in leaves(part))
 
     stored, rest = split_expressible(node, is_stored)
     return with_leaves(stored, lambda leaf: _renamed(leaf, values)), rest
+
+
+def _is_asked(name: str | None) -> bool:
+    """Whether stores can be asked of this stored field: of a structure not even whether it is there."""
+    return name is not None and (INSTANCE_FIELDS[name].is_sortable or INSTANCE_FIELDS[name].is_list)
 
 
 def _looks_inside(leaf: Leaf) -> bool:
