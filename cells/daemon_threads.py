@@ -32,11 +32,12 @@ class DaemonThreads:
         with self._guard:
             if self._is_closed:
                 raise RuntimeError(f"the threads {self._name} take no more calls")
-            self._calls.put(waiting)
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
                 thread = Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
+                # First, since a machine may have no thread left: then the caller is told, and nothing waits for it.
                 thread.start()
+                self._threads.append(thread)
+            self._calls.put(waiting)
         return waiting.answer
 
     async def run(self, call: Callable[[], T]) -> T:

@@ -148,7 +148,12 @@ class GuardedCell:
         self._probing = asyncio.create_task(self._probe_until_it_answers())
 
     async def _probe_until_it_answers(self) -> None:
-        failures = (AllThreadsHangError, CellUnreachableError, TimeoutError)
-        await retrying_every(self._probe_interval_s, failures)(self._run, self._probe, self._deadline_s)
+        # Whatever a probe fails with: without another one the cell would be asked nothing until the process ends.
+        probing = retrying_every(self._probe_interval_s, Exception, self._tell_of_failure)
+        await probing(self._run, self._probe, self._deadline_s)
         self._hangs_because = None
         _log.info("cell_answers_again", cell=self._name)
+
+    def _tell_of_failure(self, error: object, _attempt: int, _wait_s: float) -> None:
+        if not isinstance(error, AllThreadsHangError | CellUnreachableError | TimeoutError):
+            _log.warning("cell_probe_failed", cell=self._name, reason=f"{type(error).__name__}: {error}")

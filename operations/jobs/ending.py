@@ -40,7 +40,13 @@ def end_jobs(connection: Connection, job_ids: Sequence[int], status: Status, err
         if operation.migration_id is not None:
             give_up_migration(connection, operation.migration_id, now)
         finish_event(connection, operation.instance_action_id, now, error)
-    result = [type(error).__name__, [str(error)]]
-    connection.execute(update(job_operations).where(*is_left).values(status=status, result=result, ended_at=now))
+    # Who cancels a job locks its row first, and then those of its operations.
     ended = {"status": status, "ended_at": now, "is_ready": False}
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids)).values(ended))
+    result = [type(error).__name__, [_storable(str(error))]]
+    connection.execute(update(job_operations).where(*is_left).values(status=status, result=result, ended_at=now))
+
+
+def _storable(text: str) -> str:
+    """What a node has said, without characters that PostgreSQL keeps in no text."""
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()

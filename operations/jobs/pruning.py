@@ -22,7 +22,7 @@ class Pruner:
         self._clock = clock
 
     def prune(self) -> int:
-        """Forget jobs, at most AT_ONCE; returns how many. One that another job depends on stays as long as that.
+        """Forget jobs, at most AT_ONCE; returns how many. One that a job waits for stays until that has ended.
 
         Raises CellUnreachableError.
         """
@@ -48,5 +48,10 @@ class Pruner:
 
 
 def _due(last: int) -> Select[tuple[int]]:
-    is_needed = exists().where(job_dependencies.c.depends_on == jobs.c.id)
+    waiting = jobs.alias("waiting")
+    is_needed = exists().where(
+        job_dependencies.c.depends_on == jobs.c.id,
+        job_dependencies.c.job_id == waiting.c.id,
+        waiting.c.ended_at.is_(None),
+    )
     return select(jobs.c.id).where(jobs.c.ended_at <= last, ~is_needed).order_by(jobs.c.ended_at).limit(AT_ONCE)

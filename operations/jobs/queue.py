@@ -112,7 +112,8 @@ def ready_jobs(connection: Connection, limit: int, after: Place | None = None) -
     statement = (
         select(*_PLACE)
         .join_from(jobs, job_operations, _IS_CURRENT)
-        .where(jobs.c.is_ready)
+        # What a later version, or a disk, has written there is not for this one to work on.
+        .where(jobs.c.is_ready, jobs.c.stage.in_(list(Stage)), jobs.c.status.in_(list(Status)))
         .order_by(jobs.c.priority, jobs.c.id)
         .limit(limit)
     )

@@ -15,6 +15,7 @@ from cells.fleet.fleet import Fleet
 from cells.model import Cell
 from cells.tables import jobs
 from operations.jobs.canceling import cancel_job
+from operations.jobs.ending import end_jobs
 from operations.jobs.errors import NodeCallError
 from operations.jobs.model import NewOperation, Status
 from operations.jobs.pruning import Pruner
@@ -326,17 +327,35 @@ def test_answer_for_a_job_that_was_ended_meanwhile_changes_nothing(world: JobCel
 
 def test_old_jobs_and_the_oldest_of_too_many_are_forgotten_with_what_belongs_to_them(world: JobCell) -> None:
     ended = [world.add(no_op(1, a=False)) for _ in range(6)]
-    needed = world.add(no_op(), depends_on={ended[1]: _SUCCESS})
     world.work()
+    needed = world.add(no_op(), depends_on={ended[1]: _SUCCESS})
     live = world.add(no_op())
     kept_s = (world.clock() - world.job(ended[2]).ended_at) / 1e6
     just_now = world.job(ended[2]).ended_at + round(kept_s * 1e6)
     assert Pruner(world.engine, world.cell, kept_s=kept_s, kept_count=100, clock=lambda: just_now).prune() == 2
     assert left(world) == [ended[1], *ended[3:], needed, live]
-    assert Pruner(world.engine, world.cell, kept_s=10**6, kept_count=2, clock=world.clock).prune() == 2
-    assert left(world) == [ended[1], ended[5], needed, live]
+    assert Pruner(world.engine, world.cell, kept_s=10**6, kept_count=2, clock=world.clock).prune() == 1
+    assert left(world) == [ended[1], *ended[4:], needed, live]
     assert world.operations(ended[0]) == [] == world.log(ended[0])
     assert Pruner(world.engine, world.cell, kept_s=10**6, kept_count=2, clock=world.clock).prune() == 0
+    world.work()
+    assert Pruner(world.engine, world.cell, kept_s=10**6, kept_count=1, clock=world.clock).prune() == 4
+
+
+def test_job_with_a_word_that_this_version_does_not_know_is_left_alone(world: JobCell) -> None:
+    strange, damaged, well = (world.add(no_op(1, a=False)), world.add(no_op(1, b=False)), world.add(no_op()))
+    with world.engine.begin() as connection:
+        connection.execute(jobs.update().where(jobs.c.id == strange).values(stage="later"))
+        connection.execute(jobs.update().where(jobs.c.id == damaged).values(status="??"))
+    world.work()
+    assert (world.status(well), world.job(strange).stage, world.status(damaged)) == ("success", "later", "??")
+
+
+def test_failure_that_says_what_no_database_keeps_ends_its_job_all_the_same(world: JobCell) -> None:
+    job = world.add(no_op())
+    with world.engine.begin() as connection:
+        end_jobs(connection, [job], Status.ERROR, ValueError("a\0b\udc80"), 1)
+    assert world.operations(job)[0].result == ["ValueError", ["a\\0b\\udc80"]]
 
 
 def left(world: JobCell) -> list[int]:

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from threading import Event, current_thread
+from threading import Event, Thread, current_thread
 
 import pytest
 
@@ -76,6 +76,23 @@ def test_failure_of_a_call_is_raised_to_its_caller_and_others_are_made() -> None
     with pytest.raises(ZeroDivisionError):
         threads.submit(lambda: 1 // 0).result(60)
     assert threads.submit(lambda: 1).result(60) == 1
+    threads.shutdown(wait=True)
+
+
+def test_call_for_which_no_thread_can_begin_is_refused_and_the_next_one_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, made = DaemonThreads(1, "test"), list[str]()
+
+    def refuse(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            threads.submit(lambda: made.append("refused"))
+    assert threads.submit(lambda: 1).result(60) == 1
+    assert made == []
     threads.shutdown(wait=True)
 
 

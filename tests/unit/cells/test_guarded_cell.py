@@ -215,3 +215,22 @@ def test_cell_that_was_closed_is_not_probed_for_a_question_that_is_late(gates: G
         cell.close()
 
     asyncio.run(scenario())
+
+
+def test_probe_that_fails_as_nobody_expected_is_not_the_last_one(gates: Gates) -> None:
+    failures = [RuntimeError("can't start new thread"), ValueError("odd")]
+
+    def probe() -> None:
+        if failures:
+            raise failures.pop()
+
+    async def scenario() -> None:
+        cell = GuardedCell("one", probe, threads=1, deadline_s=AT_ONCE_S, probe_interval_s=0.01)
+        ask, gate = gates.question()
+        with pytest.raises(CellUnreachableError):
+            await cell.ask(ask, AT_ONCE_S)
+        gate.set()
+        await eventually(lambda: not cell.hangs)
+        assert await cell.ask(now, LONG_S) == "now"
+
+    asyncio.run(scenario())

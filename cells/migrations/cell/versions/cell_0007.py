@@ -45,6 +45,13 @@ _TAKE_OVER = (
 
 def upgrade() -> None:
     is_sqlite = op.get_bind().dialect.name == "sqlite"
+    last_number = 0
+    if not is_sqlite:
+        # An API or a worker of the version before may have a transaction open: what it commits has to be in the copy.
+        op.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+        last_number = op.get_bind().scalar(
+            sa.text("SELECT nextval(pg_get_serial_sequence('jobs', 'id'))")  # no number is given out twice
+        )
     op.execute("CREATE TEMPORARY TABLE earlier_jobs AS SELECT * FROM jobs")
     op.drop_table("jobs")
     _create_jobs()
@@ -56,7 +63,7 @@ def upgrade() -> None:
         op.execute(statement.format(true="1" if is_sqlite else "true", false="0" if is_sqlite else "false"))
     op.execute("DROP TABLE earlier_jobs")
     if not is_sqlite:
-        op.execute("SELECT setval(pg_get_serial_sequence('jobs', 'id'), (SELECT max(id) FROM jobs))")
+        op.execute(f"SELECT setval(pg_get_serial_sequence('jobs', 'id'), {int(last_number)})")
 
 
 def _create_jobs() -> None:
