@@ -35,7 +35,7 @@ _NOT_FOUND = "404"
 # Class and method of AMQP: what a broker names when it closes a channel over what was published on it.
 _BASIC_PUBLISH = (60, 40)
 _ALARM = (
-    ": the broker lets nobody publish, as while it lacks memory or disk "
+    ": the broker takes no messages from any producer, as while it lacks memory or disk "
     "(`rabbitmq-diagnostics check_local_alarms` on its machine says what)"
 )
 _ADDRESS = itemgetter("port", "userid", "password", "virtual_host")
@@ -181,7 +181,7 @@ class Link:
         except NotFound as error:
             raise BusUnavailableError(
                 self.address,
-                f"there is no exchange '{binding.exchange}' yet: nobody has sent notifications to this broker and "
+                f"there is no exchange '{binding.exchange}' yet: no producer has sent notifications to this broker and "
                 "virtual host. Once there is one it is bound; to have it made, add durable=true to the address if "
                 "amqp_durable_queues is true in nova.conf, else durable=false",
             ) from error

@@ -58,7 +58,7 @@ Sections = dict[str, Any]
 class MonitoringSettings(BaseModel):
     """Section `monitoring`: where each process serves `/metrics`, `/healthz` and `/readyz` with all that they know.
 
-    host: the address to listen on. Whoever reaches it is told the names of cells, and which of them are down.
+    host: the address to listen on. Who reaches it is told the names of cells, and which of them are down.
     port: unset for nowhere, 0 for any free one. Processes on one machine need different ports, so it is best set in the
         environment of each.
     """

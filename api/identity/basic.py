@@ -91,7 +91,7 @@ class BasicIdentity:
         except UnicodeDecodeError as error:
             raise DirectoryUnavailableError(self._path, f"it is no UTF-8: {error}") from error
         if not users.by_name:
-            _log.warning("htpasswd.lets_nobody_in", path=str(self._path), expected=_EXPECTED)
+            _log.warning("htpasswd.has_no_user", path=str(self._path), expected=_EXPECTED)
         return users
 
 

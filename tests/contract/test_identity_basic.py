@@ -118,7 +118,7 @@ def test_file_without_any_user_is_said_to_let_nobody_in(file: Path) -> None:
     file.write_text("# nobody yet\n")
     with capture_logs() as events:
         BasicIdentity(file).check()
-    assert [event["event"] for event in events] == ["htpasswd.lets_nobody_in"]
+    assert [event["event"] for event in events] == ["htpasswd.has_no_user"]
 
 
 @pytest.mark.parametrize(

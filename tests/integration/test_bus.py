@@ -551,7 +551,7 @@ def test_publisher_says_that_the_broker_lets_nobody_publish(amqp_bus: Bus, monke
     monkeypatch.setattr(link, "drain", lambda _timeout_s: False)
     # As RabbitMQ says it in an alarm, which all of the server would have.
     link._raw._on_blocked()
-    with pytest.raises(BusUnavailableError, match=r"within 0.2 s: the broker lets nobody publish.*alarms"):
+    with pytest.raises(BusUnavailableError, match=r"within 0.2 s: the broker takes no messages.*alarms"):
         publisher.publish(_messages(2))
 
 
