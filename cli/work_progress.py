@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock
 
 from cli.output import print_notice, progress_bar
@@ -27,16 +28,28 @@ def shown_progress(what: str) -> Iterator[Callable[[str, int | None], Show]]:
             )
 
         def start_lines(name: str, expected: int | None) -> Show:
-            lock, due_s = Lock(), time.monotonic() + _LINE_INTERVAL_S
+            lock, began_s = Lock(), time.monotonic()
+            due_s = began_s + _LINE_INTERVAL_S
 
             def show(done: int) -> None:
                 nonlocal due_s
                 with lock:
-                    if time.monotonic() >= due_s:
+                    now_s = time.monotonic()
+                    if now_s >= due_s:
                         of_all = "" if expected is None else f" of {max(expected, done)}"
-                        print_notice(f"{name}: {done}{of_all} {what}")
-                        due_s = time.monotonic() + _LINE_INTERVAL_S
+                        print_notice(f"{name}: {done}{of_all} {what}{_pace(done, expected, now_s - began_s)}")
+                        due_s = now_s + _LINE_INTERVAL_S
 
             return show
 
         yield start_lines if bar.disable else start_bar
+
+
+def _pace(done: int, expected: int | None, took_s: float) -> str:
+    """How many were done in a second since the beginning, and how long the others will take at that rate."""
+    if not done or took_s <= 0:
+        return ""
+    rate = done / took_s
+    missing = 0 if expected is None else expected - done
+    left = f", {timedelta(seconds=round(missing / rate))} left" if missing > 0 else ""
+    return f", {rate:,.0f} a second{left}"
