@@ -50,7 +50,8 @@ def upgrade() -> None:
         # An API or a worker of the version before may have a transaction open: what it commits has to be in the copy.
         op.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
         last_number = op.get_bind().scalar(
-            sa.text("SELECT nextval(pg_get_serial_sequence('jobs', 'id'))")  # no number is given out twice
+            # No number is given out twice.
+            sa.text("SELECT greatest(nextval(pg_get_serial_sequence('jobs', 'id')), max(id)) FROM jobs")
         )
     op.execute("CREATE TEMPORARY TABLE earlier_jobs AS SELECT * FROM jobs")
     op.drop_table("jobs")
