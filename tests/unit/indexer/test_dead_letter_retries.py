@@ -17,8 +17,6 @@ from tests.support.memory_fleet import MemoryFailures, MemoryJournals, MemoryOwn
 from tests.support.memory_index import MemoryIndex, versions
 from tests.support.nova_cell import MemoryNovaCell
 
-NOW = system_clock()
-
 
 class Droppable(MemoryFailures):
     def drop(self, ids: Collection[str]) -> int:
@@ -32,9 +30,11 @@ class Stage:
         self.cell = MemoryCell()
         self.index = MemoryIndex()
         self.failures = Droppable()
+        # As late as what the cell will announce, however long ago this module was imported.
+        self.now = system_clock()
 
     def fail(self, message: Message, reason: DeadLetterReason = DeadLetterReason.REJECTED) -> str:
-        failure = to_failure(CELL_UUID, DeadLetter(message, reason, "the name is too long"), NOW)
+        failure = to_failure(CELL_UUID, DeadLetter(message, reason, "the name is too long"), self.now)
         self.failures.add([failure])
         return failure.id
 
@@ -47,7 +47,7 @@ class Stage:
             self.failures,
             MemoryJournals(),
             owners=MemoryOwners(),
-            clock=lambda: NOW + 1,
+            clock=lambda: self.now + 1,
         )
         assert [result.failure_id for result in results] == [failure.id for failure in failures]
         return {result.failure_id: result for result in results}
@@ -83,7 +83,7 @@ def test_change_that_the_index_still_refuses_stays_and_is_counted(stage: Stage) 
     assert (result.is_solved, result.what) == (False, "the name is still too long")
     [failure] = stage.failures.kept.values()
     assert (failure.summary.times, failure.summary.detail) == (2, "the name is still too long")
-    assert failure.summary.last_at == NOW + 1
+    assert failure.summary.last_at == stage.now + 1
 
 
 def test_late_change_is_written_as_its_cell_has_the_instance_now(stage: Stage) -> None:
@@ -170,16 +170,23 @@ class NovaStage:
         self.index = MemoryIndex()
         self.failures = Droppable()
         self.journals = MemoryJournals()
+        self.now = system_clock()
 
     def fail(self, body: bytes, instance_uuid: str | None = None) -> None:
         headers: dict[str, int | str] = {} if instance_uuid is None else {RESOURCE_HEADER: instance_uuid}
         letter = DeadLetter(Message(body, ROUTING_KEY, headers), DeadLetterReason.MALFORMED, "it could not be read")
-        self.failures.add([to_failure(self.cell.cell.uuid, letter, NOW)])
+        self.failures.add([to_failure(self.cell.cell.uuid, letter, self.now)])
 
     def retry(self) -> list[bool]:
         failures = list(self.failures.kept.values())
         results = retry(
-            failures, self.cell, self.index, self.failures, self.journals, owners=MemoryOwners(), clock=lambda: NOW
+            failures,
+            self.cell,
+            self.index,
+            self.failures,
+            self.journals,
+            owners=MemoryOwners(),
+            clock=lambda: self.now,
         )
         return [each.is_solved for each in results]
 
