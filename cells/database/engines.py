@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from cells.database.write_ahead import use_write_ahead_log
 from cells.digests import register_digest
 from cells.errors import CellUnreachableError, DatabaseUrlError, NewerTablesError
 from query.sqlite_functions import register_functions
@@ -176,7 +177,8 @@ def _sqlite_engine(url: URL, must_exist: bool, pool_size: int) -> Engine:
 def _prepare_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
     # Without this the driver begins transactions by itself, and only before some statements.
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    use_write_ahead_log(connection, _BUSY_TIMEOUT_S)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
     register_functions(connection)
     register_digest(connection)

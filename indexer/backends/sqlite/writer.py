@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from cells.batched import batched
+from cells.database.write_ahead import use_write_ahead_log
 from cells.digests import RangeDigest, register_digest
 from indexer.backends.base import CellProgress, Document, Rejection, WriteResult, ignore_removed
 from indexer.backends.damaged import read_around_damage
@@ -71,7 +72,7 @@ class SqliteWriter:
             # NORMAL can lose the last transactions when the power goes, but never mixes them up: the documents and the
             # watermark that promises them are in one file, so what is lost is read again from the cells.
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            use_write_ahead_log(self._connection, BUSY_TIMEOUT_S)
         with self.transaction():
             version = schema_version(self._connection)
             if version == 0:

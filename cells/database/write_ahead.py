@@ -1,0 +1,28 @@
+"""How a file of SQLite comes into write-ahead mode, in which readers and the writer do not wait for each other."""
+
+import sqlite3
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+_PAUSE_S = 0.01
+
+
+def use_write_ahead_log(connection: sqlite3.Connection, timeout_s: float) -> None:
+    """Switch the file of the connection, unless it is switched already.
+
+    When several connections switch a new file at once, SQLite refuses all but one without waiting for the timeout of
+    the connection, since each would wait for the read lock of the others. So the refused ones try again here.
+
+    Raises sqlite3.OperationalError when the file is still locked after `timeout_s`, or cannot be used.
+    """
+    for attempt in Retrying(
+        retry=retry_if_exception(_is_locked), stop=stop_after_delay(timeout_s), wait=wait_fixed(_PAUSE_S), reraise=True
+    ):
+        with attempt:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_locked(error: BaseException) -> bool:
+    # The driver gives the errors that it raises by itself no code.
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return isinstance(error, sqlite3.OperationalError) and code & 0xFF == sqlite3.SQLITE_BUSY
