@@ -1,6 +1,6 @@
 """What the index says of how far cells are followed, kept by one indexer among several."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cells.epochs import EpochHistory
@@ -47,25 +47,33 @@ class SavedProgress:
         """What a follower of the cell begins with."""
         return self._saved.get(cell_uuid, _beginning_of(cell_uuid))
 
-    def save(self, followed: Sequence[Reached]) -> None:
-        """Save what has changed; a promise, so everything up to there has to be searchable."""
+    def save(self, followed: Sequence[Reached]) -> Set[str]:
+        """Save what has changed; a promise, so everything up to there has to be searchable.
+
+        Returns the cells of which another process has taken back what was promised: nothing is saved of them, and their
+        followers have to begin anew with what the index says.
+        """
         changed = [reached for reached in followed if self._last_of(reached) != reached.progress]
         refused: set[str] = set()
+        taken_back: set[str] = set()
         if changed:
-            epochs = self._writer.load_state(EPOCHS)
-            refused = {
-                reached.progress.cell_uuid
-                for reached in changed
-                if not self._may_promise(reached, epochs.get(reached.progress.cell_uuid))
-            }
+            epochs, saved = self._writer.load_state(EPOCHS), self._writer.load_progress()
+            for reached in changed:
+                uuid = reached.progress.cell_uuid
+                if self._was_taken_back(reached, saved.get(uuid)):
+                    taken_back.add(uuid)
+                elif not self._may_promise(reached, epochs.get(uuid)):
+                    refused.add(uuid)
+            refused |= taken_back
             believed = [reached for reached in changed if reached.progress.cell_uuid not in refused]
-            self._writer.save_progress(self._not_behind_others(believed))
+            self._writer.save_progress(self._not_behind_others(believed, saved))
         for reached in followed:
             cell = reached.progress
             if cell.cell_uuid not in refused:
                 self._saved[cell.cell_uuid] = cell
                 if cell.is_complete:
                     self._promised_again[cell.cell_uuid] = reached.started_over
+        return taken_back
 
     def _last_of(self, reached: Reached) -> CellProgress | None:
         """What a follower begins with, and has nothing to add to, must not be saved over somebody else's progress."""
@@ -83,17 +91,29 @@ class SavedProgress:
         takes_back_only = self._takes_back(reached) and not reached.progress.is_complete
         return takes_back_only or reached.epoch_history.knows(str(epoch))
 
+    def _was_taken_back(self, reached: Reached, saved: CellProgress | None) -> bool:
+        """Whether the index promises less than this follower relies on: another process has begun the cell anew.
+
+        The epoch alone does not tell: a cell that was restored keeps its last one until its relay notices. A follower
+        that began with an incomplete cell, or has started over itself, has completed it; cells without epochs are
+        completed by whoever has compared all their rows.
+        """
+        if reached.epoch_history is None or not reached.progress.is_complete or self._takes_back(reached):
+            return False
+        last = self._saved.get(reached.progress.cell_uuid)
+        relies_on_a_promise = last is None or last.is_complete
+        return relies_on_a_promise and saved is not None and not saved.is_complete
+
     def _takes_back(self, reached: Reached) -> bool:
         """Whether what was promised is not true any more, and was not replaced by another promise yet."""
         return reached.started_over > self._promised_again.get(reached.progress.cell_uuid, 0)
 
-    def _not_behind_others(self, followed: Sequence[Reached]) -> list[CellProgress]:
+    def _not_behind_others(self, followed: Sequence[Reached], saved: Mapping[str, CellProgress]) -> list[CellProgress]:
         """Never less than what somebody else, who follows the same cell, has promised.
 
         Whoever stands by knows less than the one who is active; only a follower that takes back what was promised knows
         that the higher progress is not true any more.
         """
-        saved = self._writer.load_progress()
         not_behind = []
         for reached in followed:
             cell = reached.progress

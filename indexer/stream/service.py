@@ -156,7 +156,7 @@ class IndexerService:
         refresh_due_s = time.monotonic()
         try:
             while not stop.is_set():
-                if time.monotonic() >= cells_due_s:
+                if time.monotonic() >= cells_due_s or self._is_leaving_some:
                     pause_s = self._cells_refresh_interval_s if self._update_cells() else self._refresh_interval_s
                     cells_due_s = time.monotonic() + pause_s
                 self._heartbeat.beat()
@@ -268,7 +268,11 @@ class IndexerService:
             if self._fleet_problem is not None:
                 _log.info("indexer.fleet_reachable_again")
             self._fleet_problem = None
-        return not any(running.stop.is_set() for running in self._running.values())
+        return True
+
+    @property
+    def _is_leaving_some(self) -> bool:
+        return any(running.stop.is_set() for running in self._running.values())
 
     def _release_buses(self) -> None:
         """See that no queue goes on filling of a cell that was left, and is disabled or removed.
@@ -363,13 +367,21 @@ class IndexerService:
             self._writer.make_searchable()
             with self._shared.saving:
                 # A follower that has gone back meanwhile has said so itself: what it had promised is not true any more.
-                self._saved.save([reached for reached in followed if not self._has_gone_back(reached.progress)])
+                taken_back = self._saved.save(
+                    [reached for reached in followed if not self._has_gone_back(reached.progress)]
+                )
         except IndexReplacedError:
             raise
         except IndexerError as error:
             self._index_failed(error)
             return
         self._index_works()
+        for uuid in taken_back:
+            running = self._running[uuid]
+            if not running.stop.is_set():
+                _log.info("indexer.progress_taken_back", cell=running.follower.cell.name)
+                # It is left then, and followed anew from what the index says.
+                running.stop.set()
         for reached in followed:
             self._metrics.searchable(reached.progress, highest_known[reached.progress.cell_uuid])
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, current_thread
 from typing import Any, Never
@@ -44,6 +45,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 def wait_until_index_equals_cell(world: World) -> None:
     wait_until(lambda: world.has_published_everything() and world.index_equals_cell(), timeout_s=60)
+
+
+def as_if_it_had_moved_on(service: IndexerService) -> None:
+    """The next look finds something new to save."""
+    for uuid, saved in service._saved._saved.items():
+        service._saved._saved[uuid] = replace(saved, fresh_as_of=0)
 
 
 class Story:
@@ -258,7 +265,7 @@ def test_progress_that_was_looked_at_before_the_restore_is_not_saved_after_it(
 
     def refresh_once_more(service: IndexerService) -> None:
         if is_restored.is_set() and not looked.is_set():
-            service._saved._saved.clear()  # as if something was new
+            as_if_it_had_moved_on(service)
         refresh(service)
         if looked.is_set():
             refreshed.set()
@@ -373,8 +380,9 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
         if seen:
             return sync_cell(*args, **options)
         for service in (one, other):
-            if service._running[world.cell.uuid].follower.progress.is_complete:
-                service._saved._saved.clear()  # as if something was new
+            running = service._running.get(world.cell.uuid)
+            if running is not None and running.follower.progress.is_complete:
+                as_if_it_had_moved_on(service)
         refreshes.clear()
         wait_until(lambda: all(refreshes[service] >= 2 for service in (one, other)), timeout_s=60)
         seen.append(world.progress())
@@ -403,3 +411,17 @@ def test_indexer_that_has_not_noticed_the_restore_saves_no_old_watermark_after_t
     assert seen[0] is not None
     assert not seen[0].is_complete
     assert story.lost_future_in_the_index() == []
+
+
+def test_indexer_completes_a_cell_again_that_another_process_has_begun_anew_and_left(world: World) -> None:
+    """It promised everything with its next change, and never noticed that the rows were gone."""
+    with world.indexing(), world.relaying():
+        world.operations.create({"display_name": "never changed"})
+        uuid = world.operations.create({"display_name": "kept"}).uuid
+        wait_until_index_equals_cell(world)
+        with closing(open_writer(world.index)) as killed:
+            killed.remove_cell(world.cell.uuid, lambda _: None)
+            killed.save_progress([CellProgress(world.cell.uuid, 0, 0, is_complete=False)])
+        world.operations.update(uuid, {"display_name": "renamed"})
+        wait_until_index_equals_cell(world)
+        wait_until(lambda: (progress := world.progress()) is not None and progress.is_complete, timeout_s=60)

@@ -75,3 +75,51 @@ def test_indexer_that_repairs_takes_back_what_was_promised_also_of_the_index_tha
     index.save_state(EPOCHS, {CELL_UUID: BEING_RECONCILED})
     one.save([reached(0, is_complete=False, started_over=1, epoch_history=KNOWN)])
     assert not index.saved[CELL_UUID].is_complete
+
+
+@pytest.fixture
+def one_whose_promise_was_taken_back(index: MemoryIndex) -> SavedProgress:
+    """Another indexer has repaired the cell, which is still called by the epoch from before its restore."""
+    one = indexer(index)
+    index.save_state(EPOCHS, {CELL_UUID: "second"})
+    one.save([reached(13, epoch_history=KNOWN)])
+    index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
+    return one
+
+
+def test_indexer_does_not_repeat_a_promise_that_another_has_taken_back(
+    index: MemoryIndex, one_whose_promise_was_taken_back: SavedProgress
+) -> None:
+    assert one_whose_promise_was_taken_back.save([reached(14, epoch_history=KNOWN)]) == {CELL_UUID}
+    assert not index.saved[CELL_UUID].is_complete
+
+
+def test_indexer_that_has_saved_nothing_yet_does_not_complete_what_another_has_begun(index: MemoryIndex) -> None:
+    one = indexer(index)
+    index.save_state(EPOCHS, {CELL_UUID: "second"})
+    index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
+    assert one.save([reached(13, epoch_history=KNOWN)]) == {CELL_UUID}
+    assert not index.saved[CELL_UUID].is_complete
+
+
+def test_indexer_promises_again_when_it_has_learnt_what_was_taken_back(
+    index: MemoryIndex, one_whose_promise_was_taken_back: SavedProgress
+) -> None:
+    one_whose_promise_was_taken_back.learn({CELL_UUID})
+    assert not one_whose_promise_was_taken_back.save([reached(14, epoch_history=KNOWN)])
+    assert index.saved[CELL_UUID].is_complete
+
+
+def test_indexer_promises_again_when_it_has_started_over_itself(
+    index: MemoryIndex, one_whose_promise_was_taken_back: SavedProgress
+) -> None:
+    assert not one_whose_promise_was_taken_back.save([reached(14, started_over=1, epoch_history=KNOWN)])
+    assert index.saved[CELL_UUID].is_complete
+
+
+def test_cell_without_epochs_is_completed_by_whoever_has_compared_it(index: MemoryIndex) -> None:
+    one = indexer(index)
+    one.save([reached(0)])
+    index.save_progress([CellProgress(CELL_UUID, 0, 0, is_complete=False)])
+    assert not one.save([reached(1)])
+    assert index.saved[CELL_UUID].is_complete
