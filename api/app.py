@@ -32,6 +32,7 @@ from api.image.handlers import ImageHandlers
 from api.image.shelved_servers import ShelvedServers
 from api.maintenance import RESET_SAFE_CONNECT, Maintenance
 from api.metrics import ApiMetrics
+from api.query.answering import Answerer
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
@@ -45,6 +46,7 @@ from listing.count_instances import InstanceCounter
 from listing.find_instance import InstanceFinder
 from listing.index_gateway import IndexGateway
 from listing.list_instances import InstanceLister
+from listing.list_items import ItemLister
 from listing.settings import SearchSettings
 from listing.sources import CellReader
 from listing.watches.changelogs import Changelogs
@@ -187,13 +189,8 @@ def _add_compute_routes(
     counter = InstanceCounter(parts.cells, app.state.index, parts.search)
     explainer = Explainer(lists, app.state.lister, counter)
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
-    queries = QueryHandlers(
-        app.state.lister,
-        parts.cells,
-        writes,
-        max_limit=parts.api.max_limit,
-        timeout_s=parts.search.cell_timeout_s,
-    )
+    answerer = Answerer(app.state.lister, ItemLister(parts.cells), parts.cells, max_limit=parts.api.max_limit)
+    queries = QueryHandlers(answerer, writes, timeout_s=parts.search.cell_timeout_s)
     app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
     app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
     app.add_route(QUERY_FIELDS.path, middleware.endpoint(queries.fields), methods=["GET"])

@@ -168,6 +168,20 @@ class CountingAdapter(CellAdapter, Protocol):
 
 
 @runtime_checkable
+class ItemsAdapter(CellAdapter, Protocol):
+    """A cell that tells of more than its instances."""
+
+    def read_items(self, item_type: str) -> Sequence[Record]:
+        """All items of a type (resources.query_fields.catalog) other than instances, in whichever order.
+
+        A record has the values of its fields, times in microseconds; None for what an item does not have, and
+        CellStatus.NO_DATA or CellStatus.OFFLINE in the place of what could not be fetched. It lacks what such a cell
+        cannot know. Raises CellUnreachableError.
+        """
+        ...
+
+
+@runtime_checkable
 class ProbedAdapter(Protocol):
     """A cell that needs more than its own database to answer."""
 

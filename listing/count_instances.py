@@ -78,10 +78,11 @@ class InstanceCounter:
         *,
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> Counted:
         """Parameters and errors as of `InstanceLister.list_page`."""
         has_all_cells = await self._reader.knows_all_cells(ask_live)
-        cells = await self._reader.cells()
+        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         timeout_s = cell_timeout_s or self._settings.cell_timeout_s
         asked = _Asked(request, consistency, cells, timeout_s, ask_live)
         remarks: list[str] = []

@@ -55,6 +55,7 @@ class InstanceLister:
         down: Mapping[str, CellFailure] = MappingProxyType({}),
         cell_timeout_s: float | None = None,
         ask_live: Collection[str] = (),
+        only: Collection[str] | None = None,
         observer: Observer | None = None,
     ) -> Page:
         """One page. Collected before it is returned, so that a failing index can still be replaced by the cells.
@@ -62,13 +63,14 @@ class InstanceLister:
         down: by uuid, cells that failed to tell where the page starts; they are not waited for again.
         cell_timeout_s: what one cell may cost; `search.cell_timeout_s` unless given.
         ask_live: uuids of cells that are asked themselves, however fresh the index is.
+        only: uuids of the cells whose instances are wanted; None for all.
         observer: told how the page comes about.
         Raises FleetUnreachableError when it is not known which cells there are, QueryError for a filter that no source
         can answer. A cell that fails is a `CellAnswer` of the page.
         """
         # First, since it may read the registry again.
         has_all_cells = await self._reader.knows_all_cells(ask_live)
-        cells = await self._reader.cells()
+        cells = [cell for cell in await self._reader.cells() if only is None or cell.uuid in only]
         if observer is not None and not has_all_cells:
             observer.remarks.append("the fleet database does not answer: there may be more cells than these")
         listing = _Listing(

@@ -17,7 +17,8 @@ class Projection(ABC):
     fields: names of the fields that `render_record` needs; None for all of them.
     pieces: names of the pieces of the stored view (views.compute.view) that `render` needs; none of one that is made of
         fields, of which `render` then gets the stored values.
-    form, rendered_with: projections of the same form, and with the same object of these, make the same items.
+    form, rendered_with: projections with pieces of the same form, and with the same object of these, make the same
+        items.
     shows_damaged: whether a page may have the items of `render_damaged`.
     """
 
@@ -50,7 +51,7 @@ class FieldValues(Projection):
 
     def __init__(self, item_type: ItemType, names: Sequence[str]) -> None:
         """Raises UnknownFieldError."""
-        self.fields = self.form = tuple(names)
+        self.fields = tuple(names)
         self._lists = [item_type.require(name, "list").is_list for name in names]
 
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:

@@ -18,8 +18,8 @@ from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.request_body import Body
 from api.http.shapes import BOOL, INTEGER, OBJECT, ListOf, Shape
-from api.query.question import CELL, Counting, CountingBody, counting_body_of_query, counting_of
-from api.query.scope import listable_fields, scope_of
+from api.query.question import Counting, CountingBody, counting_body_of_query, counting_of
+from api.query.scope import counted_fields, scope_of
 from listing.answer import Page
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.count_instances import Counted, InstanceCounter
@@ -28,6 +28,7 @@ from query.fields_query import definitions
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import QueryFields
 from views.query2.instance import INSTANCE_VALUES
+from views.query2.items import CELL
 from views.query2.values import as_json, known
 
 COUNTS = Operation(
@@ -63,7 +64,7 @@ class CountHandler:
 
     async def _answer(self, request: ComputeRequest, body: CountingBody) -> Response:
         """An item with a list is in the group of each of its members, so groups by lists may sum up to more."""
-        fields = listable_fields(body.what, request.caller)
+        fields = counted_fields(body.what, request.caller)
         counting = counting_of(body, fields, INSTANCE_VALUES)
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
         wanted = scope_of(request.caller, counting.filter, all_projects=counting.all_projects)

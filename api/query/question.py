@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,6 +22,8 @@ from resources.fields import Field as StoredField
 from resources.fields import Kind, from_microseconds
 from resources.instance import INSTANCE_FIELDS
 from resources.query_fields.definitions import FieldFlag, QueryFields
+from views.query2.catalog import values_of
+from views.query2.items import CELL
 from views.query2.pushdown import split
 from views.query2.values import Values
 
@@ -29,8 +31,6 @@ MAX_FIELDS = 200
 MAX_REPEATS = 4
 MAX_CONDITIONS = 250
 MAX_PATTERNS = 10
-CELL = "cell"
-"""The field that no record has: which cell an item is in."""
 _MAX_ORDER = 8
 _MAX_BY = 4
 _PARAMETERS = frozenset({"what", "fields", "filter", "order", "limit", "marker", "all_projects"})
@@ -65,12 +65,14 @@ class CountingBody(RequestModel):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """names: of the fields, in the order of the answer's columns. filter: on the fields of Query2.
+    """known: the fields that the caller may ask for. names: those of the answer's columns, in their order.
 
-    order: by stored fields. limit: rows that are wanted; None for as many as a page has. after: the position of the row
-    to go on after, values of the keys of the order. all_projects: whether the caller wants to see those of others too.
+    filter: on the fields of Query2. order: by stored fields. limit: rows that are wanted; None for as many as a page
+    has. after: the position of the row to go on after, values of the keys of the order. all_projects: whether the
+    caller wants to see those of others too.
     """
 
+    known: QueryFields
     names: Sequence[str]
     filter: Filter
     order: SortOrder
@@ -149,17 +151,18 @@ def _plain(leaf: Leaf) -> Leaf:
     return leaf.negated() if isinstance(leaf, Negation) else leaf
 
 
-def question_of(body: QuestionBody, known: QueryFields, values: Values) -> Question:
+def question_of(body: QuestionBody, known: QueryFields) -> Question:
     """Raises BadRequestError, and QueryError for a filter that is none."""
+    values = values_of(known.name)
     if not body.fields:
         raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
     [(_, times)] = Counter(values[name].make if name in known else name for name in body.fields).most_common(1)
     if times > MAX_REPEATS:
         raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
-    order = SortOrder.of(INSTANCE_FIELDS, [_sort_key(text, known, values) for text in body.order or ["name"]])
+    order = _order(body.order or [known.name_field], known, values)
     after = None if body.marker is None else position_in(body.marker, order)
     node = _filter_of(body.filter, known)
-    return Question(body.fields, node, order, body.limit, after, all_projects=body.all_projects)
+    return Question(known, body.fields, node, order, body.limit, after, all_projects=body.all_projects)
 
 
 def marker_of(position: Sequence[Any]) -> str:
@@ -172,8 +175,8 @@ def position_in(marker: str, order: SortOrder) -> tuple[Any, ...]:
     try:
         values = msgspec.json.decode(urlsafe_b64decode(marker + "=" * (-len(marker) % 4)), type=list[Any])
         for key, value in zip(order.keys, values, strict=True):
-            field = INSTANCE_FIELDS[key.field]
-            if value is not None:
+            field = order.item_type[key.field]
+            if value is not None and field.kind is not Kind.OTHER:
                 field.stored(_from_stored(field, value))
     except (ValueError, TypeError, OverflowError, msgspec.MsgspecError, FilterValueError):
         values = []
@@ -190,18 +193,29 @@ def _from_stored(field: StoredField, value: Any) -> Any:
     return from_microseconds(value)
 
 
-def _sort_key(text: str, known: QueryFields, values: Values) -> SortKey:
-    """`name`, or `-name` for the other direction. Names of hosts and instances are in nice order."""
+def _order(names: Sequence[str], known: QueryFields, values: Values) -> SortOrder:
+    """The order of these fields: of instances as stores have them, of others of their type."""
+    if known.name == INSTANCE_FIELDS.name:
+        stored = [_sort_key(name, known, lambda name: values[name].stored) for name in names]
+        return SortOrder.of(INSTANCE_FIELDS, stored)
+    keys = [_sort_key(name, known, lambda name: name) for name in names]
+    # Two cells may have items of one name.
+    last = [SortKey(name) for name in (known.unique, CELL) if name not in {key.field for key in keys}]
+    return SortOrder(known, (*keys, *last))
+
+
+def _sort_key(text: str, known: QueryFields, stored_name: Callable[[str], str | None]) -> SortKey:
+    """`name`, or `-name` for the other direction. What names items and hosts is in nice order."""
     name = text.removeprefix("-")
     field = known.get(name)
-    stored = values[name].stored if field is not None else None
-    if field is None or stored is None or field.kind is Kind.OTHER:
+    stored = None if field is None else stored_name(name)
+    if field is None or stored is None or (field.kind is Kind.OTHER and name != known.name_field):
         raise BadRequestError(f"order: '{name}' is no field to sort by")
-    is_of_names = FieldFlag.HOSTNAME in getattr(field, "flags", FieldFlag.NONE)
+    is_of_names = name == known.name_field or FieldFlag.HOSTNAME in getattr(field, "flags", FieldFlag.NONE)
     return SortKey(
         stored,
         Direction.DESC if text.startswith("-") else Direction.ASC,
-        Collation.NICE if is_of_names else Collation.CODE_POINT,
+        Collation.NICE if is_of_names and field.kind is not Kind.NUMBER else Collation.CODE_POINT,
     )
 
 

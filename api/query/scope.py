@@ -6,14 +6,14 @@ from api.query.visible_fields import visible_fields
 from query.filters import EVERYTHING, Eq, Filter, all_of
 from resources.query_fields.definitions import QueryFields
 
-_LISTABLE = "instance"
+_COUNTED = "instance"
 _THERE = all_of(Eq("deleted", False), Eq("hidden", False))
 
 
-def listable_fields(item_type: str, caller: Caller) -> QueryFields:
-    """The fields of an item type that has lists, as far as `caller` may see them. Raises NotFoundError for others."""
-    if item_type != _LISTABLE:
-        raise NotFoundError(f"There is no list of '{item_type}'; there is one of: {_LISTABLE}.")
+def counted_fields(item_type: str, caller: Caller) -> QueryFields:
+    """The fields of an item type that is counted, as far as `caller` may see them. Raises NotFoundError for others."""
+    if item_type != _COUNTED:
+        raise NotFoundError(f"There are no counts of '{item_type}'; there are of: {_COUNTED}.")
     return visible_fields(item_type, caller)
 
 

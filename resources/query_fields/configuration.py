@@ -69,6 +69,7 @@ EXPORT = QueryFields(
     ),
     {},
     unique="export",
+    name_field="node",
 )
 
 JOB_FILTER = QueryFields(
@@ -83,4 +84,5 @@ JOB_FILTER = QueryFields(
         _text("cell", "Cell", "Cell that the filter is in"),
     ),
     {},
+    name_field="uuid",
 )

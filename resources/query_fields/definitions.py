@@ -50,11 +50,18 @@ class QueryFields(ItemType):
     """The fields of one item type that can be asked for.
 
     aliases: further names, each of a field whose definition it shares but for the name.
+    name_field: the one that people call an item by; lists are in nice order of it unless another order is asked for.
     Raises ValueError for a name or title that is there twice, and for an alias of what is not there.
     """
 
     def __init__(
-        self, name: str, fields: Iterable[QueryField], aliases: Mapping[str, str], *, unique: str = "uuid"
+        self,
+        name: str,
+        fields: Iterable[QueryField],
+        aliases: Mapping[str, str],
+        *,
+        unique: str = "uuid",
+        name_field: str = "name",
     ) -> None:
         self._own = tuple(fields)
         super().__init__(name, self._own, unique=unique)
@@ -63,9 +70,10 @@ class QueryFields(ItemType):
                 raise ValueError(f"{name}: alias {alias!r} of {target!r} is taken, or its target is missing")
             self._fields[alias] = replace(self._fields[target], name=alias)
         self.aliases = aliases
+        self.name_field = name_field
 
     def without(self, names: Collection[str]) -> "QueryFields":
         """These fields but for `names` and their aliases."""
         fields = [field for field in self._own if field.name not in names]
         aliases = {alias: target for alias, target in self.aliases.items() if target not in names}
-        return QueryFields(self.name, fields, aliases, unique=self.unique)
+        return QueryFields(self.name, fields, aliases, unique=self.unique, name_field=self.name_field)

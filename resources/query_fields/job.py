@@ -38,6 +38,7 @@ JOB = QueryFields(
     ),
     {},
     unique="id",
+    name_field="id",
 )
 
 LOCK = QueryFields(

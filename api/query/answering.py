@@ -1,0 +1,174 @@
+"""Answers to questions about items of any type, for every face that asks them.
+
+Instances come by pages of the one list of instances (listing.list_instances), so an answer is as complete, and as
+fresh, as every list. What no store can be asked of a filter is tried on each row where it is read; then more rows are
+read than are given. All other items come from the cells themselves (listing.list_items).
+"""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from api.compute.protocol.proof import AskedFreshness
+from api.identity.caller import Caller
+from api.query.question import Question
+from api.query.scope import scope_of
+from cells.errors import CellUnreachableError
+from listing.answer import CellAnswer, Page
+from listing.list_instances import InstanceLister
+from listing.list_items import ItemLister
+from listing.sources import CellFailure, CellReader
+from query.filters import EVERYTHING
+from query.page import PageRequest
+from resources.instance import INSTANCE_FIELDS
+from views.query2.catalog import values_of
+from views.query2.projection import QueryRows, Row, RowMaker
+from views.query2.pushdown import split
+from views.query2.values import Facts
+
+MAX_ROWS_TRIED = 20_000
+"""So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""
+
+_decode_rows = msgspec.json.Decoder(list[tuple[list[Any], list[tuple[int, Any]]]]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """rows: in their order. after: the position of the row to go on after; None at the end.
+
+    proof: which cells the rows are of, and how they were asked.
+    """
+
+    rows: Sequence[Row]
+    after: Sequence[Any] | None
+    proof: Page
+
+
+class Answerer:
+    """max_limit: the largest page."""
+
+    def __init__(self, lister: InstanceLister, items: ItemLister, cells: CellReader, *, max_limit: int) -> None:
+        self._lister = lister
+        self._items = items
+        self._cells = cells
+        self._max_limit = max_limit
+
+    async def answer(
+        self, question: Question, caller: Caller, fresh: AskedFreshness, only: Collection[str] | None = None
+    ) -> Answer:
+        """One page of the rows that a caller asks for. only: uuids of the cells whose items are wanted; None for all.
+
+        Raises ForbiddenError, FleetUnreachableError, QueryError.
+        """
+        limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
+        found: dict[Any, Row] = {}
+        pages: list[Page] = []
+        after = None
+        async for page in self._pages(question, caller, fresh, only, limit):
+            pages.append(page.proof)
+            # A row that has moved behind the page that it was on comes again.
+            found = {_identity(question, row): row for row in page.rows} | found
+            after = page.after
+            if len(found) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
+                break
+        rows = sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
+        if len(rows) > limit or (len(rows) == limit and after is not None):
+            rows, after = rows[:limit], rows[limit - 1][0]
+        return Answer(rows, after, _worst(pages))
+
+    async def batches(
+        self, question: Question, caller: Caller, fresh: AskedFreshness, only: Collection[str] | None = None
+    ) -> AsyncIterator[Answer]:
+        """All rows that a caller asks for, in batches, of which at least one comes; the rest is as of `answer`.
+
+        The limit of the question is not looked at. An instance that changes its place meanwhile may be in two batches,
+        or in none; the proof of a batch covers it alone.
+        """
+        async for page in self._pages(question, caller, fresh, only, self._max_limit):
+            yield page
+
+    def _pages(
+        self,
+        question: Question,
+        caller: Caller,
+        fresh: AskedFreshness,
+        only: Collection[str] | None,
+        limit: int,
+    ) -> AsyncIterator[Answer]:
+        if question.known.name == INSTANCE_FIELDS.name:
+            return self._pages_of_instances(question, caller, fresh, only, limit)
+        return self._page_of_items(question, fresh, only, limit)
+
+    async def _pages_of_instances(
+        self,
+        question: Question,
+        caller: Caller,
+        fresh: AskedFreshness,
+        only: Collection[str] | None,
+        limit: int,
+    ) -> AsyncIterator[Answer]:
+        stored, rest = split(question.filter, values_of(question.known.name))
+        names = {cell.uuid: cell.name for cell in await self._cells.cells()}
+        projection = QueryRows(RowMaker(question.known, question.names, rest), order=question.order, cells=names)
+        wanted = scope_of(caller, stored, all_projects=question.all_projects)
+        # Where rows are tried here, most of a page may be left out.
+        batch = limit if rest == EVERYTHING else self._max_limit
+        after = question.after
+        down: dict[str, CellFailure] = {}
+        has_more = True
+        while has_more:
+            page = await self._lister.list_page(
+                PageRequest(wanted, question.order, batch, after),
+                projection,
+                fresh.consistency,
+                down=down,
+                cell_timeout_s=fresh.cell_timeout_s,
+                ask_live=fresh.ask_live,
+                only=only,
+            )
+            after = page.last
+            has_more = page.rows == batch
+            # No page of the same answer waits for a cell again, or has rows of it that follow those that are missing.
+            failed = {each.cell.uuid: each.failure for each in page.cells if each.failure is not None}
+            down |= {uuid: CellUnreachableError(names.get(uuid, uuid), reason) for uuid, reason in failed.items()}
+            yield Answer(_decode_rows(b"[%b]" % page.items), after if has_more else None, replace(page, items=b""))
+
+    async def _page_of_items(
+        self, question: Question, fresh: AskedFreshness, only: Collection[str] | None, limit: int
+    ) -> AsyncIterator[Answer]:
+        known, order = question.known, question.order
+        items = await self._items.list_items(known.name, cell_timeout_s=fresh.cell_timeout_s, only=only)
+        maker = RowMaker(known, question.names, question.filter)
+        keys = [values_of(known.name)[key.field].make for key in order.keys]
+        start = None if question.after is None else order.comparable(question.after)
+        placed: list[tuple[Any, Row]] = []
+        for of_cell in items.by_cell:
+            for record in of_cell.records:
+                facts = Facts(record, None, of_cell.answer.cell.name)
+                position = [make(facts)[1] for make in keys]
+                place = order.comparable(position)
+                if (start is None or start < place) and (cells := maker.cells(facts)) is not None:
+                    placed.append((place, (position, cells)))
+        placed.sort(key=lambda each: each[0])
+        answers = [each.answer for each in items.by_cell]
+        for begin in range(0, max(len(placed), 1), limit):
+            rows = [row for _, row in placed[begin : begin + limit]]
+            after = rows[-1][0] if begin + limit < len(placed) else None
+            yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
+
+
+def _identity(question: Question, row: Row) -> Any:
+    """What no two rows share, wherever they are."""
+    return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
+
+
+def _worst(pages: Sequence[Page]) -> Page:
+    """What all pages of an answer cover, as of one: of each cell what is true of the worst of them."""
+    worst: dict[str, CellAnswer] = {}
+    for page in pages:
+        for answer in page.cells:
+            if answer.cell.uuid not in worst or not answer.is_complete:
+                worst[answer.cell.uuid] = answer
+    return Page(b"", 0, None, list(worst.values()), all(page.has_all_cells for page in pages))

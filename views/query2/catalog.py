@@ -1,0 +1,14 @@
+"""How the fields of every item type come about."""
+
+from functools import cache
+
+from resources.instance import INSTANCE_FIELDS
+from views.query2.instance import INSTANCE_VALUES
+from views.query2.items import item_values
+from views.query2.values import Values
+
+
+@cache
+def values_of(item_type: str) -> Values:
+    """By the name of each field of that type, aliases too."""
+    return INSTANCE_VALUES if item_type == INSTANCE_FIELDS.name else item_values(item_type)
