@@ -9,6 +9,7 @@ from api.compute.protocol.headers import CELL_TIMEOUT, COMPLETE, CONSISTENCY, RO
 from api.compute.protocol.proof import asked_freshness, proof_headers
 from api.documented import Operation
 from api.http.answers import json_answer
+from api.http.errors import BadRequestError
 from api.http.request_body import Body
 from api.http.shapes import OBJECT, TEXT, ListOf, Shape, or_null
 from api.query.answering import Answerer
@@ -64,7 +65,18 @@ class QueryHandlers:
         return await self._answer(request, await _BODY.read(request))
 
     async def _answer(self, request: ComputeRequest, body: QuestionBody) -> Response:
-        question = question_of(body, visible_fields(body.what, request.caller))
+        known = visible_fields(body.what, request.caller)
+        if not body.fields:
+            raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
+        question = question_of(
+            known,
+            body.fields,
+            body.filter,
+            order=body.order,
+            limit=body.limit,
+            marker=body.marker,
+            all_projects=body.all_projects,
+        )
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
         found = await self._answerer.answer(question, request.caller, fresh)
         answer = {

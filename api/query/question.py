@@ -151,18 +151,28 @@ def _plain(leaf: Leaf) -> Leaf:
     return leaf.negated() if isinstance(leaf, Negation) else leaf
 
 
-def question_of(body: QuestionBody, known: QueryFields) -> Question:
-    """Raises BadRequestError, and QueryError for a filter that is none."""
+def question_of(
+    known: QueryFields,
+    names: Sequence[str],
+    expression: Sequence[Any] | str | None = None,
+    *,
+    order: Sequence[str] = (),
+    limit: int | None = None,
+    marker: str | None = None,
+    all_projects: bool = False,
+) -> Question:
+    """The question for the fields `names` of the items that an expression, or the text of one, lets pass.
+
+    order: names of fields; that of the names of the items unless given. The rest is as of Question.
+    Raises BadRequestError, and QueryError for a filter that is none.
+    """
     values = values_of(known.name)
-    if not body.fields:
-        raise BadRequestError("fields: none is asked for; GET /fleetlight/query/fields tells which there are")
-    [(_, times)] = Counter(values[name].make if name in known else name for name in body.fields).most_common(1)
-    if times > MAX_REPEATS:
-        raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
-    order = _order(body.order or [known.name_field], known, values)
-    after = None if body.marker is None else position_in(body.marker, order)
-    node = _filter_of(body.filter, known)
-    return Question(known, body.fields, node, order, body.limit, after, all_projects=body.all_projects)
+    for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
+        if times > MAX_REPEATS:
+            raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")
+    keys = _order(order or [known.name_field], known, values)
+    after = None if marker is None else position_in(marker, keys)
+    return Question(known, names, _filter_of(expression, known), keys, limit, after, all_projects=all_projects)
 
 
 def marker_of(position: Sequence[Any]) -> str:
