@@ -22,7 +22,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
@@ -242,6 +244,25 @@ services = Table(
     UniqueConstraint("host", "binary"),
 )
 
+# Ganeti's groups of nodes; each cell has at least one.
+node_groups = Table(
+    "node_groups",
+    cell_metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("uuid", _UUID, nullable=False, unique=True),
+    Column("name", BINARY_TEXT, nullable=False, unique=True),
+    Column("alloc_policy", Text, nullable=False),
+    Column("ipolicy", JSON_VALUE, nullable=False),
+    Column("ndparams", JSON_VALUE, nullable=False),
+    Column("diskparams", JSON_VALUE, nullable=False),
+    Column("tags", JSON_VALUE, nullable=False),
+    Column("serial_no", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# From group_uuid on, what Ganeti knows of a node. Its flags `offline` and `drained` are those of its service,
+# `forced_down` and `disabled`. Programs of the version before add nodes without a word on any of it.
 compute_nodes = Table(
     "compute_nodes",
     cell_metadata,
@@ -256,6 +277,15 @@ compute_nodes = Table(
     Column("memory_mib", BigInteger, nullable=False),
     Column("disk_gib", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("group_uuid", _UUID),
+    Column("master_candidate", Boolean, nullable=False, server_default=false()),
+    Column("master_capable", Boolean, nullable=False, server_default=true()),
+    Column("vm_capable", Boolean, nullable=False, server_default=true()),
+    Column("secondary_ip", Text),
+    Column("ndparams", JSON_VALUE, nullable=False, server_default="{}"),
+    Column("tags", JSON_VALUE, nullable=False, server_default="[]"),
+    Column("serial_no", BigInteger, nullable=False, server_default="1"),
+    Column("updated_at", BigInteger),
 )
 
 # What an instance takes up of a node; of two nodes while it is moved or resized. The used part of a node is their sum,

@@ -139,8 +139,9 @@ class Answerer:
         self, question: Question, fresh: AskedFreshness, only: Collection[str] | None, limit: int
     ) -> AsyncIterator[Answer]:
         known, order = question.known, question.order
-        items = await self._items.list_items(known.name, cell_timeout_s=fresh.cell_timeout_s, only=only)
         maker = RowMaker(known, question.names, question.filter)
+        needed = maker.needs | {key.field for key in order.keys}
+        items = await self._items.list_items(known.name, needed, cell_timeout_s=fresh.cell_timeout_s, only=only)
         keys = [values_of(known.name)[key.field].make for key in order.keys]
         start = None if question.after is None else order.comparable(question.after)
         placed: list[tuple[Any, Row]] = []

@@ -4,6 +4,7 @@ Parameters that hold text are of kind `other`, since what is not set may be null
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from resources.fields import Kind
 from resources.query_fields.definitions import QueryField
@@ -51,6 +52,17 @@ NODE_PARAMETERS: Mapping[str, Kind] = {
     "ovs_link": Kind.OTHER,
     "ssh_port": Kind.NUMBER,
     "cpu_speed": Kind.FLOAT,
+}
+
+NODE_PARAMETER_DEFAULTS: Mapping[str, Any] = {
+    "oob_program": "",
+    "spindle_count": 1,
+    "exclusive_storage": False,
+    "ovs": False,
+    "ovs_name": "switch1",
+    "ovs_link": "",
+    "ssh_port": 22,
+    "cpu_speed": 1.0,
 }
 
 # Those without a title of their own are called by their name.

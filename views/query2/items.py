@@ -13,7 +13,9 @@ CELL = "cell"
 def item_values(item_type: str) -> Values:
     """How each field of an item type other than instance comes about, aliases too."""
     fields = ITEM_TYPES[item_type]
-    values: Mapping[str, Value] = {name: Value(_cell if name == CELL else _of(name)) for name in fields}
+    values: Mapping[str, Value] = {
+        name: Value(_cell) if name == CELL else Value(_of(name), frozenset({name})) for name in fields
+    }
     return {**values, **{alias: values[target] for alias, target in fields.aliases.items()}}
 
 

@@ -22,6 +22,7 @@ from cells.kinds.native.instance_rows import (
     read_damaged,
     read_row,
 )
+from cells.kinds.native.items.reading import READERS
 from cells.model import NO_REVISION, Cell, Change, DamagedRecord, InstanceRow
 from cells.tables import cell_state, changes, epochs, instances
 from query.counts import CountRequest, Counts, limited
@@ -31,6 +32,7 @@ from query.filters import EVERYTHING, split_expressible
 from query.page import PageRequest
 from query.retention import remembered
 from query.to_sql import after, can_express, next_after, order_by, to_sql
+from resources.fields import Record
 from resources.instance import INSTANCE_FIELDS
 
 _COLUMNS = {name: instances.c[name] for name in INSTANCE_FIELDS}
@@ -40,7 +42,7 @@ _RESIDUAL_BATCH_SIZE = 500
 
 
 class NativeAdapter:
-    """A ChangelogAdapter (cells.model) for native cells; may be used by several threads.
+    """A ChangelogAdapter and ItemsAdapter (cells.model) for native cells; may be used by several threads.
 
     statement_timeout_s: PostgreSQL ends a statement that takes longer.
     """
@@ -178,6 +180,14 @@ class NativeAdapter:
         )
         with self._reading() as connection:
             return {row.uuid: row.revision for row in connection.execute(statement)}
+
+    def read_items(self, item_type: str, fields: Collection[str]) -> Sequence[Record]:
+        read = READERS.get(item_type)
+        if read is None:
+            return []
+        # What is said of one item in two statements is of one moment.
+        with self._reading(at_one_moment=True) as connection:
+            return read(connection, fields)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -30,7 +30,7 @@ from cells.database.engines import cell_failures, writing
 from cells.errors import HostInUseError, HostNotFoundError
 from cells.kinds.native.outbox import append_event
 from cells.model import Cell
-from cells.tables import allocations, compute_nodes, instances, services
+from cells.tables import allocations, compute_nodes, instances, node_groups, services
 from notifications.payloads.resources import ServiceStatusPayload
 from resources.clock import Clock, system_clock
 from resources.fields import from_microseconds
@@ -43,6 +43,17 @@ _HYPERVISOR_TYPE = "simulated"
 _HYPERVISOR_VERSION = 1_000_000
 _SERVICE_VERSION = 1
 _SIZES = ("vcpus", "memory_mib", "disk_gib")
+# What hosts are chosen by. What is configured of them beside that is read for lists of nodes alone.
+_OF_NODES = (
+    "id",
+    "uuid",
+    "hypervisor_hostname",
+    "hypervisor_type",
+    "hypervisor_version",
+    "host_ip",
+    *_SIZES,
+    "created_at",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +198,11 @@ class CellNodes:
             return {row[0]: Capacity(*(int(amount) for amount in row[1:])) for row in connection.execute(statement)}
 
     def add_hosts(self, hosts: Sequence[NewHost]) -> None:
-        """Add hosts with one node each; those that are there already (by their name) stay as they are."""
+        """Add hosts with one node each, in the oldest group; those that are there (by their name) stay as they are."""
         now = self._clock()
         with cell_failures(self._cell.name), writing(self._engine) as connection:
             known = set(connection.scalars(select(services.c.host)))
+            group = connection.scalar(select(node_groups.c.uuid).order_by(node_groups.c.id).limit(1))
             for new in hosts:
                 if new.host in known:
                     continue
@@ -220,6 +232,7 @@ class CellNodes:
                         memory_mib=new.capacity.memory_mib,
                         disk_gib=new.capacity.disk_gib,
                         created_at=now,
+                        group_uuid=group,
                     )
                 )
 
@@ -364,7 +377,7 @@ def _select_nodes(conditions: Sequence[ColumnElement[bool]]) -> tuple[Select[tup
     )
     service_columns = [column.label(f"of_service_{column.name}") for column in services.c]
     statement = (
-        select(compute_nodes, *service_columns, used)
+        select(*(compute_nodes.c[name] for name in _OF_NODES), *service_columns, used)
         .join_from(compute_nodes, services, of_services)
         .where(*conditions)
         .outerjoin(used, used.c.node_id == compute_nodes.c.id)

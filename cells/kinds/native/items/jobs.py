@@ -1,0 +1,118 @@
+"""The jobs of a native cell as records, in the words of Ganeti: what was accepted by whichever face.
+
+The operations of a job have the names of the vocabulary that they are of. An action of the compute API is no operation
+of Ganeti, and is called after itself: `confirmResize` is OP_SERVER_CONFIRM_RESIZE. Its parameters may hold what only
+the owner of the server may know, so they are not told.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, select
+
+from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
+from cells.tables import instances, job_log, job_operations, jobs
+from resources.fields import Record
+from resources.query_fields.definitions import CellStatus
+
+_MICROSECONDS = 1_000_000
+_PREFIX = "OP_"
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
+_OF_JOBS = ("id", "status", "priority", "received_at", "started_at", "ended_at")
+_ENDED = frozenset({"canceled", "success", "error"})
+
+
+def read_jobs(connection: Connection, fields: Collection[str]) -> Sequence[Record]:
+    """Every job that is kept; logs are read only if `fields` has them."""
+    of_jobs: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_operations()):
+        of_jobs[row.job_id].append(row)
+    logs = _logs(connection) if "oplog" in fields else {}
+    columns: list[Column[Any]] = [jobs.c[name] for name in _OF_JOBS]
+    return [
+        _record(row, of_jobs[row.id], logs) for row in connection.execute(select(*columns)).all() if row.id in of_jobs
+    ]
+
+
+def operation_id(operation: str) -> str:
+    """The name of an operation, as Ganeti's are written."""
+    if operation.startswith(_PREFIX):
+        return operation
+    return f"{_PREFIX}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
+
+
+def _operations() -> Any:
+    columns = job_operations.c
+    return (
+        select(
+            columns.job_id,
+            columns.operation,
+            columns.status,
+            columns.instance_uuid,
+            columns.started_at,
+            columns.ended_at,
+            as_text(columns.result),
+            instances.c.display_name,
+        )
+        .join_from(job_operations, instances, instances.c.uuid == columns.instance_uuid, isouter=True)
+        .order_by(columns.job_id, columns.position)
+    )
+
+
+def _logs(connection: Connection) -> Mapping[tuple[int, int], Sequence[Any]]:
+    """The entries of each operation, by the number of its job and its position."""
+    columns = job_log.c
+    statement = select(
+        columns.job_id, columns.position, columns.serial, columns.logged_at, columns.type, as_text(columns.data)
+    ).order_by(columns.job_id, columns.serial)
+    found: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    for row in connection.execute(statement):
+        entry = [row.serial, _split(row.logged_at), row.type, decoded_or(row.data, "")]
+        found[row.job_id, row.position].append(entry)
+    return found
+
+
+def _record(job: Row[Any], operations: Sequence[Row[Any]], logs: Mapping[tuple[int, int], Sequence[Any]]) -> Record:
+    return {
+        "id": job.id,
+        "status": job.status,
+        "priority": 0 if job.status in _ENDED else job.priority,
+        # What has ended is kept for a while, and then gone.
+        "archived": False,
+        "ops": [_operation(row) for row in operations],
+        "opresult": _results(operations),
+        "opstatus": [row.status for row in operations],
+        "oplog": [logs.get((job.id, position), []) for position in range(len(operations))],
+        "opstart": [_split(row.started_at) for row in operations],
+        # An operation begins when it has its locks.
+        "opexec": [_split(row.started_at) for row in operations],
+        "opend": [_split(row.ended_at) for row in operations],
+        "oppriority": [job.priority for _ in operations],
+        "summary": [_summary(row) for row in operations],
+        "received_ts": _split(job.received_at),
+        "start_ts": _split(job.started_at),
+        "end_ts": _split(job.ended_at),
+    }
+
+
+def _results(operations: Sequence[Row[Any]]) -> Any:
+    results = [decoded(row.result) for row in operations]
+    return CellStatus.NO_DATA if any(isinstance(result, CellStatus) for result in results) else results
+
+
+def _operation(row: Row[Any]) -> Record:
+    named = {} if row.instance_uuid is None else {"instance_uuid": row.instance_uuid, "instance_name": row.display_name}
+    return {"OP_ID": operation_id(row.operation), **named}
+
+
+def _summary(row: Row[Any]) -> str:
+    name = operation_id(row.operation).removeprefix(_PREFIX)
+    about = row.display_name or row.instance_uuid
+    return name if about is None else f"{name}({about})"
+
+
+def _split(moment: int | None) -> list[int] | None:
+    """[seconds, microseconds] of a time in microseconds."""
+    return None if moment is None else list(divmod(moment, _MICROSECONDS))

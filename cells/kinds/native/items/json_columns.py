@@ -1,0 +1,31 @@
+"""JSON in columns, of which a disk or a hand may have damaged the text of a single row."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Column, Label, Text, cast
+
+from resources.query_fields.definitions import CellStatus
+
+_decode = msgspec.json.Decoder().decode
+
+
+def as_text(column: Column[Any]) -> Label[str]:
+    """The column as the database has it, under its name; to be read with `decoded`."""
+    return cast(column, Text).label(column.name)
+
+
+def decoded(text: str | None) -> Any:
+    """What the text says; None without one, and CellStatus.NO_DATA for a damaged one."""
+    if text is None:
+        return None
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return CellStatus.NO_DATA
+
+
+def decoded_or(text: str | None, otherwise: Any) -> Any:
+    """As `decoded`, but `otherwise` where there is nothing, or nothing of its type."""
+    value = decoded(text)
+    return value if isinstance(value, type(otherwise)) else otherwise

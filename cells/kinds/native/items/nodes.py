@@ -1,0 +1,133 @@
+"""The nodes of a native cell as records: a compute node with its service, its group, and the instances on it.
+
+A node is offline while its service is forced down, and drained while its service is disabled. What the simulated host
+of a node has and gives is what its row and the allocations say; it has no processors or memory of its own to use.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from cells.kinds.native.items.json_columns import as_text, decoded_or
+from cells.kinds.native.nodes import ComputeNode, read_nodes
+from cells.tables import compute_nodes, instances, node_groups
+from query.sort import nice_key
+from resources.fields import Record
+from resources.query_fields.definitions import CellStatus
+from resources.query_fields.parameters import NODE_PARAMETER_DEFAULTS, NODE_PARAMETERS
+
+_MIB_OF_GIB = 1024
+_LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
+
+
+def read_node_records(connection: Connection, fields: Collection[str]) -> Sequence[Record]:
+    """Every node; the names of instances are read only if `fields` has them."""
+    settings = _settings(connection)
+    counts = instance_counts(connection) if "pinst_cnt" in fields else {}
+    names = instance_names(connection) if "pinst_list" in fields else {}
+    return [
+        _record(node, settings[node.id], counts.get(node.hypervisor_hostname, 0), names.get(node.hypervisor_hostname))
+        for node in read_nodes(connection)
+        if node.id in settings  # it has just joined
+    ]
+
+
+def instance_counts(connection: Connection) -> Mapping[str, int]:
+    """How many instances are on each node, by its name."""
+    statement = (
+        select(instances.c.node, func.count())
+        .where(instances.c.deleted.is_(False), instances.c.node.is_not(None))
+        .group_by(instances.c.node)
+    )
+    return {row[0]: row[1] for row in connection.execute(statement)}
+
+
+def instance_names(connection: Connection) -> Mapping[str, Sequence[str]]:
+    """The names of the instances on each node, by its name; without those that have none."""
+    statement = select(instances.c.node, instances.c.display_name).where(
+        instances.c.deleted.is_(False), instances.c.node.is_not(None), instances.c.display_name.is_not(None)
+    )
+    found = defaultdict[str, list[str]](list)
+    for node, name in connection.execute(statement):
+        found[node].append(name)
+    return {node: sorted(names, key=nice_key) for node, names in found.items()}
+
+
+def node_parameters(of_group: Mapping[str, Any], of_node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a node with what its group, and then the defaults, fill in."""
+    return {**NODE_PARAMETER_DEFAULTS, **of_group, **of_node}
+
+
+def _settings(connection: Connection) -> Mapping[int, Mapping[str, Any]]:
+    """What is configured of each node beside its size, by its number."""
+    columns = compute_nodes.c
+    statement = select(
+        columns.id,
+        columns.master_candidate,
+        columns.master_capable,
+        columns.vm_capable,
+        columns.secondary_ip,
+        columns.serial_no,
+        columns.updated_at,
+        as_text(columns.tags),
+        as_text(columns.ndparams),
+        node_groups.c.uuid.label("group_uuid"),
+        node_groups.c.name.label("group"),
+        as_text(node_groups.c.ndparams).label("ndparams_of_group"),
+    ).join_from(compute_nodes, node_groups, node_groups.c.uuid == columns.group_uuid, isouter=True)
+    return {row.id: dict(row._mapping) for row in connection.execute(statement)}
+
+
+def _record(node: ComputeNode, settings: Mapping[str, Any], count: int, names: Sequence[str] | None) -> Record:
+    own = decoded_or(settings["ndparams"], {})
+    filled = node_parameters(decoded_or(settings["ndparams_of_group"], {}), own)
+    is_offline = not node.service.is_up
+    return {
+        "name": node.hypervisor_hostname,
+        "uuid": node.uuid,
+        "serial_no": settings["serial_no"],
+        "tags": decoded_or(settings["tags"], []),
+        "ctime": node.created_at,
+        "mtime": max(settings["updated_at"] or node.created_at, node.service.updated_at),
+        "pip": node.host_ip,
+        "sip": settings["secondary_ip"] or node.host_ip,
+        "offline": is_offline,
+        "drained": node.service.disabled,
+        "master_candidate": settings["master_candidate"],
+        "master_capable": settings["master_capable"],
+        "vm_capable": settings["vm_capable"],
+        # Its database leads a native cell, and none of its nodes.
+        "master": False,
+        "role": _role(settings["master_candidate"], is_drained=node.service.disabled, is_offline=is_offline),
+        "group": settings["group"],
+        "group.uuid": settings["group_uuid"],
+        "pinst_cnt": count,
+        "sinst_cnt": 0,
+        "pinst_list": names or [],
+        "sinst_list": [],
+        "ndparams": filled,
+        "custom_ndparams": own,
+        **{f"ndp/{name}": filled[name] for name in NODE_PARAMETERS},
+        **(dict.fromkeys(_LIVE, CellStatus.OFFLINE) if is_offline else _live(node)),
+    }
+
+
+def _live(node: ComputeNode) -> Mapping[str, Any]:
+    return {
+        "ctotal": node.capacity.vcpus,
+        "mtotal": node.capacity.memory_mib,
+        "mfree": node.free.memory_mib,
+        "dtotal": node.capacity.disk_gib * _MIB_OF_GIB,
+        "dfree": node.free.disk_gib * _MIB_OF_GIB,
+    }
+
+
+def _role(is_candidate: bool, *, is_drained: bool, is_offline: bool) -> str:
+    """The letter of the role (contracts/ganeti-query, 6)."""
+    if is_candidate:
+        return "C"
+    if is_drained:
+        return "D"
+    return "O" if is_offline else "R"
