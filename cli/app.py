@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cli.explain",
         "Say which sources answer a list, why, what they are asked, and how long they take.",
     ),
-    "list": ("cli.list_items", "List instances of all cells, with the fields that you choose."),
+    "list": ("cli.list_items", "List instances, nodes, jobs and the like of all cells, with fields that you choose."),
     "history": ("cli.history", "Say what became of an instance: each change with when, who, and what it changed."),
     "list-fields": ("cli.list_fields", "The fields of instances, nodes, jobs and the like that can be asked for."),
     "index": (

@@ -1,10 +1,10 @@
 """`fleetlight list-fields`: what can be asked for, and filtered by."""
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from cli.item_lists import ItemWord
 from cli.options import JsonOption, examples
 from cli.output import print_json, print_notice, print_result
 from cli.query_table import TableStyle, table
@@ -17,25 +17,6 @@ app = typer.Typer()
 
 UNKNOWN_FIELD = 14
 """The exit code for fields that do not exist, as Ganeti's commands have it."""
-
-
-class ItemType(StrEnum):
-    """What can be listed; the values are the words of the command line."""
-
-    INSTANCES = "instances"
-    NODES = "nodes"
-    GROUPS = "groups"
-    NETWORKS = "networks"
-    JOBS = "jobs"
-    LOCKS = "locks"
-    OPERATING_SYSTEMS = "os"
-    EXPORTS = "exports"
-    FILTERS = "filters"
-
-    @property
-    def resource(self) -> str:
-        """Its name in queries."""
-        return self.value if self is ItemType.OPERATING_SYSTEMS else self.value.removesuffix("s")
 
 
 _KIND_NAMES = {
@@ -60,7 +41,7 @@ _COLUMNS = ("Name", "Type", "Title", "Description")
     ),
 )
 def list_fields(
-    item_type: Annotated[ItemType, typer.Argument(metavar="TYPE", help=", ".join(ItemType), show_default=False)],
+    word: Annotated[ItemWord, typer.Argument(metavar="TYPE", help=", ".join(ItemWord), show_default=False)],
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[FIELD]...", help="Only these, in this order.", show_default=False)
     ] = None,
@@ -77,7 +58,7 @@ def list_fields(
 
     The exit code is 14 when one of the fields that were named does not exist.
     """
-    found = definitions(ITEM_TYPES[item_type.resource], names or None)
+    found = definitions(ITEM_TYPES[word.item_type], names or None)
     if json:
         print_json({"fields": found})
     else:

@@ -15,29 +15,22 @@ from cells.fleet.fleet import Fleet
 from cli.errors import ConfigurationError
 from cli.fleet import open_fleet
 from cli.in_process import document_of
+from cli.item_lists import LIST_FORMS, ItemWord, first_fields, in_cell
 from cli.list_fields import UNKNOWN_FIELD
 from cli.options import ConfigOption, DataDirOption, examples
 from cli.output import print_json, print_notice, print_result
 from cli.processes.serving import open_parts
-from cli.query_table import Format, Outcome, TableStyle, Unit, joined, outcome, table
+from cli.query_table import Outcome, TableStyle, Unit, outcome, table
 from cli.settings import Settings, load_settings
 from query.errors import FilterTextError
 from query.filter_text import from_arguments
 from resources.fields import Kind
+from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import CellStatus
 
 app = typer.Typer()
 
-DEFAULT_FIELDS = ("name", "cell", "pnode", "status", "be/memory")
-_JOINED = ("tags", "snodes", "disk.sizes", *(f"nic.{name}" for name in ("ips", "macs", "modes", "links", "networks")))
 _COUNT = {"name": "count", "title": "Count", "kind": Kind.NUMBER.value, "doc": "How many there are"}
-_FORMATS: Mapping[str, Format] = dict.fromkeys(_JOINED, joined)
-
-
-class ListType(StrEnum):
-    """What can be listed."""
-
-    INSTANCES = "instances"
 
 
 class OutputForm(StrEnum):
@@ -52,11 +45,13 @@ class OutputForm(StrEnum):
         "fleetlight list instances",
         "fleetlight list instances 'web*' -o +tags,ctime",
         "fleetlight list instances --group-by cell,vm_state",
+        "fleetlight list nodes --cell cell1 -o +group,role",
+        "fleetlight list jobs -F 'status == \"running\"'",
         "fleetlight list instances -F 'status == \"running\" and be/memory > 2048' --output csv",
     ),
 )
 def list_items(
-    item_type: Annotated[ListType, typer.Argument(metavar="TYPE", help=", ".join(ListType), show_default=False)],
+    word: Annotated[ItemWord, typer.Argument(metavar="TYPE", help=", ".join(ItemWord), show_default=False)],
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Only these, which may have * and ?.", show_default=False),
@@ -71,7 +66,11 @@ def list_items(
         str | None,
         typer.Option(metavar="FIELDS", help="Count, by the values of these fields, instead of listing each."),
     ] = None,
-    order: Annotated[str, typer.Option(metavar="FIELDS", help="Fields to sort by; -FIELD from high to low.")] = "name",
+    order: Annotated[
+        str | None,
+        typer.Option(metavar="FIELDS", help="Fields to sort by, by name unless given; -FIELD from high to low."),
+    ] = None,
+    cell: Annotated[str | None, typer.Option(metavar="NAME", help="Only what is in this cell.")] = None,
     separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Between columns, instead of blanks.")] = None,
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the line of titles out.")] = False,
     units: Annotated[Unit | None, typer.Option(metavar="h|m|g|t", help="How sizes are written.")] = None,
@@ -80,20 +79,26 @@ def list_items(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """List instances of all cells, with the fields that you choose.
+    """List instances, nodes, jobs and the like of all cells, with fields that you choose.
 
-    `fleetlight list-fields instances` tells which fields there are. The exit code is 14 when one that was asked for
+    `fleetlight list-fields TYPE` tells which fields there are. The exit code is 14 when one that was asked for
     does not exist, and 0 where values are missing.
     """
+    known = ITEM_TYPES[word.item_type]
     try:
-        expression = from_arguments(names or (), is_filter=is_filter)
+        expression = from_arguments(
+            names or (),
+            is_filter=is_filter,
+            name_field=known.name_field,
+            is_numeric=known[known.name_field].kind is Kind.NUMBER,
+        )
     except FilterTextError as error:
         raise ConfigurationError("\n".join((str(error), *error.details))) from None
     asked = {
-        "what": item_type.value.removesuffix("s"),
-        "fields": _fields(fields),
-        "filter": expression,
-        "order": order.split(","),
+        "what": word.item_type,
+        "fields": first_fields(word, fields),
+        "filter": in_cell(expression, cell),
+        "order": [] if order is None else order.split(","),
         "all_projects": True,
     }
     settings = load_settings(config, data_dir)
@@ -104,14 +109,7 @@ def list_items(
             answer = asyncio.run(_ask(settings, fleet, asked))
         else:
             answer = asyncio.run(_count(settings, fleet, group_by.split(","), asked))
-    _show(answer, output, TableStyle(units, separator, not no_headers, verbose, _FORMATS))
-
-
-def _fields(text: str | None) -> Sequence[str]:
-    if text is None:
-        return DEFAULT_FIELDS
-    chosen = text.removeprefix("+").split(",")
-    return (*DEFAULT_FIELDS, *chosen) if text.startswith("+") else chosen
+    _show(answer, output, TableStyle(units, separator, not no_headers, verbose, LIST_FORMS[word].formats))
 
 
 async def _ask(settings: Settings, fleet: Fleet, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ _GRAMMAR = r"""
 
 _FILTER_CHARACTERS = frozenset("!\"'()/<>=\\~ \t\n\r\v\f")
 _GLOB_CHARACTERS = frozenset("*?")
+_MAX_DIGITS = 18
 _NAMES = {
     "FIELD": "a field",
     "COMPARISON": "a comparison such as ==",
@@ -143,10 +144,13 @@ def name_pattern(glob: str) -> str:
     return f"^{''.join(parts.get(character) or re.escape(character) for character in glob)}(\\..*)?$"
 
 
-def from_arguments(arguments: Sequence[str], *, is_filter: bool = False, name_field: str = "name") -> Expression | None:
+def from_arguments(
+    arguments: Sequence[str], *, is_filter: bool = False, name_field: str = "name", is_numeric: bool = False
+) -> Expression | None:
     """The expression of a command's arguments: names, which may have `*` and `?`, or one filter; None without any.
 
     is_filter: whether they are said to be a filter; else one argument is one if it has a character that no name has.
+    is_numeric: whether items have numbers for names.
     Raises FilterTextError, also where more than one argument is a filter.
     """
     if is_filter or (len(arguments) == 1 and not _FILTER_CHARACTERS.isdisjoint(arguments[0])):
@@ -155,7 +159,15 @@ def from_arguments(arguments: Sequence[str], *, is_filter: bool = False, name_fi
         return parse_filter(arguments[0])
     if not arguments:
         return None
+    if is_numeric:
+        return ["|", *(["==", name_field, _number(argument)] for argument in arguments)]
     return ["|", *(_name(argument, name_field) for argument in arguments)]
+
+
+def _number(argument: str) -> int:
+    if not argument.isascii() or not argument.isdigit() or len(argument) > _MAX_DIGITS:
+        raise FilterTextError(argument, 1, 1, f"Invalid job ID passed: {argument}")
+    return int(argument)
 
 
 def _name(argument: str, name_field: str) -> Expression:

@@ -6,14 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.app import app
-from cli.list_fields import ItemType
+from cli.item_lists import LIST_FORMS, ItemWord
 from resources.query_fields.catalog import ITEM_TYPES
 
 _RUNNER = CliRunner()
 
 
 def test_every_item_type_has_a_word() -> None:
-    assert {item_type.resource for item_type in ItemType} == set(ITEM_TYPES)
+    assert {word.item_type for word in ItemWord} == set(ITEM_TYPES)
 
 
 def test_fields_are_a_table_in_nice_order() -> None:
@@ -49,3 +49,9 @@ def test_json_is_the_answer_of_a_fields_query() -> None:
 @pytest.mark.parametrize("arguments", [["list-fields"], ["list-fields", "servers"]])
 def test_wrong_type_is_wrong_usage(arguments: list[str]) -> None:
     assert _RUNNER.invoke(app, arguments).exit_code == 2
+
+
+def test_lists_show_only_fields_that_exist() -> None:
+    assert set(LIST_FORMS) == set(ItemWord)
+    for word, form in LIST_FORMS.items():
+        assert {*form.fields, *form.formats} <= set(ITEM_TYPES[word.item_type]), word

@@ -9,6 +9,8 @@ import pytest
 
 from cells.database.engines import create_database_engine
 from cells.fleet.fleet import Fleet
+from cells.kinds.native.nodes import Capacity, CellNodes, NewHost
+from cli.item_lists import LIST_FORMS, ItemWord
 from operations.actions.immediate import InstanceOperations
 from tests.unit.cli.conftest import Run
 
@@ -117,3 +119,41 @@ def test_history_is_readable_and_json_for_programs(run: Run) -> None:
     refused = run("history", "11111111-1111-4111-8111-111111111111")
     assert refused.exit_code == 2
     assert "could not be found" in refused.stderr
+
+
+@pytest.fixture
+def two_hosts(empty_place: Path) -> None:
+    engine = create_database_engine(f"sqlite:///{empty_place}/one.db")
+    fleet = Fleet(create_database_engine(f"sqlite:///{empty_place}/fleet.db"))
+    size = Capacity(vcpus=8, memory_mib=4096, disk_gib=10)
+    CellNodes(engine, fleet.cells()[0]).add_hosts([NewHost("host10", size), NewHost("host9", size)])
+    fleet.close()
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("two_hosts")
+def test_nodes_and_groups_are_listed_as_instances_are(run: Run) -> None:
+    shown = run("list", "nodes", "-o", "name,role,mtotal,mnode,tags,ndparams", "--cell", "one")
+    parameters = (
+        "cpu_speed=1.0, exclusive_storage=False, oob_program=, ovs=False, ovs_link=, ovs_name=switch1, "
+        "spindle_count=1, ssh_port=22"
+    )
+    assert shown.stdout.splitlines() == [
+        "Node   Role MTotal MNode Tags NodeParameters",
+        f"host9  R      4.0G     -      {parameters}",
+        f"host10 R      4.0G     -      {parameters}",
+    ]
+    assert run("list", "groups", "--no-headers", "-o", "name,node_cnt,node_list").stdout == "default 2 host9,host10\n"
+    assert run("list", "nodes", "--cell", "two", "--no-headers").stdout == ""
+
+
+def test_jobs_are_named_by_numbers(run: Run) -> None:
+    assert run("list", "jobs", "7", "--no-headers").stdout == ""
+    refused = run("list", "jobs", "seven")
+    assert refused.exit_code == 2
+    assert "Invalid job ID passed: seven" in refused.stderr
+
+
+@pytest.mark.parametrize(("value", "shown"), [([], "-"), ([["shared", ["job 1", "job 2"]]], "shared:job 1,job 2")])
+def test_what_waits_for_a_lock_is_shown_by_mode(value: object, shown: str) -> None:
+    assert LIST_FORMS[ItemWord.LOCKS].formats["pending"](value) == shown

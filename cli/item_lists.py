@@ -1,0 +1,106 @@
+"""How `fleetlight list` shows each type of items: the fields unless others are chosen, and how values are written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cli.query_table import Format, joined
+
+_NIC_LISTS = ("ips", "macs", "modes", "links", "bridges", "networks")
+
+
+class ItemWord(StrEnum):
+    """What can be listed, in the words of the command line."""
+
+    INSTANCES = "instances"
+    NODES = "nodes"
+    GROUPS = "groups"
+    NETWORKS = "networks"
+    JOBS = "jobs"
+    LOCKS = "locks"
+    OPERATING_SYSTEMS = "os"
+    EXPORTS = "exports"
+    FILTERS = "filters"
+
+    @property
+    def item_type(self) -> str:
+        """Its name in queries."""
+        return self.value if self is ItemWord.OPERATING_SYSTEMS else self.value.removesuffix("s")
+
+
+@dataclass(frozen=True, slots=True)
+class ListForm:
+    """fields: those that are shown unless others are asked for; of contracts/ganeti-query, 7, and the cell.
+
+    formats: how the values of some fields are written, instead of as their kind is.
+    """
+
+    fields: Sequence[str]
+    formats: Mapping[str, Format] = field(default_factory=dict)
+
+
+def _parameters(value: object) -> str:
+    """Names with their values; contracts/ganeti-query, 7."""
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name}={each}" for name, each in sorted(value.items())) or "(empty)"
+
+
+def _pending(value: object) -> str:
+    """Each mode with those that wait for it."""
+    if not isinstance(value, list) or not value:
+        return "-"
+    return ",".join(f"{mode}:{','.join(owners)}" for mode, owners in value)
+
+
+def _joined(*names: str) -> dict[str, Format]:
+    return dict.fromkeys(names, joined)
+
+
+LIST_FORMS: Mapping[ItemWord, ListForm] = {
+    ItemWord.INSTANCES: ListForm(
+        ("name", "cell", "pnode", "status", "be/memory"),
+        _joined(
+            "tags",
+            "disk.sizes",
+            "snodes",
+            "snodes.group",
+            "snodes.group.uuid",
+            *(f"nic.{name}" for name in _NIC_LISTS),
+        ),
+    ),
+    ItemWord.NODES: ListForm(
+        ("name", "cell", "dtotal", "dfree", "mtotal", "mnode", "mfree", "pinst_cnt", "sinst_cnt"),
+        {**_joined("pinst_list", "sinst_list", "tags"), "ndparams": _parameters},
+    ),
+    ItemWord.GROUPS: ListForm(
+        ("name", "cell", "node_cnt", "pinst_cnt", "alloc_policy", "ndparams"),
+        {**_joined("node_list", "pinst_list", "tags"), "ndparams": _parameters},
+    ),
+    ItemWord.NETWORKS: ListForm(
+        ("name", "cell", "network", "gateway", "mac_prefix", "group_list", "tags"), _joined("tags")
+    ),
+    ItemWord.JOBS: ListForm(("id", "cell", "status", "summary"), _joined("summary", "opstatus")),
+    ItemWord.LOCKS: ListForm(("name", "cell", "mode", "owner", "pending"), {**_joined("owner"), "pending": _pending}),
+    ItemWord.OPERATING_SYSTEMS: ListForm(("name", "cell", "valid", "variants"), _joined("variants", "api_versions")),
+    ItemWord.EXPORTS: ListForm(("node", "cell", "export")),
+    ItemWord.FILTERS: ListForm(("uuid", "cell", "priority", "action")),
+}
+
+
+def first_fields(word: ItemWord, chosen: str | None) -> Sequence[str]:
+    """The fields of a list: those that were chosen, after a + beside the usual ones."""
+    usual = LIST_FORMS[word].fields
+    if chosen is None:
+        return usual
+    names = chosen.removeprefix("+").split(",")
+    return (*usual, *names) if chosen.startswith("+") else names
+
+
+def in_cell(expression: Sequence[Any] | None, cell: str | None) -> Sequence[Any] | None:
+    """The expression, of the items of one cell if one is named."""
+    if cell is None:
+        return expression
+    of_cell = ["==", "cell", cell]
+    return of_cell if expression is None else ["&", of_cell, expression]
