@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,12 @@ from api.query.answering import Answerer
 from api.query.counts import COUNTS, COUNTS_BY_BODY, CountHandler
 from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
+from api.rapi.access import RapiAccess
+from api.rapi.endpoint import RapiEndpoint
+from api.rapi.info import show_version
+from api.rapi.items import RapiItems
+from api.rapi.resources import RapiResources
+from api.rapi.users import RapiUsers
 from api.settings import ApiSettings
 from cells.fleet.fleet import Fleet
 from cells.instance_mappings import Mappings
@@ -64,6 +71,7 @@ class ApiParts:
     cells: a `cells.fan_out.cell_pool.CellPool`. native: the cells that can be changed, by the same pool.
     searcher: the index; None when there is none. It is only asked if `search.enabled`.
     identity: who says who is calling.
+    rapi_users_file: users of the remote API beside those of `identity`.
     soft_deletes: whether deleted servers of native cells can be restored for a while.
     other_metrics: of parts that run in the same process, measured by `state.health` too.
     indexer: the one that runs in the same process; `state.health`, /healthz and /readyz speak for it too.
@@ -77,6 +85,7 @@ class ApiParts:
     search: SearchSettings = field(default_factory=SearchSettings)
     identity: Identity = field(default_factory=NoIdentity)
     soft_deletes: bool = False
+    rapi_users_file: Path | None = None
     clock: Clock = system_clock
     other_metrics: Sequence[CollectorRegistry] = ()
     indexer: Probes | None = None
@@ -200,6 +209,17 @@ def _add_compute_routes(
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
+    users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
+    rapi = RapiEndpoint(
+        RapiResources(RapiItems(answerer), parts.cells).table(),
+        RapiAccess(parts.identity, users),
+        parts.cells,
+        writes,
+        timeout_s=parts.search.cell_timeout_s,
+    )
+    app.add_route("/version", show_version, methods=["GET"])
+    for base in ("/2", "/cells/{cell}/2"):
+        app.add_route(f"{base}{{path:path}}", rapi.answer, methods=METHODS)
 
     async def answer_http_exception(http: Request, error: Exception) -> Response:
         """Routing errors in our own words; a framework's body never gets out."""

@@ -58,6 +58,8 @@ class IdentitySettings(BaseModel):
         `fleetlight identity credential add` is not limited.
     token_lifetime_s: strategy `tokens`: how long after a login its token counts.
     region: strategy `tokens`: the name of this site in the catalog.
+    rapi_users_file: users of the remote API at `/2` beside those of the strategy, in the form of Ganeti's file of them
+        (lines `name password [read,write]`); they see the whole fleet.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,6 +69,7 @@ class IdentitySettings(BaseModel):
     max_credentials: int = Field(default=20, ge=0, le=1000)
     token_lifetime_s: int = Field(default=3600, ge=1, le=7 * 24 * 3600)
     region: str = Field(default="RegionOne", min_length=1, max_length=255)
+    rapi_users_file: Path | None = None
 
 
 class KeystoneSettings(BaseModel):

@@ -131,6 +131,7 @@ async def open_parts(
             identity=identity,
             searcher=searcher,
             soft_deletes=settings.fleet.reclaim_instance_interval_s > 0,
+            rapi_users_file=settings.identity.rapi_users_file,
             api=settings.api,
             search=settings.search,
             other_metrics=other_metrics,

@@ -350,6 +350,7 @@ class ComputeFleet:
         soft_deletes: bool = False,
         identity: Identity | None = None,
         indexer: Probes | None = None,
+        rapi_users_file: Path | None = None,
     ) -> Api:
         """An application over the fleet; closed with it.
 
@@ -381,6 +382,7 @@ class ComputeFleet:
             ),
             identity=identity or NoIdentity(),
             indexer=indexer,
+            rapi_users_file=rapi_users_file,
             clock=clock,
         )
         api = Api(create_app(parts), self._runner)

@@ -93,6 +93,14 @@ class Authentication(IdentityModel):
     scope: Scope | Literal["unscoped"] | None = None
 
 
+def with_password(name: str, password: str, project_id: str | None) -> Authentication:
+    """The login of the user of this name, for a project, or its default one."""
+    ours = DomainReference(id=DOMAIN_ID)
+    user = UserReference(name=name, domain=ours, password=SecretStr(password))
+    scope = None if project_id is None else Scope(project=ProjectReference(id=project_id))
+    return Authentication(identity=Login(methods=["password"], password=PasswordMethod(user=user)), scope=scope)
+
+
 def _is_printed_in_one_line(text: str) -> str:
     """Operators see it in their terminals."""
     if not text.strip():

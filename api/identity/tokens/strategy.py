@@ -1,5 +1,8 @@
 """The strategy itself: tokens in the header X-Auth-Token, checked against the file of users."""
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,16 +18,19 @@ from api.identity.connection import UNKNOWN, Connection
 from api.identity.tokens import shapes
 from api.identity.tokens.auth_handlers import AuthHandlers, version, versions
 from api.identity.tokens.credential_handlers import CredentialHandlers
+from api.identity.tokens.directory import Directory
 from api.identity.tokens.directory_file import DirectoryFile
 from api.identity.tokens.login import Logins, caller_of
 from api.identity.tokens.lookups import Lookups
 from api.identity.tokens.middleware import Handler, IdentityMiddleware
-from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL
+from api.identity.tokens.requests import LOGIN, NEW_CREDENTIAL, with_password
+from api.identity.tokens.token import Token
 from resources.clock import Clock, system_clock
 
 _BASE = "/identity/v3"
 _SUBJECT = Header("X-Subject-Token", "The token that this is about", {"type": "string"}, is_required=True)
 _OF_ASSIGNMENTS = ("user.id", "scope.project.id", "role.id", "effective", "include_names")
+_MAX_REMEMBERED = 1000
 _ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -44,12 +50,33 @@ class TokenIdentity:
         self._region = region
         self._max_credentials = max_credentials
         self._clock = clock
+        # What was shown to be right; from a digest under a key that no other process has no password can be found.
+        self._key = secrets.token_bytes(32)
+        self._right: dict[bytes, Token] = {}
 
     async def authenticate(self, headers: Mapping[str, str], connection: Connection = UNKNOWN) -> Caller:
         directory = await self._file.current()
         token = self._logins.token_of(directory, headers.get("X-Auth-Token", ""))
         if token is None:
             raise UnauthorizedError("The token is missing, or is not good any more.")
+        return caller_of(directory, token)
+
+    async def log_in(self, name: str, password: str, connection: Connection) -> Caller:
+        """The user of this name and password, for faces without tokens: in its default project, or its only one.
+
+        What was right is remembered as a token would be, since such a face sends it with each request.
+        Raises UnauthorizedError, TooManyLoginsError.
+        """
+        directory = await self._file.current()
+        digest = hmac.digest(self._key, f"{len(name)}:{name}:{password}".encode(), hashlib.sha256)
+        token = self._right.get(digest)
+        if token is None or not self._logins.is_good(directory, token):
+            token = await self._logins.log_in(
+                directory, with_password(name, password, _only_project(directory, name)), connection
+            )
+            if len(self._right) >= _MAX_REMEMBERED:
+                del self._right[next(iter(self._right))]
+            self._right[digest] = token
         return caller_of(directory, token)
 
     def check(self) -> None:
@@ -156,3 +183,12 @@ def _one(singular: str, item: Shape) -> Shape:
 
 async def _no_such_route(http: Request, _root: str) -> Response:
     raise IdentityNotFoundError("anything at", http.url.path)
+
+
+def _only_project(directory: Directory, name: str) -> str | None:
+    """The id of the project that a user without a default one can only mean."""
+    user = directory.user(name)
+    if user is None or user.default_project_id is not None:
+        return None
+    projects = [project.id for project in directory.projects.values() if directory.roles_of(user, project)]
+    return projects[0] if len(projects) == 1 else None

@@ -125,7 +125,7 @@ def _live(node: ComputeNode) -> Mapping[str, Any]:
 
 
 def _role(is_candidate: bool, *, is_drained: bool, is_offline: bool) -> str:
-    """The letter of the role (contracts/ganeti-query, 6)."""
+    """The letter of the role (contracts/ganeti-rapi, 6)."""
     if is_candidate:
         return "C"
     if is_drained:

@@ -1,0 +1,98 @@
+"""Who is calling, and what the caller may do (contracts/ganeti-rapi, 3).
+
+Names and passwords are those of the file of users, whose users see the whole fleet, or those of the fleet's identity,
+whose users see what they see everywhere. Nobody sees instances without a name, unless the fleet believes every caller.
+"""
+
+from base64 import b64decode
+from collections.abc import Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.requests import Request as HttpRequest
+
+from api.http.errors import UnauthorizedError
+from api.identity.caller import Caller, Identity
+from api.identity.connection import Connection, LookingAhead
+from api.identity.login_limit import LoginLimit
+from api.identity.none import NoIdentity
+from api.identity.refusals import telling_of_refusal
+from api.identity.tokens.strategy import TokenIdentity
+from api.rapi.faults import RapiError
+from api.rapi.users import READ, WRITE, RapiUsers
+
+ANYBODY: frozenset[str] = frozenset()
+"""What a resource needs that tells nothing of what runs."""
+A_USER = frozenset({"user"})
+READERS = frozenset({READ, WRITE})
+WRITERS = frozenset({WRITE})
+
+_LEVELS = {"reader": READ, "member": WRITE}
+_TOKEN_HEADER = "X-Auth-Token"  # noqa: S105  # the name of a header
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """caller: whose view of the fleet it is. levels: of A_USER, READERS, WRITERS what the user has."""
+
+    caller: Caller
+    levels: Collection[str]
+
+
+class RapiAccess:
+    """users: None without a file of them."""
+
+    def __init__(self, identity: Identity, users: RapiUsers | None) -> None:
+        self._identity = identity
+        self._users = users
+        self._limit = LoginLimit()
+
+    async def login(self, http: HttpRequest, receive: LookingAhead) -> Login | None:
+        """Who is calling; None who gives no name. Raises UnauthorizedError, TooManyLoginsError, RapiError."""
+        connection = Connection.of(http, receive)
+        header = http.headers.get("Authorization")
+        if header is None:
+            if isinstance(self._identity, NoIdentity) or _TOKEN_HEADER in http.headers:
+                return _of(await self._identity.authenticate(http.headers, connection))
+            return None
+        name, password = _name_and_password(header)
+        user = None if self._users is None else await self._users.user(name)
+        # Where every caller is believed, a file of users is the only one that knows names.
+        if user is not None or (self._users is not None and isinstance(self._identity, NoIdentity)):
+            async with telling_of_refusal(name), self._limit.attempt(name, connection):
+                if user is None or not user.has_password(password):
+                    raise UnauthorizedError("wrong user or password")
+            return Login(Caller(name, None, frozenset({"admin"})), A_USER | user.levels)
+        if isinstance(self._identity, TokenIdentity):
+            return _of(await self._identity.log_in(name, password, connection))
+        return _of(await self._identity.authenticate(http.headers, connection))
+
+    def require(self, login: Login | None, needed: frozenset[str]) -> Login:
+        """Raise UnauthorizedError without a login that is needed, RapiError for one that may not do this."""
+        if login is None:
+            if needed:
+                raise UnauthorizedError("no user")
+            return Login(Caller("", None, frozenset()), ())
+        if needed and not needed & set(login.levels):
+            raise RapiError(HTTPStatus.FORBIDDEN)
+        return login
+
+
+def _of(caller: Caller) -> Login:
+    levels = {level for role, level in _LEVELS.items() if caller.has_role(role)}
+    return Login(caller, A_USER | levels)
+
+
+def _name_and_password(header: str) -> tuple[str, str]:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        raise UnauthorizedError(f"unknown scheme {scheme!r}")
+    if not encoded.strip():
+        raise RapiError(HTTPStatus.BAD_REQUEST, "Basic authentication needs a name and a password")
+    try:
+        name, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        colon = ""
+    if not colon:
+        raise UnauthorizedError("no name and password")
+    return name, password

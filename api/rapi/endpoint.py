@@ -1,0 +1,168 @@
+"""What every request of the remote API goes through, in the order of contracts/ganeti-rapi, 1.
+
+Path and verb, who is calling, what the caller may do, the type of the body, its JSON, then the handler.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import structlog
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from api.compute.protocol.proof import AskedFreshness, asked_freshness
+from api.http.client import address_of_client
+from api.http.errors import NotFoundError, status_of
+from api.http.query_string import QueryString
+from api.identity.caller import Caller
+from api.identity.connection import LookingAhead
+from api.rapi.access import RapiAccess
+from api.rapi.faults import RapiError, rapi_fault
+from listing.consistency.read_your_writes import ReadYourWrites
+from listing.sources import CellReader
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+NAME = r"[\w._-]+"
+
+_log = structlog.get_logger(__name__)
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class RapiRequest:
+    """A request that may be handled.
+
+    names: the variable parts of its path. body: what its JSON says; `has_body` is whether there was any.
+    only: the uuids of the cells that it is about; None for the whole fleet.
+    """
+
+    caller: Caller
+    query: QueryString
+    names: Mapping[str, str]
+    body: Any
+    has_body: bool
+    fresh: AskedFreshness
+    only: Collection[str] | None
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is 1 or 0; 0 without it. Raises RapiError."""
+        texts = self.query.all(name)
+        if not texts:
+            return False
+        try:
+            return bool(int(texts[0]))
+        except ValueError:
+            raise RapiError(HTTPStatus.BAD_REQUEST, f"Invalid value for the '{name}' parameter") from None
+
+
+Handler = Callable[[RapiRequest], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """needed: what the caller must have one of (api.rapi.access); nothing: nobody has to say who is calling."""
+
+    handler: Handler
+    needed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """path: below `/2`, a regular expression with a group for each variable part. verbs: by their methods."""
+
+    path: re.Pattern[str]
+    verbs: Mapping[str, Verb]
+
+
+class RapiEndpoint:
+    """Answers everything below one address.
+
+    resources: the first whose path fits counts. timeout_s: what one cell may cost.
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[Resource],
+        access: RapiAccess,
+        cells: CellReader,
+        writes: ReadYourWrites,
+        *,
+        timeout_s: float,
+    ) -> None:
+        self._resources = resources
+        self._access = access
+        self._cells = cells
+        self._writes = writes
+        self._timeout_s = timeout_s
+
+    async def answer(self, http: HttpRequest) -> Response:
+        """The answer to any request; what goes wrong is one too."""
+        with structlog.contextvars.bound_contextvars(
+            request_id=f"req-{uuid4()}", address=address_of_client(http.scope)
+        ):
+            try:
+                return await self._answer(http)
+            except Exception as error:  # noqa: BLE001  # the edge: every failure becomes a fault
+                if not isinstance(error, RapiError) and status_of(error) is None:
+                    _log.exception("request_failed")
+                return rapi_fault(error)
+
+    async def _answer(self, http: HttpRequest) -> Response:
+        verb, names = self._verb(http)
+        receive = LookingAhead(http.receive)
+        http = HttpRequest(http.scope, receive)
+        login = self._access.require(await self._access.login(http, receive), verb.needed)
+        body = await _body(http)
+        query = QueryString.parse(http.scope["query_string"])
+        fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
+        only = await self._only(http.path_params.get("cell"))
+        return await verb.handler(
+            RapiRequest(
+                login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only
+            )
+        )
+
+    def _verb(self, http: HttpRequest) -> tuple[Verb, Mapping[str, str]]:
+        path = http.path_params.get("path", "")
+        for resource in self._resources:
+            found = resource.path.fullmatch(path)
+            if found is not None:
+                if http.method not in resource.verbs:
+                    text = f"Method {http.method} is unsupported for path {http.url.path}"
+                    raise RapiError(HTTPStatus.NOT_IMPLEMENTED, text)
+                return resource.verbs[http.method], found.groupdict()
+        raise NotFoundError(f"There is nothing at {http.url.path}")
+
+    async def _only(self, name: str | None) -> Collection[str] | None:
+        if name is None:
+            return None
+        found = [cell.uuid for cell in await self._cells.cells() if cell.name == name]
+        if not found:
+            raise NotFoundError(f"There is no cell '{name}'")
+        return found
+
+
+async def _body(http: HttpRequest) -> Any:
+    """What the body says, or _NOTHING. Raises RapiError."""
+    length = http.headers.get("content-length", "0")
+    too_large = RapiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large")
+    if length.isascii() and length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise too_large
+    text = bytearray()
+    async for part in http.stream():
+        text += part
+        if len(text) > MAX_BODY_BYTES:
+            raise too_large
+    if not text:
+        return _NOTHING
+    if http.headers.get("content-type", "").lower() != "application/json":
+        raise RapiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be of the type application/json")
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "Unable to parse JSON data") from None

@@ -1,0 +1,48 @@
+"""Errors of the remote API, in its form: code, message, and what the code means (contracts/ganeti-rapi, 2)."""
+
+from collections.abc import Mapping
+from html import escape
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from api.http.errors import TryAgainLaterError, UnauthorizedError, status_of
+from cells.errors import CellUnreachableError, FleetUnreachableError
+
+_CHALLENGE = 'Basic realm="Ganeti Remote API"'
+_UNREACHABLE = (FleetUnreachableError, CellUnreachableError)
+
+
+class RapiError(Exception):
+    """A refusal with this status; the text is shown to the caller."""
+
+    def __init__(self, status: HTTPStatus, message: str | None = None) -> None:
+        super().__init__(message or status.phrase)
+        self.status = status
+
+
+def rapi_fault(error: Exception) -> Response:
+    """The answer to a request that failed. Of a fault of ours nothing is told but that it is one."""
+    if isinstance(error, RapiError):
+        return fault(error.status, str(error))
+    if isinstance(error, UnauthorizedError):
+        # Its text is for the log.
+        return fault(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": _CHALLENGE})
+    if isinstance(error, _UNREACHABLE):
+        return fault(HTTPStatus.SERVICE_UNAVAILABLE, "the fleet or the cell cannot be reached now; try again later")
+    status = status_of(error)
+    if status is None:
+        return fault(HTTPStatus.INTERNAL_SERVER_ERROR)
+    headers = error.headers if isinstance(error, TryAgainLaterError) else None
+    return fault(HTTPStatus(status), str(error), headers)
+
+
+def fault(status: HTTPStatus, message: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer with a status other than 200."""
+    document = {
+        "code": int(status),
+        "message": escape(message or status.phrase),
+        "explain": status.description or status.phrase,
+    }
+    return Response(msgspec.json.encode(document) + b"\n", status, headers, media_type="application/json")

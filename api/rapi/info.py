@@ -1,0 +1,47 @@
+"""What the remote API says of itself and of the fleet as one cluster (contracts/ganeti-rapi, 8)."""
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+VERSION = 2
+FEATURES: list[str] = []
+"""Those of Ganeti's whose requests are answered here; all of them are of requests that change something."""
+
+_KEYS = """
+    architecture beparams blacklisted_os candidate_pool_size compression_tools config_version ctime
+    data_collector_interval default_hypervisor default_iallocator default_iallocator_params diskparams
+    drbd_usermode_helper drbd_helper enabled_data_collectors enabled_disk_templates enabled_hypervisors
+    enabled_user_shutdown export_version file_storage_dir gluster_storage_dir hidden_os hvparams install_image
+    instance_communication_network ipolicy mac_prefix maintain_node_health master master_netdev master_netmask
+    max_running_jobs max_tracked_jobs modify_ssh_setup mtime name ndparams nicparams os_api_version os_hvp osparams
+    prealloc_wipe_disks primary_ip_version protocol_version reserved_lvs shared_file_storage_dir software_version
+    ssh_key_bits ssh_key_type tags uid_pool use_external_mip_script uuid vcs_version volume_group_name vg_name
+    zeroing_image
+"""
+_LISTS = """
+    blacklisted_os compression_tools enabled_data_collectors enabled_disk_templates enabled_hypervisors hidden_os
+    reserved_lvs tags uid_pool
+"""
+
+
+async def show_version(_http: Request) -> Response:
+    """`GET /version`"""
+    return Response(b"%d\n" % VERSION, media_type="application/json")
+
+
+def cluster_info(name: str, uuid: str | None) -> dict[str, Any]:
+    """Every key of Ganeti's; null, or an empty list, for what the fleet, or one native cell, has not."""
+    lists: dict[str, Any] = {key: [] for key in _LISTS.split()}
+    return {
+        **dict.fromkeys(_KEYS.split()),
+        **lists,
+        "architecture": [platform.architecture()[0], platform.machine()],
+        "name": name,
+        "uuid": uuid,
+        "software_version": version("fleetlight"),
+        "protocol_version": VERSION,
+    }

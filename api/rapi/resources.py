@@ -1,0 +1,186 @@
+"""The resources of the remote API that read (contracts/ganeti-rapi, 4), each a path with its verbs.
+
+What changes something is not there yet: its verbs are answered as verbs that a path does not have.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from api.http.errors import NotFoundError
+from api.query.visible_fields import visible_fields
+from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
+from api.rapi.bulk_fields import BULK_FIELDS
+from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb
+from api.rapi.faults import RapiError
+from api.rapi.info import FEATURES, cluster_info
+from api.rapi.items import RapiItems, answer, as_object
+from api.rapi.jobs import wait_for_job
+from listing.sources import CellReader
+from query.fields_query import definitions
+from resources.query_fields.catalog import ITEM_TYPES
+
+_ROLES = {"M": "master", "C": "master-candidate", "D": "drained", "O": "offline", "R": "regular"}
+# The key that an entry of a list which is not bulk names its item by, beside the uri.
+_COLLECTIONS = {
+    "instance": "id",
+    "node": "id",
+    "job": "id",
+    "group": "name",
+    "network": "name",
+    "filter": "uuid",
+}
+_WITH_TAGS = ("instance", "node", "group", "network")
+
+
+class RapiResources:
+    """fleet_name: what the whole fleet is called as one cluster."""
+
+    def __init__(self, items: RapiItems, cells: CellReader, *, fleet_name: str = "fleetlight") -> None:
+        self._items = items
+        self._cells = cells
+        self._fleet_name = fleet_name
+
+    def table(self) -> Sequence[Resource]:
+        """Every resource below `/2`."""
+        return list(self._resources())
+
+    def _resources(self) -> Iterator[Resource]:
+        yield _get("", self._nothing, ANYBODY)
+        yield _get("/features", self._features, ANYBODY)
+        yield _get("/info", self._info, A_USER)
+        yield _get("/os", self._operating_systems, A_USER)
+        yield _get("/tags", self._tags_of_fleet, A_USER)
+        yield _resource(
+            f"/query/(?P<what>{NAME})", {"GET": Verb(self._query, READERS), "PUT": Verb(self._query, READERS)}
+        )
+        yield _get(f"/query/(?P<what>{NAME})/fields", self._query_fields, ANYBODY)
+        for item_type in _COLLECTIONS:
+            name = r"\d+" if item_type == "job" else NAME
+            one = f"/{item_type}s/(?P<{item_type}>{name})"
+            yield _get(f"/{item_type}s", self._list(item_type), A_USER)
+            yield _get(one, self._one(item_type), A_USER)
+            if item_type in _WITH_TAGS:
+                yield _get(f"{one}/tags", self._tags(item_type), A_USER)
+        yield _get(f"/nodes/(?P<node>{NAME})/role", self._role, A_USER)
+        yield _get(f"/instances/(?P<instance>{NAME})/console", self._console, READERS)
+        yield _get(r"/jobs/(?P<job>\d+)/wait", self._wait, WRITERS)
+
+    async def _nothing(self, _request: RapiRequest) -> Response:
+        return answer(None)
+
+    async def _features(self, _request: RapiRequest) -> Response:
+        return answer(FEATURES)
+
+    async def _info(self, request: RapiRequest) -> Response:
+        if request.only is None:
+            return answer(cluster_info(self._fleet_name, None))
+        [cell] = [cell for cell in await self._cells.cells() if cell.uuid in request.only]
+        return answer(cluster_info(cell.name, cell.uuid))
+
+    async def _tags_of_fleet(self, _request: RapiRequest) -> Response:
+        return answer([])
+
+    async def _operating_systems(self, request: RapiRequest) -> Response:
+        names = BULK_FIELDS["os"]
+        if request.flag("bulk"):
+            return await self._items.streamed(request, "os", names, None, as_object(names))
+        rows, headers = await self._items.collected(request, "os", ["name", "variants"])
+        found = [value for _, cells in rows for value in _with_variants(*(value for _, value in cells))]
+        return answer(sorted(set(found)), headers)
+
+    async def _query(self, request: RapiRequest) -> Response:
+        """Items of any type, in the form of queries."""
+        known = visible_fields(request.names["what"], request.caller)
+        names, expression = _asked(request)
+        head = msgspec.json.encode(definitions(known, names))
+        around = b'{"fields":%b,"data":[' % head, b"]}\n"
+        return await self._items.streamed(request, known.name, names, expression, lambda row: row[1], around=around)
+
+    async def _query_fields(self, request: RapiRequest) -> Response:
+        """Definitions are the same for everybody; which items there are, only users learn."""
+        known = ITEM_TYPES.get(request.names["what"])
+        if known is None:
+            raise NotFoundError(f"There is no item type '{request.names['what']}'")
+        names = request.query.last("fields")
+        return answer({"fields": definitions(known, None if names is None else _names(names))})
+
+    def _list(self, item_type: str) -> Any:
+        key, names = _COLLECTIONS[item_type], BULK_FIELDS[item_type]
+        name_field = ITEM_TYPES[item_type].name_field
+
+        async def handle(request: RapiRequest) -> Response:
+            if request.flag("bulk"):
+                return await self._items.streamed(request, item_type, names, None, as_object(names))
+            rows, headers = await self._items.collected(request, item_type, [name_field])
+            found = sorted(cells[0][1] for _, cells in rows if cells[0][1] is not None)
+            return answer([{key: name, "uri": f"/2/{item_type}s/{name}"} for name in found], headers)
+
+        return handle
+
+    def _one(self, item_type: str) -> Any:
+        async def handle(request: RapiRequest) -> Response:
+            item, headers = await self._items.one(request, item_type, request.names[item_type])
+            more = {"secondary_ip": item["sip"]} if item_type == "node" else {}
+            return answer({**item, **more}, headers)
+
+        return handle
+
+    def _tags(self, item_type: str) -> Any:
+        async def handle(request: RapiRequest) -> Response:
+            item, headers = await self._items.one(request, item_type, request.names[item_type])
+            return answer(item["tags"], headers)
+
+        return handle
+
+    async def _role(self, request: RapiRequest) -> Response:
+        node, headers = await self._items.one(request, "node", request.names["node"])
+        return answer(_ROLES.get(node["role"]), headers)
+
+    async def _console(self, request: RapiRequest) -> Response:
+        """Simulated hosts have none, and those of other cells are had from their own clouds."""
+        await self._items.one(request, "instance", request.names["instance"])
+        raise RapiError(HTTPStatus.SERVICE_UNAVAILABLE, "Instance console unavailable")
+
+    async def _wait(self, request: RapiRequest) -> Response:
+        return await wait_for_job(self._items, request)
+
+
+def _resource(path: str, verbs: Mapping[str, Verb]) -> Resource:
+    return Resource(re.compile(path), verbs)
+
+
+def _get(path: str, handler: Any, needed: frozenset[str]) -> Resource:
+    return _resource(path, {"GET": Verb(handler, needed)})
+
+
+def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:
+    """The fields and the filter of a query: of the body, or the fields of the address."""
+    body = request.body if request.has_body else {}
+    if not isinstance(body, dict):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "The body must be an object with 'fields' and 'qfilter'")
+    fields = body.get("fields")
+    if fields is None:
+        text = request.query.last("fields")
+        if text is None:
+            raise RapiError(HTTPStatus.BAD_REQUEST, "Missing 'fields' query argument")
+        fields = _names(text)
+    if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "'fields' must be a list of names of fields")
+    expression = body.get("qfilter")
+    expression = body.get("filter") if expression is None else expression
+    if expression is not None and not isinstance(expression, list):
+        raise RapiError(HTTPStatus.BAD_REQUEST, "'qfilter' must be a list with an operator first")
+    return fields, expression
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _with_variants(name: str, variants: Sequence[str] | None) -> Sequence[str]:
+    return [f"{name}+{variant}" for variant in variants] if variants else [name]

@@ -1,0 +1,269 @@
+"""Ganeti's remote API over a small fleet (contracts/ganeti-rapi), as its clients see it."""
+
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from api.identity.tokens.directory import Directory
+from cells.database.engines import writing
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.model import NewJob, NewOperation
+from operations.jobs.queue import add_jobs
+from resources.clock import system_clock
+from tests.contract.compute_fleet import CELLS, Api, BrokenCells, ComputeFleet, compute_fleet
+from tests.contract.identity_site import Site
+from tests.support.identity import OTHER, PASSWORD, weak_hash
+
+HA1 = hashlib.md5(b"digest:Ganeti Remote API:secret", usedforsecurity=False).hexdigest()
+USERS = f"""
+# comment
+admin secret write
+reader {{cleartext}}secret read , other
+digest {{HA1}}{HA1.upper()} read
+nobody secret
+broken
+other {{ssha}}secret write
+"""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    """An instance in each cell on the first of its two hosts."""
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts()
+        for number, cell in enumerate(CELLS):
+            fleet.create(cell, display_name=f"web{number}.{cell}.example.com", node=f"{cell}-host0", tags=["blue"])
+        fleet.index()
+        yield fleet
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "rapi-users"
+    path.write_text(USERS)
+    return path
+
+
+def basic(name: str, password: str = "secret") -> dict[str, str]:  # noqa: S107  # of the file above
+    return {"Authorization": f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"}
+
+
+def get(api: Api, path: str, *headers: Mapping[str, str]) -> Any:
+    response = api.get(path, *headers)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.text.endswith("\n")
+    return response.json()
+
+
+def fault(api: Api, method: str, path: str, **options: Any) -> tuple[int, str]:
+    response = api.request(method, path, **options)
+    document = response.json()
+    assert document.keys() == {"code", "message", "explain"}
+    assert document["code"] == response.status_code
+    assert document["explain"]
+    return response.status_code, document["message"]
+
+
+def test_it_says_what_it_is(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    assert get(api, "/version") == 2
+    assert get(api, "/2") is None
+    assert get(api, "/2/features") == []
+    info = get(api, "/2/info")
+    assert (info["name"], info["uuid"], info["protocol_version"], info["master"]) == ("fleetlight", None, 2, None)
+    assert get(api, "/cells/east/2/info")["uuid"] == fleet.cells["east"].uuid
+
+
+def test_lists_name_what_there_is(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    names = [f"web{number}.{cell}.example.com" for number, cell in enumerate(CELLS)]
+    assert get(api, "/2/instances") == [{"id": name, "uri": f"/2/instances/{name}"} for name in sorted(names)]
+    assert [node["id"] for node in get(api, "/2/nodes")] == sorted(f"{cell}-host{n}" for cell in CELLS for n in (0, 1))
+    assert get(api, "/cells/east/2/groups") == [{"name": "default", "uri": "/2/groups/default"}]
+    assert get(api, "/2/os") == get(api, "/2/filters") == get(api, "/2/networks") == get(api, "/2/tags") == []
+
+
+def test_bulk_lists_have_the_values_and_null_for_what_has_none(fleet: ComputeFleet) -> None:
+    instances = get(fleet.api(), "/2/instances?bulk=1")
+    assert [instance["pnode"] for instance in instances] == [f"{cell}-host0" for cell in CELLS]
+    assert len(instances[0]) == 37
+    assert instances[0]["os"] is None
+    assert instances[0]["tags"] == ["blue"]
+    nodes = get(fleet.api(), "/cells/north/2/nodes?bulk=1")
+    assert [(node["name"], node["pinst_list"], node["mnode"]) for node in nodes] == [
+        ("north-host0", ["web0.north.example.com"], None),
+        ("north-host1", [], None),
+    ]
+    assert len(nodes[0]) == 31
+
+
+def test_bulk_list_of_many_pages_is_whole(fleet: ComputeFleet) -> None:
+    api = fleet.api(max_limit=1)
+    assert get(api, "/2/instances?bulk=1") == get(fleet.api(), "/2/instances?bulk=1")
+    assert get(api, "/2/nodes?bulk=1") == get(fleet.api(), "/2/nodes?bulk=1")
+
+
+def test_one_is_found_by_name_abbreviation_and_uuid(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    found = get(api, "/2/instances/web1.east.example.com")
+    for name in ("web1", "web1.east", "WEB1.East.example.com", found["uuid"]):
+        assert get(api, f"/2/instances/{name}") == found
+    assert get(api, "/2/instances/web1/tags") == ["blue"]
+    node = get(api, "/2/nodes/east-host1")
+    assert node["secondary_ip"] == node["sip"]
+    assert get(api, "/2/nodes/east-host1/role") == "regular"
+    for path in ("/2/instances/we", "/2/instances/web1/console/x", "/2/nodes/x", "/2/nope", "/2/instances/", "/2x"):
+        assert fault(api, "GET", path)[0] == 404
+    assert fault(api, "GET", "/cells/west/2/info") == (404, "There is no cell &#x27;west&#x27;")
+    assert fault(api, "GET", "/2/instances/web1/console") == (503, "Instance console unavailable")
+
+
+def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    expected = {
+        "fields": ["Instance", "os", "x"],
+        "data": [[[0, "web1.east.example.com"], [3, None], [1, None]]],
+    }
+    body = {"fields": ["name", "os", "x"], "qfilter": ["=~", "name", "^web1"], "filter": ["=~", "name", "^web1"]}
+    by_body = api.request("PUT", "/2/query/instance", json=body).json()
+    assert [field["title"] for field in by_body["fields"]] == ["Instance", "OS", "x"]
+    assert by_body["data"] == expected["data"]
+    assert len(get(api, "/2/query/node?fields=name,%20role")["data"]) == 6
+    assert get(api, "/2/query/instance/fields?fields=name")["fields"][0]["name"] == "name"
+    assert len(get(api, "/2/query/job/fields")["fields"]) == 17
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "says"),
+    [
+        (("GET", "/2/query/instance", None), 400, "Missing &#x27;fields&#x27; query argument"),
+        (("PUT", "/2/query/instance", []), 400, "must be an object"),
+        (("PUT", "/2/query/instance", {"fields": "name"}), 400, "must be a list of names"),
+        (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": ["==", "nope", 1]}), 400, "Unknown field"),
+        (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": ["==", "admin_up", 1]}), 400, "expected true"),
+        (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": {"a": 1}}), 400, "operator first"),
+        (("GET", "/2/query/nothing?fields=a", None), 404, "no item type"),
+        (("GET", "/2/query/nothing/fields", None), 404, "no item type"),
+        (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
+        (("POST", "/2/instances", {}), 501, "Method POST is unsupported for path /2/instances"),
+        (("DELETE", "/2/jobs/1", {}), 501, "Method DELETE is unsupported"),
+        (("GET", "/2/jobs/99", None), 404, "There is no job"),
+        (("GET", f"/2/jobs/{'9' * 30}", None), 404, "There is no job"),
+    ],
+)
+def test_refusal_says_what_is_wrong(
+    fleet: ComputeFleet, request_: tuple[str, str, Any], status: int, says: str
+) -> None:
+    method, path, body = request_
+    options = {} if body is None else {"json": body}
+    found, message = fault(fleet.api(), method, path, **options)
+    assert found == status, message
+    assert says in message
+
+
+def test_body_has_to_be_json_and_to_say_so(fleet: ComputeFleet) -> None:
+    api = fleet.api()
+    headers: dict[str, str]
+    for content_type in ("text/plain", "application/json; charset=utf-8", None):
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        assert fault(api, "PUT", "/2/query/instance", headers=headers, content=b"{}")[0] == 415
+    headers = {"Content-Type": "Application/JSON"}
+    refused = fault(api, "PUT", "/2/query/instance", headers=headers, content=b"{")
+    assert refused == (400, "Unable to parse JSON data")
+    large = {**headers, "Content-Length": str(11 * 1024 * 1024)}
+    assert fault(api, "PUT", "/2/query/instance", headers=large, content=b"{}")[0] == 413
+
+
+def test_users_of_the_file_see_all_and_may_do_what_their_line_says(fleet: ComputeFleet, users: Path) -> None:
+    api = fleet.api(rapi_users_file=users)
+    for user in ("admin", "reader", "digest", "nobody"):
+        assert len(get(api, "/2/instances", basic(user))) == 3
+    for user, status in (("admin", 200), ("reader", 200), ("digest", 200), ("nobody", 403)):
+        assert api.get("/2/query/instance?fields=name", basic(user)).status_code == status
+    assert api.get("/2/jobs/1/wait", basic("reader")).status_code == 403
+    for user, password in (("admin", "wrong"), ("digest", HA1), ("other", "{ssha}secret"), ("other", "secret")):
+        response = api.get("/version" if user == "none" else "/2/features", basic(user, password))
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == 'Basic realm="Ganeti Remote API"'
+    assert fault(api, "GET", "/2/features", headers={"Authorization": "Basic"})[0] == 400
+    assert fault(api, "GET", "/2/features", headers={"Authorization": "Digest x"})[0] == 401
+
+
+def test_file_of_users_is_read_again_and_a_bad_one_keeps_the_old_users(fleet: ComputeFleet, users: Path) -> None:
+    api = fleet.api(rapi_users_file=users)
+    assert api.get("/2/info", basic("nobody")).status_code == 200
+    users.write_bytes(b"\xff\xfe broken")
+    assert api.get("/2/info", basic("nobody")).status_code == 200
+    users.write_text("nobody changed\n")
+    assert api.get("/2/info", basic("nobody", "changed")).status_code == 200
+    assert api.get("/2/info", basic("nobody")).status_code == 401
+    users.unlink()
+    assert api.get("/2/info", basic("nobody", "changed")).status_code == 401
+
+
+def test_cell_that_is_down_is_missing_and_the_answer_says_so(fleet: ComputeFleet) -> None:
+    api = fleet.api(pool=BrokenCells(fleet, hanging=["east"]), cell_timeout_s=0.2)
+    response = api.get("/2/nodes")
+    assert response.status_code == 200
+    assert response.headers["fleetlight-complete"] == "false"
+    assert len(response.json()) == 4
+
+
+def test_job_is_shown_and_waited_for(fleet: ComputeFleet) -> None:
+    [server] = [row for row in get(fleet.api(), "/2/instances?bulk=1") if row["name"].startswith("web0")]
+    with writing(fleet.engine("north")) as connection:
+        add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, server["uuid"])])], 1_000_000)
+    api = fleet.api()
+    assert get(api, "/2/jobs") == [{"id": 1, "uri": "/2/jobs/1"}]
+    job = get(api, "/2/jobs/1")
+    assert (job["status"], job["summary"], job["end_ts"]) == ("queued", ["SERVER_STOP(web0.north.example.com)"], None)
+    asked = {"fields": ["status"], "previous_job_info": None, "previous_log_serial": None}
+    changed = api.request("GET", "/2/jobs/1/wait", json=asked)
+    assert changed.json() == {"job_info": ["queued"], "log_entries": []}
+    fleet.work()
+    ended = api.request("GET", "/2/jobs/1/wait", json={**asked, "previous_job_info": ["queued"]})
+    assert ended.json()["job_info"] == ["success"]
+    for body, says in (({}, "fields"), ({"fields": ["x"]}, "Unknown output fields selected: x"), ([], "valid")):
+        status, message = fault(api, "GET", "/2/jobs/1/wait", json=body)
+        assert (status, says in message) == (400, True), message
+    assert fault(api, "GET", "/2/jobs/7/wait", json=asked)[0] == 404
+    assert json.loads(ended.text)
+
+
+def test_names_and_passwords_of_the_fleet_see_what_they_see_everywhere(fleet: ComputeFleet, tmp_path: Path) -> None:
+    fleet.create("north", display_name="of another", project_id=OTHER)
+    fleet.index()
+    site = Site(fleet, tmp_path)
+    api = site.api
+    member = basic("bob", PASSWORD)
+    assert [instance["id"] for instance in get(api, "/2/instances", member)] == [
+        f"web{number}.{cell}.example.com" for number, cell in enumerate(CELLS)
+    ]
+    assert api.get("/2/instances/of.another", member).status_code == 404
+    assert api.get("/2/nodes", member).status_code == 404
+    assert get(api, "/2/instances/web0", member)["pnode"] is None
+    assert api.get("/2/query/instance?fields=name", basic("rita", PASSWORD)).status_code == 200
+    assert api.get("/2/instances", basic("bob", "wrong")).status_code == 401
+    assert api.get("/2/instances").status_code == 401
+    assert api.get("/2/features").status_code == 200
+    assert len(get(api, "/2/instances", {"X-Auth-Token": site.log_in("bob")})) == 3
+
+
+def test_password_that_was_right_counts_no_more_when_it_is_changed(fleet: ComputeFleet, tmp_path: Path) -> None:
+    site = Site(fleet, tmp_path)
+    assert site.api.get("/2/instances", basic("bob", PASSWORD)).status_code == 200
+
+    def change(directory: Directory) -> Directory:
+        bob = directory.users["id-bob"]
+        return directory.with_user(replace(bob, password_hash=weak_hash("new"), valid_from=system_clock()))
+
+    site.users.change(change)
+    assert site.api.get("/2/instances", basic("bob", PASSWORD)).status_code == 401
+    assert site.api.get("/2/instances", basic("bob", "new")).status_code == 200
