@@ -37,6 +37,22 @@ _COLLECTIONS = {
 _WITH_TAGS = ("instance", "node", "group", "network")
 
 
+# Paths of which every verb changes something, or has a job do so.
+_OF_INSTANCES = (
+    "info|reboot|shutdown|startup|reinstall|replace-disks|activate-disks|deactivate-disks|recreate-disks|prepare-export|"
+    r"export|migrate|failover|rename|modify|disk/\d+/grow"
+)
+_CHANGING = (
+    "/redistribute-config",
+    "/modify",
+    "/instances-multi-alloc",
+    f"/instances/{NAME}/(?:{_OF_INSTANCES})",
+    f"/nodes/{NAME}/(?:powercycle|evacuate|migrate|modify|storage|storage/modify|storage/repair)",
+    f"/groups/{NAME}/(?:modify|rename|assign-nodes)",
+    f"/networks/{NAME}/(?:connect|disconnect|rename|modify)",
+)
+
+
 class RapiResources:
     """fleet_name: what the whole fleet is called as one cluster."""
 
@@ -69,6 +85,8 @@ class RapiResources:
         yield _get(f"/nodes/(?P<node>{NAME})/role", self._role, A_USER)
         yield _get(f"/instances/(?P<instance>{NAME})/console", self._console, READERS)
         yield _get(r"/jobs/(?P<job>\d+)/wait", self._wait, WRITERS)
+        for path in _CHANGING:
+            yield _resource(path, {})
 
     async def _nothing(self, _request: RapiRequest) -> Response:
         return answer(None)

@@ -153,6 +153,8 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("GET", "/2/query/nothing/fields", None), 404, "no item type"),
         (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
         (("POST", "/2/instances", {}), 501, "Method POST is unsupported for path /2/instances"),
+        (("PUT", "/2/instances/x/shutdown", {}), 501, "Method PUT is unsupported"),
+        (("POST", "/2/instances/x/disk/0/grow", {}), 501, "Method POST is unsupported"),
         (("DELETE", "/2/jobs/1", {}), 501, "Method DELETE is unsupported"),
         (("GET", "/2/jobs/99", None), 404, "There is no job"),
         (("GET", f"/2/jobs/{'9' * 30}", None), 404, "There is no job"),

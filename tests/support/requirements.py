@@ -58,8 +58,16 @@ SAMPLES = Folder(
     "FLEETLIGHT_SAMPLES",
     default=_CHECKOUT.parent / "shared" / "samples",
 )
+GANETI_CLIENT = Folder(
+    "ganeti_client",
+    "Ganeti's client of its remote API (the package python3-ganeti-rapi)",
+    "ganeti_client",
+    "FLEETLIGHT_TEST_GANETI_CLIENT",
+    # It is a package of the system's Python, and so is what it needs.
+    default=Path("/usr/lib/python3/dist-packages/ganeti/rapi"),
+)
 
-REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, NOVA, SAMPLES)
+REQUIREMENTS = (ELASTICSEARCH, RABBITMQ, POSTGRESQL, MARIADB, NOVA, SAMPLES, GANETI_CLIENT)
 
 
 def missing_requirements(environment: Mapping[str, str] = os.environ) -> list[Requirement]:
