@@ -39,7 +39,6 @@ from api.query.handlers import QUERY, QUERY_BY_BODY, QUERY_FIELDS, QueryHandlers
 from api.query.history import HISTORY, HistoryHandler
 from api.rapi.access import RapiAccess
 from api.rapi.endpoint import RapiEndpoint
-from api.rapi.info import show_version
 from api.rapi.items import RapiItems
 from api.rapi.resources import RapiResources
 from api.rapi.users import RapiUsers
@@ -95,7 +94,8 @@ def create_app(parts: ApiParts) -> FastAPI:
     """The application over `parts`.
 
     Its `state.index` holds the safe-connect flag, its `state.lister` lists, its `state.feed` holds the watches, its
-    `state.mappings` connections, its `state.health` says what is for its monitoring only.
+    `state.mappings` connections, its `state.health` says what is for its monitoring only, its `state.answerer` and
+    `state.writes` answer the questions of faces that are not HTTP.
     """
     mappings = Mappings(parts.fleet, statement_timeout_s=parts.search.cell_timeout_s)
     index = IndexGateway(parts.searcher, parts.search, clock=parts.clock)
@@ -199,6 +199,8 @@ def _add_compute_routes(
     explainer = Explainer(lists, app.state.lister, counter)
     app.add_route(EXPLAIN.path, middleware.endpoint(explainer.explain), methods=["GET"])
     answerer = Answerer(app.state.lister, ItemLister(parts.cells), parts.cells, max_limit=parts.api.max_limit)
+    app.state.answerer = answerer
+    app.state.writes = writes
     queries = QueryHandlers(answerer, writes, timeout_s=parts.search.cell_timeout_s)
     app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
     app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
@@ -210,14 +212,15 @@ def _add_compute_routes(
     for base in ("/v2.1", "/v2"):
         app.add_route(f"{base}/{{path:path}}", table.answer, methods=METHODS)
     users = None if parts.rapi_users_file is None else RapiUsers(parts.rapi_users_file)
+    resources = RapiResources(RapiItems(answerer), parts.cells)
     rapi = RapiEndpoint(
-        RapiResources(RapiItems(answerer), parts.cells).table(),
+        resources.table(),
         RapiAccess(parts.identity, users),
         parts.cells,
         writes,
         timeout_s=parts.search.cell_timeout_s,
     )
-    app.add_route("/version", show_version, methods=["GET"])
+    app.add_route("/version", resources.version, methods=["GET"])
     for base in ("/2", "/cells/{cell}/2"):
         app.add_route(f"{base}{{path:path}}", rapi.answer, methods=METHODS)
 

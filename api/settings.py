@@ -27,6 +27,8 @@ class ApiSettings(BaseModel):
     body_timeout_s: how long the body may take after that; a request that is late gets 408, and the connection ends.
     watch_key: a secret that all processes of one API share, so that a watch can go on at another one, or after a
         restart. Without it a watch that goes on elsewhere is told to list again.
+    luxi_socket: a unix socket at which Ganeti's local queries are answered; who can open it sees the whole fleet.
+        `fleetlight up` has one in its folder.
     access_log: whether each request is logged, with its address, status and duration (event `request`).
     auth: who says who is calling: `none` believes every caller, `basic` and `tokens` have files of users
         (section `identity`), `keystone` asks a Keystone (section `keystone`).
@@ -45,6 +47,7 @@ class ApiSettings(BaseModel):
     header_timeout_s: float = Field(default=10.0, gt=0, le=3600)
     body_timeout_s: float = Field(default=30.0, gt=0, le=3600)
     watch_key: SecretStr | None = Field(default=None, min_length=16)
+    luxi_socket: Path | None = None
     access_log: bool = False
     auth: Literal["none", "basic", "tokens", "keystone"] = "none"
 

@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Run a whole fleet in this process: cells, bus, indexer and API, on SQLite files in one folder.",
     ),
     "api": ("cli.processes.api", "Serve the API, and nothing else."),
+    "luxi": ("cli.processes.luxi", "Answer Ganeti's local queries at a unix socket, and nothing else."),
     "indexer": ("cli.processes.processes", "Follow all cells and keep the index up to date."),
     "relay": (
         "cli.processes.processes",

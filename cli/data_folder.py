@@ -5,6 +5,7 @@ cells/        one database per cell
 index.db      search index
 identity.json users, projects and roles, for this user alone
 clouds.yaml   logins for clients, for this user alone
+luxi.sock     where the running `fleetlight up` answers Ganeti's local queries
 lock          held by the running `fleetlight up`; its text is the process id
 """
 
@@ -46,6 +47,10 @@ class DataFolder:
     @property
     def clouds_file(self) -> Path:
         return self.path / "clouds.yaml"
+
+    @property
+    def luxi_socket(self) -> Path:
+        return self.path / "luxi.sock"
 
     def cell_database(self, name: str) -> Path:
         return self.path / "cells" / f"{name}.db"

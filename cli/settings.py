@@ -24,6 +24,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from api.luxi.paths import is_short_enough
 from api.settings import ApiSettings, IdentitySettings, KeystoneSettings
 from bus.settings import BusSettings
 from cells.settings import FleetSettings, RelaySettings, UpstreamSettings
@@ -140,7 +141,10 @@ def load_embedded_settings(config: Path | None, folder: DataFolder) -> Settings:
             "fleet.database_url is configured, but `fleetlight up` keeps its fleet in the data folder: remove the key, "
             "or run `fleetlight api`, `fleetlight indexer` and `fleetlight relay` instead"
         )
-    return _validated(_merged(_sections_of(folder), sections))
+    ours = _sections_of(folder)
+    if is_short_enough(folder.luxi_socket):
+        ours["api"] = {**ours["api"], "luxi_socket": str(folder.luxi_socket)}
+    return _validated(_merged(ours, sections))
 
 
 def with_api_options(settings: Settings, host: str | None, port: int | None, auth: str | None) -> Settings:

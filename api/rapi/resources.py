@@ -9,21 +9,23 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from api.http.errors import NotFoundError
+from api.query.cluster import FLEET, cluster_info
 from api.query.visible_fields import visible_fields
 from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from api.rapi.bulk_fields import BULK_FIELDS
 from api.rapi.endpoint import NAME, RapiRequest, Resource, Verb
 from api.rapi.faults import RapiError
-from api.rapi.info import FEATURES, cluster_info
 from api.rapi.items import RapiItems, answer, as_object
 from api.rapi.jobs import wait_for_job
 from listing.sources import CellReader
 from query.fields_query import definitions
 from resources.query_fields.catalog import ITEM_TYPES
 
+_VERSION = 2
 _ROLES = {"M": "master", "C": "master-candidate", "D": "drained", "O": "offline", "R": "regular"}
 # The key that an entry of a list which is not bulk names its item by, beside the uri.
 _COLLECTIONS = {
@@ -54,12 +56,11 @@ _CHANGING = (
 
 
 class RapiResources:
-    """fleet_name: what the whole fleet is called as one cluster."""
+    """Everything below `/2`, and the version beside it."""
 
-    def __init__(self, items: RapiItems, cells: CellReader, *, fleet_name: str = "fleetlight") -> None:
+    def __init__(self, items: RapiItems, cells: CellReader) -> None:
         self._items = items
         self._cells = cells
-        self._fleet_name = fleet_name
 
     def table(self) -> Sequence[Resource]:
         """Every resource below `/2`."""
@@ -88,15 +89,20 @@ class RapiResources:
         for path in _CHANGING:
             yield _resource(path, {})
 
+    async def version(self, _http: HttpRequest) -> Response:
+        """`GET /version`"""
+        return answer(_VERSION)
+
     async def _nothing(self, _request: RapiRequest) -> Response:
         return answer(None)
 
     async def _features(self, _request: RapiRequest) -> Response:
-        return answer(FEATURES)
+        """Those of Ganeti's are all of requests that change something."""
+        return answer([])
 
     async def _info(self, request: RapiRequest) -> Response:
         if request.only is None:
-            return answer(cluster_info(self._fleet_name, None))
+            return answer(cluster_info(FLEET, None))
         [cell] = [cell for cell in await self._cells.cells() if cell.uuid in request.only]
         return answer(cluster_info(cell.name, cell.uuid))
 

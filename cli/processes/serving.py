@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,6 +27,8 @@ from indexer.stream.liveness import Probes
 from operations.native_cells import NativeCells
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from api.app import ApiParts
 
 _log = structlog.get_logger(__name__)
@@ -91,16 +94,41 @@ async def _serve(
 
     async with open_parts(settings, fleet, identity, other_metrics=other_metrics, indexer=indexer) as parts:
         app = create_app(parts)
-        with monitored_api(settings.monitoring, app.state.health):
-            await serve(
-                app,
-                listener,
-                stop,
-                deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
-                on_ready=lambda: on_ready(stop_from_any_thread),
-                on_stop=app.state.feed.close,
-                logs_requests=settings.api.access_log,
-            )
+        async with _luxi(settings, app):
+            with monitored_api(settings.monitoring, app.state.health):
+                await serve(
+                    app,
+                    listener,
+                    stop,
+                    deadlines=RequestDeadlines(settings.api.header_timeout_s, settings.api.body_timeout_s),
+                    on_ready=lambda: on_ready(stop_from_any_thread),
+                    on_stop=app.state.feed.close,
+                    logs_requests=settings.api.access_log,
+                )
+
+
+@asynccontextmanager
+async def _luxi(settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
+    """Serves the socket that is configured, if one is."""
+    if settings.api.luxi_socket is None:
+        yield
+        return
+    async with serving_socket(settings.api.luxi_socket, settings, app):
+        yield
+
+
+@asynccontextmanager
+async def serving_socket(path: Path, settings: Settings, app: "FastAPI") -> AsyncIterator[None]:
+    """Answer Ganeti's local queries at `path` by the parts of `app`. Raises CommandError."""
+    from api.luxi.calls import LuxiCalls  # noqa: PLC0415
+    from api.luxi.server import LuxiSocketError, serving_luxi  # noqa: PLC0415
+
+    calls = LuxiCalls(app.state.answerer, app.state.writes, cell_timeout_s=settings.search.cell_timeout_s)
+    try:
+        async with serving_luxi(path, calls):
+            yield
+    except LuxiSocketError as error:
+        raise CommandError(str(error)) from error
 
 
 @asynccontextmanager

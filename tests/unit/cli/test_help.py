@@ -72,6 +72,7 @@ def test_the_commands_are_known() -> None:
         "host list",
         "database upgrade",
         "accounts elasticsearch",
+        "luxi",
         "accounts rabbitmq",
         "accounts postgresql",
         "accounts cell-keys",

@@ -1,15 +1,12 @@
-"""What the remote API says of itself and of the fleet as one cluster (contracts/ganeti-rapi, 8)."""
+"""The fleet, or one native cell, as one of Ganeti's clusters (contracts/ganeti-rapi, 8)."""
 
 import platform
 from importlib.metadata import version
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-VERSION = 2
-FEATURES: list[str] = []
-"""Those of Ganeti's whose requests are answered here; all of them are of requests that change something."""
+FLEET = "fleetlight"
+"""What the whole fleet is called as one cluster."""
+_PROTOCOL_VERSION = 2
 
 _KEYS = """
     architecture beparams blacklisted_os candidate_pool_size compression_tools config_version ctime
@@ -28,11 +25,6 @@ _LISTS = """
 """
 
 
-async def show_version(_http: Request) -> Response:
-    """`GET /version`"""
-    return Response(b"%d\n" % VERSION, media_type="application/json")
-
-
 def cluster_info(name: str, uuid: str | None) -> dict[str, Any]:
     """Every key of Ganeti's; null, or an empty list, for what the fleet, or one native cell, has not."""
     lists: dict[str, Any] = {key: [] for key in _LISTS.split()}
@@ -43,5 +35,5 @@ def cluster_info(name: str, uuid: str | None) -> dict[str, Any]:
         "name": name,
         "uuid": uuid,
         "software_version": version("fleetlight"),
-        "protocol_version": VERSION,
+        "protocol_version": _PROTOCOL_VERSION,
     }

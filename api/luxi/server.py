@@ -1,0 +1,148 @@
+"""The socket: messages of JSON that end with a byte, many on one connection, each answered before the next is read."""
+
+import asyncio
+import os
+import socket
+from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from api.luxi.calls import LuxiCalls, LuxiError, MalformedRequestError
+from api.luxi.paths import LONGEST_PATH, is_short_enough
+
+_END = b"\x03"
+_MAX_MESSAGE_BYTES = 10 * 1024 * 1024
+_MAX_CONNECTIONS = 200
+_WAITING_CONNECTIONS = 128
+# Who opens a connection and says nothing is not waited for longer than a client waits for an answer.
+_IDLE_S = 180.0
+_MODE = 0o660
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+
+
+class _Request(msgspec.Struct):
+    method: str
+    args: list[Any]
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+
+
+class LuxiSocketError(Exception):
+    """The socket cannot be served at this path; the text says why."""
+
+
+@asynccontextmanager
+async def serving_luxi(path: Path, calls: LuxiCalls) -> AsyncIterator[None]:
+    """Serve a socket at `path` within the block. A file that a process has left there is replaced.
+
+    Raises LuxiSocketError, also when another process serves there.
+    """
+    if not is_short_enough(path):
+        raise LuxiSocketError(f"the path {path} is too long for a socket: it may have {LONGEST_PATH} bytes")
+    _remove_left_over(path)
+    server = _Server(calls)
+    before = os.umask(0o777 & ~_MODE)
+    try:
+        listening = await asyncio.start_unix_server(
+            server.serve, path, limit=_MAX_MESSAGE_BYTES, backlog=_WAITING_CONNECTIONS
+        )
+    except OSError as error:
+        raise LuxiSocketError(f"cannot serve the socket {path}: {(error.strerror or str(error)).lower()}") from error
+    finally:
+        os.umask(before)
+    _log.info("luxi.ready", path=str(path))
+    try:
+        yield
+    finally:
+        listening.close()
+        await server.close()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _remove_left_over(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            _remove(path)
+        except OSError:
+            # There is none, or what is there is no socket, which starting to serve will say.
+            return
+        else:
+            raise LuxiSocketError(f"another process serves the socket {path}")
+
+
+class _Server:
+    def __init__(self, calls: LuxiCalls) -> None:
+        self._calls = calls
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._serving) >= _MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._serving.add(task)
+        try:
+            with suppress(OSError, TimeoutError, IncompleteReadError, asyncio.CancelledError):
+                while await self._answer_next(reader, writer):
+                    pass
+        finally:
+            self._serving.discard(task)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def close(self) -> None:
+        """End all connections."""
+        ending = list(self._serving)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _answer_next(self, reader: StreamReader, writer: StreamWriter) -> bool:
+        """Whether there may be another request."""
+        goes_on = True
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                message = await reader.readuntil(_END)
+            result, success = await self._result(message[:-1]), True
+        except LimitOverrunError:
+            result, success, goes_on = _unparsed(f"it has more than {_MAX_MESSAGE_BYTES} bytes"), False, False
+        except MalformedRequestError as error:
+            result, success, goes_on = _unparsed(str(error)), False, False
+        except LuxiError as error:
+            result, success = [error.kind, list(error.details)], False
+        except (OSError, IncompleteReadError):
+            raise
+        except Exception:  # noqa: BLE001  # the edge: every failure becomes an answer
+            _log.exception("request_failed")
+            result, success = ["GenericError", ["the request failed; the log says why"]], False
+        # JSON writes the byte that ends a message as an escape, wherever a text has it.
+        writer.write(_encode({"success": success, "result": result}) + _END)
+        await writer.drain()
+        return goes_on
+
+    async def _result(self, message: bytes) -> Any:
+        try:
+            request = _decode(message)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise MalformedRequestError(str(error)) from None
+        return await self._calls.answer(request.method, request.args)
+
+
+def _unparsed(reason: str) -> str:
+    return f"Failed to parse request: {reason}"

@@ -1,0 +1,66 @@
+"""`fleetlight luxi`: Ganeti's local query socket as a process of its own."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+import uvloop
+
+from api.identity import NoIdentity
+from cells.fleet.fleet import Fleet
+from cli.errors import ConfigurationError
+from cli.fleet import open_fleet
+from cli.logging import configure_logging
+from cli.options import ConfigOption, DataDirOption, examples
+from cli.processes.newer_tables import telling_of_newer_tables
+from cli.processes.serving import open_parts, serving_socket
+from cli.settings import Settings, load_settings
+
+app = typer.Typer()
+
+_log = structlog.get_logger(__name__)
+
+
+@app.command(epilog=examples("fleetlight luxi --config /etc/fleetlight.toml --socket /run/fleetlight/luxi.sock"))
+def luxi(
+    *,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket", metavar="PATH", help="Where to listen, instead of api.luxi_socket.", show_default=False
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Answer Ganeti's local queries at a unix socket, and nothing else.
+
+    Who can open the socket sees the whole fleet: its file is for the user and the group of this process.
+    """
+    settings = load_settings(config, data_dir)
+    path = socket or settings.api.luxi_socket
+    if path is None:
+        raise ConfigurationError("where to listen is not known: add --socket PATH, or configure api.luxi_socket")
+    configure_logging(settings.log)
+    with (
+        open_fleet(settings.fleet) as fleet,
+        telling_of_newer_tables(fleet),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(path, settings, fleet))
+    _log.info("stopped")
+
+
+async def _serve(path: Path, settings: Settings, fleet: Fleet) -> None:
+    from api.app import create_app  # noqa: PLC0415  # other commands would start a quarter later
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with open_parts(settings, fleet, NoIdentity()) as parts:
+        served = create_app(parts)
+        async with served.router.lifespan_context(served), serving_socket(path, settings, served):
+            await stop.wait()

@@ -1,0 +1,257 @@
+"""Ganeti's local query socket over a small fleet (contracts/ganeti-query, 9), by plain bytes."""
+
+import asyncio
+import json
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.luxi.calls import LuxiCalls
+from api.luxi.server import LuxiSocketError, serving_luxi
+from cells.database.engines import writing
+from operations.actions.vocabulary import VOCABULARY
+from operations.jobs.model import NewJob, NewOperation
+from operations.jobs.queue import add_jobs
+from tests.contract.compute_fleet import CELLS, Api, ComputeFleet, compute_fleet
+
+Answer = dict[str, Any]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ComputeFleet]:
+    with compute_fleet(tmp_path) as fleet:
+        fleet.add_hosts()
+        for number, cell in enumerate(CELLS):
+            fleet.create(cell, display_name=f"web{number}.{cell}.example.com", node=f"{cell}-host0", tags=["b", "a"])
+        fleet.index()
+        yield fleet
+
+
+class Socket:
+    """The socket of an API. Its `talk` opens one for as long as a scenario takes."""
+
+    def __init__(self, api: Api, path: Path) -> None:
+        self.path = path
+        self._api = api
+        self.calls = LuxiCalls(api.app.state.answerer, api.app.state.writes, cell_timeout_s=5)
+
+    def talk(self, scenario: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            async with serving_luxi(self.path, self.calls):
+                reader, writer = await asyncio.open_unix_connection(self.path, limit=2**24)
+                try:
+                    return await asyncio.wait_for(scenario(reader, writer), 60)
+                finally:
+                    writer.close()
+                    with suppress(OSError):
+                        await writer.wait_closed()
+
+        return self._api.run(run())
+
+    def ask(self, method: str, *arguments: Any) -> Answer:
+        async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
+            writer.write(message(method, *arguments))
+            return await answer(reader)
+
+        found: Answer = self.talk(scenario)
+        return found
+
+    def result(self, method: str, *arguments: Any) -> Any:
+        found = self.ask(method, *arguments)
+        assert found["success"], found
+        return found["result"]
+
+
+@pytest.fixture
+def luxi(fleet: ComputeFleet, tmp_path_factory: pytest.TempPathFactory) -> Socket:
+    return Socket(fleet.api(), tmp_path_factory.mktemp("s") / "s")
+
+
+def message(method: str, *arguments: Any) -> bytes:
+    return json.dumps({"method": method, "args": arguments, "version": 3010000}).encode() + b"\3"
+
+
+async def answer(reader: asyncio.StreamReader) -> Answer:
+    text = await reader.readuntil(b"\3")
+    found: Answer = json.loads(text[:-1])
+    assert found.keys() == {"success", "result"}
+    return found
+
+
+def test_query_answers_with_definitions_and_rows(luxi: Socket) -> None:
+    found = luxi.result("Query", "instance", ["name", "os", "nope"], ["=~", "name", "^web1"])
+    assert [field["kind"] for field in found["fields"]] == ["text", "text", "unknown"]
+    assert found["data"] == [[[0, "web1.east.example.com"], [3, None], [1, None]]]
+    assert len(luxi.result("Query", "node", ["name"], None)["data"]) == 6
+    assert luxi.result("Query", "instance", [], None)["data"] == [[], [], []]
+
+
+def test_fields_of_all_types_are_told(luxi: Socket) -> None:
+    assert len(luxi.result("QueryFields", "job", None)["fields"]) == 17
+    assert luxi.result("QueryFields", "lock", ["mode", "x"])["fields"][1]["kind"] == "unknown"
+
+
+def test_names_alone_are_looked_up_in_their_order(luxi: Socket) -> None:
+    wanted = ["|", ["=", "name", "web2"], ["==", "name", "WEB0.north"], ["=", "name", "web2"]]
+    assert [row[0][1][:4] for row in luxi.result("Query", "instance", ["name"], wanted)["data"]] == [
+        "web2",
+        "web0",
+        "web2",
+    ]
+    refused = luxi.ask("Query", "instance", ["name"], ["=", "name", "web"])
+    assert refused == {
+        "success": False,
+        "result": ["OpPrereqError", ["Instance web not found", "unknown_entity"]],
+    }
+    # No lookup, but a filter.
+    assert luxi.result("Query", "instance", ["name"], ["&", ["=", "name", "web"]])["data"] == []
+
+
+def test_abbreviation_of_several_names_is_refused(fleet: ComputeFleet, luxi: Socket) -> None:
+    fleet.create("north", display_name="web1.north.example.com")
+    fleet.index("north")
+    refused = luxi.ask("Query", "instance", ["name"], ["=", "name", "web1"])
+    assert refused["result"] == ["OpPrereqError", ["Instance web1 has multiple matches", "unknown_entity"]]
+
+
+def test_old_calls_have_values_alone(luxi: Socket) -> None:
+    [[name, system, tags, uuid]] = luxi.result("QueryInstances", ["web1"], ["name", "os", "tags", "uuid"], False)
+    assert (name, system, tags) == ("web1.east.example.com", None, ["b", "a"])
+    assert luxi.result("QueryInstances", [uuid, "nothing"], ["name"], False) == [[name]]
+    assert len(luxi.result("QueryInstances", None, ["name"], False)) == 3
+    assert len(luxi.result("QueryNodes", [], ["name"], False)) == 6
+    assert luxi.result("QueryGroups", ["default"], ["name", "cell"], False) == [
+        ["default", cell] for cell in sorted(CELLS)
+    ]
+    assert luxi.result("QueryNetworks", [], ["name"], False) == []
+    assert luxi.result("QueryExports", [], False) == []
+    assert luxi.result("QueryFilters", None, ["uuid"]) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        (
+            ("QueryNodes", [], ["name", "a", "b"], False),
+            ["OpPrereqError", ["Unknown output fields selected: a, b", "wrong_input"]],
+        ),
+        (("QueryNodes", [], ["name"], True), ["OpPrereqError", ["Sync queries are not allowed", "wrong_input"]]),
+        (("QueryJobs", [-1], ["id"]), ["GenericError", ["Invalid value for job ID: -1"]]),
+        (("QueryTags", "instance", "none"), ["OpPrereqError", ["Instance none not found", "unknown_entity"]]),
+        (("WaitForJobChange", 7, ["status"], None, None, 1.0), ["JobLost", ["Can't load job file"]]),
+        (("SubmitJob", []), ["GenericError", ["SubmitJob changes something, and this socket only reads"]]),
+    ],
+)
+def test_refusal_is_an_exception_for_the_client(luxi: Socket, call: tuple[Any, ...], result: Any) -> None:
+    assert luxi.ask(*call) == {"success": False, "result": result}
+
+
+def test_filter_that_is_refused_says_why(luxi: Socket) -> None:
+    kind, [text, code] = luxi.ask("Query", "instance", ["name"], ["==", "nope", 1])["result"]
+    assert (kind, code) == ("OpPrereqError", "wrong_input")
+    assert "Unknown field 'nope'" in text
+
+
+def test_tags_values_and_cluster(luxi: Socket) -> None:
+    assert luxi.result("QueryTags", "instance", "web1") == ["a", "b"]
+    assert luxi.result("QueryTags", "cluster", "") == []
+    assert luxi.result("QueryConfigValues", ["cluster_name", "drain_flag", "x"]) == ["fleetlight", False, None]
+    assert luxi.result("QueryClusterInfo")["name"] == "fleetlight"
+
+
+def test_job_is_found_and_waited_for(fleet: ComputeFleet, luxi: Socket) -> None:
+    [[uuid]] = luxi.result("QueryInstances", ["web0"], ["uuid"], False)
+    with writing(fleet.engine("north")) as connection:
+        add_jobs(connection, VOCABULARY, [NewJob([NewOperation("os-stop", {"origin": {}}, uuid)])], 1_000_000)
+    assert luxi.result("QueryJobs", ["1", 5], ["id", "status"]) == [[1, "queued"], [5, None]]
+    assert luxi.result("Query", "job", ["id", "status"], ["=", "id", 5])["data"] == [[[0, 5], [3, None]]]
+    assert luxi.result("WaitForJobChange", 1, ["status"], None, None, 1) == [["queued"], []]
+    assert luxi.result("WaitForJobChange", "1", ["status"], ["queued"], 0, 0.1) == "nochange"
+    fleet.work()
+    assert luxi.result("WaitForJobChange", 1, ["status"], ["success"], 0, 80) == [["success"], []]
+
+
+def test_requests_of_one_connection_are_answered_one_after_the_other(luxi: Socket) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[Answer]:
+        both = message("QueryConfigValues", ["cluster_name"]) + message("QueryTags", "cluster", "")
+        for part in (both[:10], both[10:70], both[70:]):
+            writer.write(part)
+            await writer.drain()
+        return [await answer(reader), await answer(reader)]
+
+    assert [each["result"] for each in luxi.talk(scenario)] == [["fleetlight"], []]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\3",
+        b"[]\3",
+        b"\xff\3",
+        b'{"method": "Query"}\3',
+        b'{"method": 1, "args": []}\3',
+        b'{"method": "Nothing", "args": []}\3',
+        b'{"method": "Query", "args": ["instance"]}\3',
+        b'{"method": "Query", "args": ["instance", "name", null]}\3',
+        b'{"method": "Query", "args": ["nothing", ["name"], null]}\3',
+        b'{"method": "QueryTags", "args": ["what", "x"]}\3',
+        b"[" * 100_000 + b"\3",
+        b"x" * (10 * 1024 * 1024 + 10) + b"\3",
+    ],
+    ids=lambda sent: sent[:45].decode(errors="replace"),
+)
+def test_what_cannot_be_parsed_is_answered_and_ends_the_connection(luxi: Socket, sent: bytes) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Answer, bytes]:
+        writer.write(sent)
+        return await answer(reader), await reader.read()
+
+    said, rest = luxi.talk(scenario)
+    assert not said["success"]
+    assert said["result"].startswith("Failed to parse request: ")
+    assert rest == b""
+
+
+def test_byte_that_ends_a_message_is_escaped_inside_of_one(fleet: ComputeFleet, luxi: Socket) -> None:
+    fleet.create("north", display_name="with \3 inside")
+    fleet.index("north")
+    assert ["with \3 inside"] in luxi.result("QueryInstances", [], ["name"], False)
+
+
+def test_caller_that_leaves_in_the_middle_disturbs_nobody(luxi: Socket) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
+        _, leaving = await asyncio.open_unix_connection(luxi.path)
+        leaving.write(message("Query", "instance", ["name"], None)[:20])
+        leaving.close()
+        await leaving.wait_closed()
+        writer.write(message("QueryConfigValues", ["cluster_name"]))
+        return await answer(reader)
+
+    assert luxi.talk(scenario)["result"] == ["fleetlight"]
+
+
+def test_socket_is_for_user_and_group_and_goes_with_the_server(luxi: Socket) -> None:
+    async def scenario(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> int:
+        return stat.S_IMODE(luxi.path.stat().st_mode)
+
+    assert luxi.talk(scenario) == 0o660
+    assert not luxi.path.exists()
+
+
+def test_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not(fleet: ComputeFleet, luxi: Socket) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(luxi.path))
+    assert luxi.result("QueryConfigValues", ["cluster_name"]) == ["fleetlight"]
+
+    async def second(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        with pytest.raises(LuxiSocketError, match="another process serves"):
+            async with serving_luxi(luxi.path, luxi.calls):
+                pass
+
+    luxi.talk(second)
+    with pytest.raises(LuxiSocketError, match="too long"):
+        Socket(fleet.api(), Path("/tmp") / ("x" * 120)).result("QueryClusterInfo")  # noqa: S108  # it is never made
