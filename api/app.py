@@ -205,7 +205,7 @@ def _add_compute_routes(
     app.add_route(QUERY.path, middleware.endpoint(queries.get), methods=["GET"])
     app.add_route(QUERY_BY_BODY.path, middleware.endpoint(queries.post), methods=["POST"])
     app.add_route(QUERY_FIELDS.path, middleware.endpoint(queries.fields), methods=["GET"])
-    counts = CountHandler(counter, writes, timeout_s=parts.search.cell_timeout_s)
+    counts = CountHandler(counter, parts.cells, writes, timeout_s=parts.search.cell_timeout_s)
     app.add_route(COUNTS.path, middleware.endpoint(counts.get), methods=["GET"])
     app.add_route(COUNTS_BY_BODY.path, middleware.endpoint(counts.post), methods=["POST"])
     app.add_route(HISTORY.path, middleware.endpoint(HistoryHandler(access).show), methods=["GET"])

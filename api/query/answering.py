@@ -13,6 +13,7 @@ import msgspec
 
 from api.compute.protocol.proof import AskedFreshness
 from api.identity.caller import Caller
+from api.query.chosen_cells import choose_cells
 from api.query.question import Question
 from api.query.scope import scope_of
 from cells.errors import CellUnreachableError
@@ -109,8 +110,10 @@ class Answerer:
         only: Collection[str] | None,
         limit: int,
     ) -> AsyncIterator[Answer]:
-        stored, rest = split(question.filter, values_of(question.known.name))
-        names = {cell.uuid: cell.name for cell in await self._cells.cells()}
+        cells = await self._cells.cells()
+        only, wanted_of_each = choose_cells(question.filter, question.known, cells, only)
+        stored, rest = split(wanted_of_each, values_of(question.known.name))
+        names = {cell.uuid: cell.name for cell in cells}
         projection = QueryRows(RowMaker(question.known, question.names, rest), order=question.order, cells=names)
         wanted = scope_of(caller, stored, all_projects=question.all_projects)
         # Where rows are tried here, most of a page may be left out.
@@ -139,7 +142,8 @@ class Answerer:
         self, question: Question, fresh: AskedFreshness, only: Collection[str] | None, limit: int
     ) -> AsyncIterator[Answer]:
         known, order = question.known, question.order
-        maker = RowMaker(known, question.names, question.filter)
+        only, rest = choose_cells(question.filter, known, await self._cells.cells(), only)
+        maker = RowMaker(known, question.names, rest)
         needed = maker.needs | {key.field for key in order.keys}
         items = await self._items.list_items(known.name, needed, cell_timeout_s=fresh.cell_timeout_s, only=only)
         keys = [values_of(known.name)[key.field].make for key in order.keys]

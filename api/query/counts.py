@@ -18,11 +18,13 @@ from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.request_body import Body
 from api.http.shapes import BOOL, INTEGER, OBJECT, ListOf, Shape
-from api.query.question import Counting, CountingBody, counting_body_of_query, counting_of
+from api.query.chosen_cells import choose_cells
+from api.query.question import Counting, CountingBody, counting_body_of_query, counting_of, stored_filter
 from api.query.scope import counted_fields, scope_of
 from listing.answer import Page
 from listing.consistency.read_your_writes import ReadYourWrites
 from listing.count_instances import Counted, InstanceCounter
+from listing.sources import CellReader
 from query.counts import CountRequest
 from query.fields_query import definitions
 from resources.instance import INSTANCE_FIELDS
@@ -49,8 +51,11 @@ _BODY: Body[CountingBody] = Body(CountingBody)
 class CountHandler:
     """timeout_s: what one cell may cost."""
 
-    def __init__(self, counter: InstanceCounter, writes: ReadYourWrites, *, timeout_s: float) -> None:
+    def __init__(
+        self, counter: InstanceCounter, cells: CellReader, writes: ReadYourWrites, *, timeout_s: float
+    ) -> None:
         self._counter = counter
+        self._cells = cells
         self._writes = writes
         self._timeout_s = timeout_s
 
@@ -67,13 +72,15 @@ class CountHandler:
         fields = counted_fields(body.what, request.caller)
         counting = counting_of(body, fields, INSTANCE_VALUES)
         fresh = await asked_freshness(request.http.headers, request.caller, self._writes, self._timeout_s)
-        wanted = scope_of(request.caller, counting.filter, all_projects=counting.all_projects)
+        only, rest = choose_cells(counting.filter, fields, await self._cells.cells(), None)
+        wanted = scope_of(request.caller, stored_filter(rest, INSTANCE_VALUES), all_projects=counting.all_projects)
         by = tuple(name for each in counting.by if (name := INSTANCE_VALUES[each].stored) is not None)
         counted = await self._counter.count(
             CountRequest(wanted, INSTANCE_FIELDS, by),
             fresh.consistency,
             cell_timeout_s=fresh.cell_timeout_s,
             ask_live=fresh.ask_live,
+            only=only,
         )
         groups = Counter[tuple[Any, ...]]()
         for group, count in _groups(counted, counting):

@@ -83,7 +83,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """by: names of fields, each stored, or `cell`. filter: on fields as they are stored."""
+    """by: names of fields, each stored, or `cell`. filter: on the fields of Query2."""
 
     by: Sequence[str]
     filter: Filter
@@ -117,17 +117,22 @@ def counting_body_of_query(query: QueryString) -> CountingBody:
 
 def counting_of(body: CountingBody, known: QueryFields, values: Values) -> Counting:
     """Raises BadRequestError, and QueryError for a filter that is none."""
-    stored, rest = split(_filter_of(body.filter, known), values)
-    for leaf in leaves(rest):
-        raise BadRequestError(
-            f"filter: no store can be asked this of '{leaf.field}', and counts are made by stores alone"
-        )
     for name in body.by:
         if name not in known or (name != CELL and not _is_grouped_by(values[name].stored)):
             raise BadRequestError(f"by: '{name}' is no stored field")
     if len({values[name].stored for name in body.by}) < len(body.by):
         raise BadRequestError("by: a field is there twice")
-    return Counting(body.by, stored, all_projects=body.all_projects)
+    return Counting(body.by, _filter_of(body.filter, known), all_projects=body.all_projects)
+
+
+def stored_filter(node: Filter, values: Values) -> Filter:
+    """The filter on stored fields that means the same. Raises BadRequestError where no store can be asked."""
+    stored, rest = split(node, values)
+    for leaf in leaves(rest):
+        raise BadRequestError(
+            f"filter: no store can be asked this of '{leaf.field}', and counts are made by stores alone"
+        )
+    return stored
 
 
 def _is_grouped_by(stored: str | None) -> bool:

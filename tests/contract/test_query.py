@@ -437,3 +437,34 @@ def test_items_that_no_store_counts_are_not_counted(fleet: ComputeFleet) -> None
     response = fleet.api().get("/fleetlight/query/counts?what=node")
     assert response.status_code == 404
     assert "There are no counts of 'node'" in response.text
+
+
+@pytest.mark.parametrize(
+    ("filter_", "asked"),
+    [
+        ('cell == "east"', {"east"}),
+        ('cell == "east" or cell =~ /^n/', {"east", "north"}),
+        ('not cell == "east" and name =~ /web/', {"north", "south"}),
+        ('cell == "nowhere"', set()),
+        ('cell == "east" or name == "web0"', set(CELLS)),
+    ],
+)
+def test_only_cells_that_the_filter_leaves_are_asked(fleet: ComputeFleet, filter_: str, asked: set[str]) -> None:
+    fill(fleet)
+    api = fleet.api(enabled=False)
+    response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': 'name,cell', 'filter': filter_})}")
+    assert response.status_code == 200
+    assert response.headers["fleetlight-complete"] == "true"
+    route = response.headers["fleetlight-route"]
+    assert {part.partition("=")[0] for part in route.split(", ") if part} == asked
+    cells = {row[1][1] for row in response.json()["data"]}
+    assert cells == ({"east", "north"} if "web0" in filter_ else asked)
+
+
+def test_cell_that_is_not_meant_takes_nothing_from_an_answer(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    api = fleet.api(enabled=False, pool=BrokenCells(fleet, hanging=["south"]), cell_timeout_s=0.2)
+    asked = urlencode({**ALL, "by": "cell", "filter": 'not cell == "south"'})
+    counts = api.get(f"/fleetlight/query/counts?{asked}")
+    assert counts.headers["fleetlight-complete"] == "true"
+    assert {group["by"]["cell"]: group["count"] for group in counts.json()["groups"]} == {"north": 4, "east": 4}

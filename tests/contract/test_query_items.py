@@ -16,7 +16,7 @@ from operations.jobs.queue import add_jobs
 from tests.contract.compute_fleet import CELLS, MEMBER, BrokenCells, ComputeFleet, compute_fleet
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComputeFleet]:
     """Two hosts in each cell, and an instance on the first host of each."""
     new_database: Callable[[], str] | None = None
