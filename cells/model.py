@@ -171,10 +171,13 @@ class CountingAdapter(CellAdapter, Protocol):
 class ItemsAdapter(CellAdapter, Protocol):
     """A cell that tells of more than its instances."""
 
-    def read_items(self, item_type: str, fields: Collection[str]) -> Sequence[Record]:
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
         """All items of a type (resources.query_fields.catalog) other than instances, in whichever order.
 
-        fields: names of those that are needed; a record may have others too.
+        fields: names of those that are needed; a record may have others too. keys: values of the unique field of the
+        items that are wanted, None for all; others may come too.
         A record has the values of its fields, times in microseconds; None for what an item does not have, and
         CellStatus.NO_DATA or CellStatus.OFFLINE in the place of what could not be fetched. It lacks what such a cell
         cannot know. Raises CellUnreachableError.

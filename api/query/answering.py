@@ -13,7 +13,7 @@ import msgspec
 
 from api.compute.protocol.proof import AskedFreshness
 from api.identity.caller import Caller
-from api.query.chosen_cells import choose_cells
+from api.query.places import choose_cells, keys_in
 from api.query.question import Question
 from api.query.scope import scope_of
 from cells.errors import CellUnreachableError
@@ -145,14 +145,20 @@ class Answerer:
         only, rest = choose_cells(question.filter, known, await self._cells.cells(), only)
         maker = RowMaker(known, question.names, rest)
         needed = maker.needs | {key.field for key in order.keys}
-        items = await self._items.list_items(known.name, needed, cell_timeout_s=fresh.cell_timeout_s, only=only)
-        keys = [values_of(known.name)[key.field].make for key in order.keys]
+        items = await self._items.list_items(
+            known.name,
+            needed,
+            cell_timeout_s=fresh.cell_timeout_s,
+            keys=keys_in(rest, known.unique),
+            only=only,
+        )
+        makes = [values_of(known.name)[key.field].make for key in order.keys]
         start = None if question.after is None else order.comparable(question.after)
         placed: list[tuple[Any, Row]] = []
         for of_cell in items.by_cell:
             for record in of_cell.records:
                 facts = Facts(record, None, of_cell.answer.cell.name)
-                position = [make(facts)[1] for make in keys]
+                position = [make(facts)[1] for make in makes]
                 place = order.comparable(position)
                 if (start is None or start < place) and (cells := maker.cells(facts)) is not None:
                     placed.append((place, (position, cells)))

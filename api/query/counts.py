@@ -18,7 +18,7 @@ from api.documented import Operation
 from api.http.answers import json_answer
 from api.http.request_body import Body
 from api.http.shapes import BOOL, INTEGER, OBJECT, ListOf, Shape
-from api.query.chosen_cells import choose_cells
+from api.query.places import choose_cells
 from api.query.question import Counting, CountingBody, counting_body_of_query, counting_of, stored_filter
 from api.query.scope import counted_fields, scope_of
 from listing.answer import Page

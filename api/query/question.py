@@ -28,6 +28,8 @@ from views.query2.pushdown import split
 from views.query2.values import Values
 
 MAX_FIELDS = 200
+MAX_COLUMNS = 1000
+"""More than any item type has fields; Ganeti's clients ask for all of them."""
 MAX_REPEATS = 4
 MAX_CONDITIONS = 250
 MAX_PATTERNS = 10
@@ -172,6 +174,8 @@ def question_of(
     Raises BadRequestError, and QueryError for a filter that is none.
     """
     values = values_of(known.name)
+    if len(names) > MAX_COLUMNS:
+        raise BadRequestError(f"fields: {len(names)} of them; there may be {MAX_COLUMNS}")
     for _, times in Counter(values[name].make if name in known else name for name in names).most_common(1):
         if times > MAX_REPEATS:
             raise BadRequestError(f"fields: one is there {times} times; it may be {MAX_REPEATS} times")

@@ -120,7 +120,7 @@ class RapiEndpoint:
         body = await _body(http)
         query = QueryString.parse(http.scope["query_string"])
         fresh = await asked_freshness(http.headers, login.caller, self._writes, self._timeout_s)
-        only = await self._only(http.path_params.get("cell"))
+        only = await self._only(http.path_params.get("cell"), login.caller)
         return await verb.handler(
             RapiRequest(
                 login.caller, query, names, None if body is _NOTHING else body, body is not _NOTHING, fresh, only
@@ -138,10 +138,11 @@ class RapiEndpoint:
                 return resource.verbs[http.method], found.groupdict()
         raise NotFoundError(f"There is nothing at {http.url.path}")
 
-    async def _only(self, name: str | None) -> Collection[str] | None:
+    async def _only(self, name: str | None, caller: Caller) -> Collection[str] | None:
+        """Others than administrators learn nothing of cells, not even that there is one."""
         if name is None:
             return None
-        found = [cell.uuid for cell in await self._cells.cells() if cell.name == name]
+        found = [cell.uuid for cell in await self._cells.cells() if cell.name == name and caller.is_admin]
         if not found:
             raise NotFoundError(f"There is no cell '{name}'")
         return found

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from api.http.errors import NotFoundError
 from api.query.cluster import FLEET, cluster_info
+from api.query.question import MAX_COLUMNS
 from api.query.visible_fields import visible_fields
 from api.rapi.access import A_USER, ANYBODY, READERS, WRITERS
 from api.rapi.bulk_fields import BULK_FIELDS
@@ -195,6 +196,8 @@ def _asked(request: RapiRequest) -> tuple[Sequence[str], Any]:
         fields = _names(text)
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
         raise RapiError(HTTPStatus.BAD_REQUEST, "'fields' must be a list of names of fields")
+    if len(fields) > MAX_COLUMNS:
+        raise RapiError(HTTPStatus.BAD_REQUEST, f"There are {len(fields)} 'fields'; there may be {MAX_COLUMNS}")
     expression = body.get("qfilter")
     expression = body.get("filter") if expression is None else expression
     if expression is not None and not isinstance(expression, list):

@@ -149,6 +149,7 @@ def test_query_has_the_form_of_queries(fleet: ComputeFleet) -> None:
         (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": ["==", "nope", 1]}), 400, "Unknown field"),
         (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": ["==", "admin_up", 1]}), 400, "expected true"),
         (("PUT", "/2/query/instance", {"fields": ["name"], "qfilter": {"a": 1}}), 400, "operator first"),
+        (("PUT", "/2/query/instance", {"fields": ["x"] * 1001}), 400, "there may be 1000"),
         (("GET", "/2/query/nothing?fields=a", None), 404, "no item type"),
         (("GET", "/2/query/nothing/fields", None), 404, "no item type"),
         (("GET", "/2/instances?bulk=yes", None), 400, "Invalid value for the &#x27;bulk&#x27; parameter"),
@@ -255,6 +256,9 @@ def test_names_and_passwords_of_the_fleet_see_what_they_see_everywhere(fleet: Co
     assert api.get("/2/instances", basic("bob", "wrong")).status_code == 401
     assert api.get("/2/instances").status_code == 401
     assert api.get("/2/features").status_code == 200
+    for headers in (member, {}):
+        for path in ("instances", "features"):
+            assert api.get(f"/cells/east/2/{path}", headers).status_code in {401, 404}
     assert len(get(api, "/2/instances", {"X-Auth-Token": site.log_in("bob")})) == 3
 
 

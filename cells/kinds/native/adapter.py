@@ -181,13 +181,15 @@ class NativeAdapter:
         with self._reading() as connection:
             return {row.uuid: row.revision for row in connection.execute(statement)}
 
-    def read_items(self, item_type: str, fields: Collection[str]) -> Sequence[Record]:
+    def read_items(
+        self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None
+    ) -> Sequence[Record]:
         read = READERS.get(item_type)
         if read is None:
             return []
         # What is said of one item in two statements is of one moment.
         with self._reading(at_one_moment=True) as connection:
-            return read(connection, fields)
+            return read(connection, fields, keys)
 
     def close(self) -> None:
         self._engine.dispose()

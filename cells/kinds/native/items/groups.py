@@ -15,7 +15,7 @@ from resources.fields import Record
 from resources.query_fields.parameters import NODE_PARAMETERS
 
 
-def read_groups(connection: Connection, fields: Collection[str]) -> Sequence[Record]:
+def read_groups(connection: Connection, fields: Collection[str], _keys: Collection[Any] | None) -> Sequence[Record]:
     """Every group; the names of instances are read only if `fields` has them."""
     columns = node_groups.c
     policies = (columns.ipolicy, columns.ndparams, columns.diskparams, columns.tags)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, select
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, select
 
 from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
 from cells.tables import instances, job_log, job_operations, jobs
@@ -18,22 +18,22 @@ from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
 
 _MICROSECONDS = 1_000_000
+_TOO_LARGE = 2**63
 _PREFIX = "OP_"
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 _OF_JOBS = ("id", "status", "priority", "received_at", "started_at", "ended_at")
 _ENDED = frozenset({"canceled", "success", "error"})
 
 
-def read_jobs(connection: Connection, fields: Collection[str]) -> Sequence[Record]:
-    """Every job that is kept; logs are read only if `fields` has them."""
+def read_jobs(connection: Connection, fields: Collection[str], keys: Collection[Any] | None) -> Sequence[Record]:
+    """The jobs with these numbers, or every one that is kept; logs are read only if `fields` has them."""
     of_jobs: dict[int, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(_operations()):
+    for row in connection.execute(_operations().where(*_is_one_of(job_operations.c.job_id, keys))):
         of_jobs[row.job_id].append(row)
-    logs = _logs(connection) if "oplog" in fields else {}
+    logs = _logs(connection, keys) if "oplog" in fields else {}
     columns: list[Column[Any]] = [jobs.c[name] for name in _OF_JOBS]
-    return [
-        _record(row, of_jobs[row.id], logs) for row in connection.execute(select(*columns)).all() if row.id in of_jobs
-    ]
+    found = connection.execute(select(*columns).where(*_is_one_of(jobs.c.id, keys))).all()
+    return [_record(row, of_jobs[row.id], logs) for row in found if row.id in of_jobs]
 
 
 def operation_id(operation: str) -> str:
@@ -43,7 +43,12 @@ def operation_id(operation: str) -> str:
     return f"{_PREFIX}SERVER_{_HUMP.sub('_', operation.removeprefix('os-')).upper()}"
 
 
-def _operations() -> Any:
+def _is_one_of(column: Column[int], keys: Collection[Any] | None) -> Sequence[ColumnElement[bool]]:
+    """A condition that the column has one of some numbers; nothing has a number that is too large for one."""
+    return [] if keys is None else [column.in_([key for key in keys if isinstance(key, int) and key < _TOO_LARGE])]
+
+
+def _operations() -> Select[Any]:
     columns = job_operations.c
     return (
         select(
@@ -61,12 +66,13 @@ def _operations() -> Any:
     )
 
 
-def _logs(connection: Connection) -> Mapping[tuple[int, int], Sequence[Any]]:
+def _logs(connection: Connection, keys: Collection[Any] | None) -> Mapping[tuple[int, int], Sequence[Any]]:
     """The entries of each operation, by the number of its job and its position."""
     columns = job_log.c
     statement = select(
         columns.job_id, columns.position, columns.serial, columns.logged_at, columns.type, as_text(columns.data)
-    ).order_by(columns.job_id, columns.serial)
+    )
+    statement = statement.where(*_is_one_of(columns.job_id, keys)).order_by(columns.job_id, columns.serial)
     found: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for row in connection.execute(statement):
         entry = [row.serial, _split(row.logged_at), row.type, decoded_or(row.data, "")]

@@ -12,7 +12,7 @@ from resources.fields import Record
 _ORDER = ("level", "name", "priority", "job_id")
 
 
-def read_locks(connection: Connection, _fields: Collection[str]) -> Sequence[Record]:
+def read_locks(connection: Connection, _fields: Collection[str], _keys: Collection[Any] | None) -> Sequence[Record]:
     """Every lock that a job holds or waits for, with these jobs in their order."""
     order: list[Column[Any]] = [job_locks.c[name] for name in _ORDER]
     rows = connection.execute(select(job_locks).order_by(*order))

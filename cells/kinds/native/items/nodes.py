@@ -22,7 +22,9 @@ _MIB_OF_GIB = 1024
 _LIVE = ("ctotal", "mtotal", "mfree", "dtotal", "dfree")
 
 
-def read_node_records(connection: Connection, fields: Collection[str]) -> Sequence[Record]:
+def read_node_records(
+    connection: Connection, fields: Collection[str], _keys: Collection[Any] | None
+) -> Sequence[Record]:
     """Every node; the names of instances are read only if `fields` has them."""
     settings = _settings(connection)
     counts = instance_counts(connection) if "pinst_cnt" in fields else {}

@@ -1,6 +1,7 @@
 """The item types that a native cell tells of, each with what reads its records."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -10,8 +11,8 @@ from cells.kinds.native.items.locks import read_locks
 from cells.kinds.native.items.nodes import read_node_records
 from resources.fields import Record
 
-Read = Callable[[Connection, Collection[str]], Sequence[Record]]
-"""Reads the records of all items, with the fields that are named at least."""
+Read = Callable[[Connection, Collection[str], Collection[Any] | None], Sequence[Record]]
+"""Reads the records of items; fields and keys as of cells.model.ItemsAdapter."""
 
 READERS: Mapping[str, Read] = {
     "node": read_node_records,

@@ -1,0 +1,71 @@
+"""Lists of what cells have beside instances."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from cells.capabilities import CellKind
+from cells.errors import CellUnreachableError
+from cells.model import Cell, CellAdapter
+from listing.answer import Route
+from listing.list_items import ItemLister
+from listing.sources import CellReader
+
+NATIVE, NOVA, DOWN = (
+    Cell(f"7a1d5a0a-90b1-4f36-8f6e-00000000000{number}", name, kind, "", "")
+    for number, (name, kind) in enumerate(
+        (("native", CellKind.NATIVE), ("nova", CellKind.NOVA_DB), ("down", CellKind.NATIVE))
+    )
+)
+
+
+class _WithItems:
+    """An adapter that tells what it was asked for."""
+
+    cell = NATIVE
+
+    def read_page(self, request: Any) -> Any: ...
+
+    def find(self, uuid: str) -> Any: ...
+
+    def close(self) -> None: ...
+
+    def read_items(self, item_type: str, fields: Collection[str], keys: Collection[Any] | None = None) -> Any:
+        return [{"asked": (item_type, sorted(fields), keys)}]
+
+
+class _Reader:
+    def __init__(self, adapters: Mapping[str, Any]) -> None:
+        self._adapters = adapters
+
+    async def cells(self) -> tuple[Cell, ...]:
+        return NATIVE, NOVA, DOWN
+
+    async def knows_all_cells(self, _cell_uuids: Collection[str] = ()) -> bool:
+        return True
+
+    async def ask(self, cell_uuid: str, question: Callable[[CellAdapter], Any], _timeout_s: float) -> Any:
+        if cell_uuid == DOWN.uuid:
+            raise CellUnreachableError("down", "it is away")
+        return question(self._adapters[cell_uuid])
+
+
+def lister() -> ItemLister:
+    reader: Any = _Reader({NATIVE.uuid: _WithItems(), NOVA.uuid: object()})
+    typed: CellReader = reader
+    return ItemLister(typed)
+
+
+def test_each_cell_says_what_it_has_or_why_it_does_not() -> None:
+    items = asyncio.run(lister().list_items("node", {"name", "cell"}, cell_timeout_s=1, keys={"a"}))
+    native, nova, down = items.by_cell
+    assert native.records == [{"asked": ("node", ["cell", "name"], {"a"})}]
+    assert (native.answer.route, native.answer.is_complete) == (Route.LIVE, True)
+    for skipped, reason in ((nova, "cells of kind 'nova-db' do not tell"), (down, "it is away")):
+        assert (skipped.answer.route, skipped.answer.is_complete, skipped.records) == (Route.SKIPPED, False, [])
+        assert reason in str(skipped.answer.failure)
+
+
+def test_only_the_cells_that_are_meant_are_asked() -> None:
+    items = asyncio.run(lister().list_items("node", (), cell_timeout_s=1, only={NATIVE.uuid}))
+    assert [each.answer.cell for each in items.by_cell] == [NATIVE]
