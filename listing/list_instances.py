@@ -191,7 +191,7 @@ class InstanceLister:
         """What opens the index in the place of a cell that cannot be reached."""
         if not self._index.is_used:
             return None
-        return partial(self._index.source, cells={cell.uuid}, projection=projection)
+        return partial(self._index.source, cells={cell.uuid}, projection=projection.of_cell_that_is_down())
 
 
 async def _first_of(sources: Sequence[Source], request: PageRequest) -> FoundPage:

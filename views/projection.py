@@ -39,6 +39,10 @@ class Projection(ABC):
     def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
         """The item of a row that the cell itself gave, the same as `render` makes of what an index has of it."""
 
+    def of_cell_that_is_down(self) -> "Projection":
+        """What makes the items of rows for which an index stands in, since their cell does not answer."""
+        return self
+
     def render_damaged(self, record: Record) -> bytes:
         """The item of a row that is damaged, where they are shown. Raises UnreadableRowError when it has none."""
         raise NotImplementedError

@@ -468,3 +468,20 @@ def test_cell_that_is_not_meant_takes_nothing_from_an_answer(fleet: ComputeFleet
     counts = api.get(f"/fleetlight/query/counts?{asked}")
     assert counts.headers["fleetlight-complete"] == "true"
     assert {group["by"]["cell"]: group["count"] for group in counts.json()["groups"]} == {"north": 4, "east": 4}
+
+
+def test_what_only_a_cell_that_is_down_could_say_is_not_known(fleet: ComputeFleet) -> None:
+    fill(fleet)
+    fleet.index("south", age_s=5000)
+    pool = BrokenCells(fleet, hanging=["south"])
+    api = fleet.api(staleness_limit_s=10, pool=pool, cell_timeout_s=0.2)
+    fields = "cell,name,oper_state,oper_ram,status,be/memory"
+    response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': fields, 'filter': 'not oper_state'})}")
+    assert response.headers["fleetlight-complete"] == "false"
+    assert "south=index-while-down" in response.headers["fleetlight-route"]
+    rows = response.json()["data"]
+    assert [row[2:5] for row in rows if row[0][1] == "south"] == []
+    response = api.get(f"/fleetlight/query?{urlencode({**ALL, 'fields': fields, 'filter': 'oper_state'})}")
+    of_south = [row[2:] for row in response.json()["data"] if row[0][1] == "south"]
+    assert of_south == [[[2, None], [2, None], [0, "ERROR_nodedown"], [0, 512]]] * 4
+    assert [row[4][1] for row in response.json()["data"] if row[0][1] == "north"] == ["running", "running"]

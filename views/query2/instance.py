@@ -13,7 +13,19 @@ from resources.instance import INSTANCE_FIELDS
 from resources.power_states import CRASHED, PAUSED, RUNNING, SHUT_DOWN, SUSPENDED
 from resources.query_fields.instance import INSTANCE, MAX_DISKS, MAX_NICS, NIC_FIELDS
 from resources.query_fields.parameters import BACKEND_PARAMETERS, HYPERVISOR_PARAMETERS
-from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Value, constant, known, made_of, normal, of_list, of_record
+from views.query2.values import (
+    NO_DATA,
+    UNAVAILABLE,
+    Cell,
+    Value,
+    constant,
+    known,
+    live,
+    made_of,
+    normal,
+    of_list,
+    of_record,
+)
 
 _MIB_OF_GIB = 1024
 # In these states the owner wants the guest to be off; in all others that a guest can have, to run.
@@ -141,10 +153,10 @@ def _configured() -> Iterator[tuple[str, Value]]:
 
 
 def _live() -> Iterator[tuple[str, Value]]:
-    yield "oper_state", made_of(_running, "power_state")
-    yield "oper_ram", made_of(_while_running, "power_state")
-    yield "oper_vcpus", made_of(_while_running, "power_state")
-    yield "status", made_of(_status, "vm_state", "power_state")
+    yield "oper_state", live(_running, "power_state")
+    yield "oper_ram", live(_while_running, "power_state")
+    yield "oper_vcpus", live(_while_running, "power_state")
+    yield "status", live(_status, "vm_state", "power_state", while_down=normal("ERROR_nodedown"))
 
 
 def _parameters() -> Iterator[tuple[str, Value]]:

@@ -51,15 +51,18 @@ class RowMaker:
 class QueryRows(Projection):
     """Rows of instances (`Row`) as the items of a list, and nothing for one that the maker leaves out.
 
-    cells: the names of cells by their uuids.
+    cells: the names of cells by their uuids. cells_are_down: whether the rows are of cells that do not answer.
     """
 
     fields: tuple[str, ...]
 
-    def __init__(self, maker: RowMaker, *, order: SortOrder, cells: Mapping[str, str]) -> None:
+    def __init__(
+        self, maker: RowMaker, *, order: SortOrder, cells: Mapping[str, str], cells_are_down: bool = False
+    ) -> None:
         self._maker = maker
         self._cells = cells
-        self._place = order.values
+        self._cells_are_down = cells_are_down
+        self._order = order
         self.fields = tuple(sorted(maker.needs | {key.field for key in order.keys}))
 
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
@@ -70,5 +73,9 @@ class QueryRows(Projection):
         return self.render_record(record, cell_uuid)
 
     def render_record(self, record: Record, cell_uuid: str = "") -> bytes:
-        cells = self._maker.cells(Facts(record, None, self._cells.get(cell_uuid, cell_uuid)))
-        return _NO_ITEM if cells is None else _encode((self._place(record), cells))
+        facts = Facts(record, None, self._cells.get(cell_uuid, cell_uuid), self._cells_are_down)
+        cells = self._maker.cells(facts)
+        return _NO_ITEM if cells is None else _encode((self._order.values(record), cells))
+
+    def of_cell_that_is_down(self) -> "QueryRows":
+        return QueryRows(self._maker, order=self._order, cells=self._cells, cells_are_down=True)

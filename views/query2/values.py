@@ -22,12 +22,13 @@ class Facts:
     """What there is of one item.
 
     record: stored values of all fields that the values need. revision: None where nobody counts changes. cell: the name
-    of its cell.
+    of its cell. cell_is_down: whether the cell does not answer, so that only what is stored is known.
     """
 
     record: Record
     revision: int | None
     cell: str
+    cell_is_down: bool = False
 
 
 Make = Callable[[Facts], Cell]
@@ -67,6 +68,11 @@ def of_list(name: str) -> Value:
 def made_of(make: Callable[[Record], Cell], *needs: str) -> Value:
     """What `make` makes of the record, of which it reads the fields `needs`."""
     return Value(lambda facts: make(facts.record), frozenset(needs))
+
+
+def live(make: Callable[[Record], Cell], *needs: str, while_down: Cell = NO_DATA) -> Value:
+    """As `made_of`, of what is true only while the cell says so; while_down: the cell of an item whose cell is down."""
+    return Value(lambda facts: while_down if facts.cell_is_down else make(facts.record), frozenset(needs))
 
 
 def constant(cell: Cell) -> Value:
