@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import ingest, latency, listing, memory, sync, verify
+from bench import ingest, latency, listing, memory, query, sync, verify
 from bench.faults.command import main as break_things
 from bench.measure import Figure
 
@@ -18,6 +18,7 @@ BENCHES = {
     "ingest": ingest.run,
     "latency": latency.run,
     "memory": memory.run,
+    "query": query.run,
     "sync": sync.run,
     "verify": verify.run,
 }

@@ -16,6 +16,7 @@ from sqlalchemy import insert
 
 from api.app import ApiParts, create_app
 from api.http import in_process
+from api.query.answering import Answerer
 from api.settings import ApiSettings
 from bench import fleet as made_up
 from bench import hung_cell, listing_http, nova_cells
@@ -52,7 +53,11 @@ _CELLS = 16
 _BATCH = 1000
 _BETWEEN_S = 0.02
 # The newest microversion: what clients ask for, and the largest items.
-_HEADERS = {"Host": "127.0.0.1:8774", "OpenStack-API-Version": "compute latest"}
+_HEADERS = {
+    "Host": "127.0.0.1:8774",
+    "OpenStack-API-Version": "compute latest",
+    "Content-Type": "application/json",
+}
 _LIST = "all_tenants=1"
 _NEWEST_FIRST = SortOrder.of(INSTANCE_FIELDS, [SortKey("created_at", Direction.DESC)])
 _TEMPLATE = ItemTemplate.full(104, is_admin=True, versioned_base="http://127.0.0.1/v2.1", plain_base="http://127.0.0.1")
@@ -68,18 +73,18 @@ def _own_cells(directory: Path, quick: bool) -> Iterator[Figure]:
     """From the SQLite index, and from the cells; quick: 10,000 instances instead of 100,000."""
     count = 10_000 if quick else 100_000
     runs = 7 if quick else 31
-    cells = _make_fleet(directory, count)
+    cells = make_fleet(directory, count)
     index = IndexSettings(path=directory / "index.db")
-    _fill_index(index, cells, count)
+    fill_index(index, cells, count)
     yield from _embedded_page(directory, index, count, runs)
     yield from _fan_out(directory, count)
-    with _loop() as run_in_loop:
+    with event_loop() as run_in_loop:
         page = PageRequest(Eq("deleted", False), _NEWEST_FIRST, _PAGE)
         yield from hung_cell.run(run_in_loop, cells, page, _TEMPLATE, runs)
 
 
 def _cells_of_nova(cells: int, directory: Path, quick: bool) -> Iterator[Figure]:
-    with _loop() as run_in_loop:
+    with event_loop() as run_in_loop:
         yield from nova_cells.run(run_in_loop, directory, _TEMPLATE, quick, (cells,))
 
 
@@ -102,8 +107,8 @@ def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int)
         f"ORDER BY created_at DESC, uuid LIMIT {_PAGE}"
     )
     request = PageRequest(Eq("deleted", False), _NEWEST_FIRST, _PAGE)
-    with _loop() as run:
-        served = _Served(directory, index)
+    with event_loop() as run:
+        served = Served(directory, index)
         keep_collector_out_of_the_way()  # as the API does
 
         def page() -> None:
@@ -151,8 +156,8 @@ def _embedded_page(directory: Path, index: IndexSettings, count: int, runs: int)
 
 def _fan_out(directory: Path, count: int) -> Iterator[Figure]:
     """What the classic fan-out reads for one page."""
-    with _loop() as run:
-        served = _Served(directory, index=None)
+    with event_loop() as run:
+        served = Served(directory, index=None)
         status, body = run(served.get("/v2.1/servers/detail", _LIST))
         run(served.close())
     assert status == 200
@@ -179,7 +184,7 @@ def _fan_out(directory: Path, count: int) -> Iterator[Figure]:
 
 
 @contextmanager
-def _loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+def event_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     """Runs coroutines as a server's loop would. (asyncio.Runner prepares for signals with each call, which costs more
     than the list: it makes a text of the last result.)
     """
@@ -201,8 +206,8 @@ class _CountingPool(CellPool):
         return rows
 
 
-class _Served:
-    """The API over the fleet in `directory`, called as a web server would."""
+class Served:
+    """The API over the fleet in `directory`, called as a web server would. index: None for lists by the cells."""
 
     def __init__(self, directory: Path, index: IndexSettings | None) -> None:
         self._fleet = Fleet(create_database_engine(_url(directory / "fleet.db")))
@@ -213,9 +218,14 @@ class _Served:
         parts = ApiParts(self.pool, self._fleet, native, self._searcher, ApiSettings(), search)
         self._app: FastAPI = create_app(parts)
         self.lister: InstanceLister = self._app.state.lister
+        self.answerer: Answerer = self._app.state.answerer
 
     async def get(self, path: str, query: str) -> tuple[int, bytes]:
         answer = await in_process.call(self._app, "GET", path, query=query, headers=_HEADERS)
+        return answer.status, answer.body
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        answer = await in_process.call(self._app, "POST", path, body=body, headers=_HEADERS)
         return answer.status, answer.body
 
     async def close(self) -> None:
@@ -225,7 +235,8 @@ class _Served:
         self._fleet.close()
 
 
-def _make_fleet(directory: Path, count: int) -> list[Cell]:
+def make_fleet(directory: Path, count: int) -> list[Cell]:
+    """A fleet of SQLite files with `count` instances."""
     fleet_engine = create_database_engine(_url(directory / "fleet.db"))
     upgrade_fleet(fleet_engine)
     fleet = Fleet(fleet_engine)
@@ -244,7 +255,8 @@ def _make_fleet(directory: Path, count: int) -> list[Cell]:
     return cells
 
 
-def _fill_index(index: IndexSettings, cells: Sequence[Cell], count: int) -> None:
+def fill_index(index: IndexSettings, cells: Sequence[Cell], count: int) -> None:
+    """Write the instances that `make_fleet` has made into an index, which follows these cells then."""
     writer = open_writer(index)
     writer.prepare()
     records = made_up.records(count)
