@@ -32,7 +32,8 @@ from views.query2.values import Facts
 MAX_ROWS_TRIED = 20_000
 """So many rows one answer with a limit reads; what it has not tried is behind the marker of its answer."""
 
-_decode_rows = msgspec.json.Decoder(list[tuple[list[Any], list[tuple[int, Any]]]]).decode
+_encode = msgspec.json.Encoder().encode
+_decode_rows = msgspec.json.Decoder(list[tuple[list[Any], msgspec.Raw]]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,15 @@ class Answerer:
         Raises ForbiddenError, FleetUnreachableError, QueryError.
         """
         limit = self._max_limit if question.limit is None else min(question.limit, self._max_limit)
-        found: dict[Any, Row] = {}
+        rows: Sequence[Row] = ()
         pages: list[Page] = []
         after = None
         async for page in self._pages(question, caller, fresh, only, limit):
+            rows = page.rows if not pages else _merged(question, rows, page.rows)
             pages.append(page.proof)
-            # A row that has moved behind the page that it was on comes again.
-            found = {_identity(question, row): row for row in page.rows} | found
             after = page.after
-            if len(found) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
+            if len(rows) >= limit or sum(each.rows for each in pages) >= MAX_ROWS_TRIED:
                 break
-        rows = sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
         if len(rows) > limit or (len(rows) == limit and after is not None):
             rows, after = rows[:limit], rows[limit - 1][0]
         return Answer(rows, after, _worst(pages))
@@ -161,7 +160,7 @@ class Answerer:
                 position = [make(facts)[1] for make in makes]
                 place = order.comparable(position)
                 if (start is None or start < place) and (cells := maker.cells(facts)) is not None:
-                    placed.append((place, (position, cells)))
+                    placed.append((place, (position, msgspec.Raw(_encode(cells)))))
         placed.sort(key=lambda each: each[0])
         answers = [each.answer for each in items.by_cell]
         for begin in range(0, max(len(placed), 1), limit):
@@ -170,9 +169,14 @@ class Answerer:
             yield Answer(rows, after, Page(b"", len(rows), None, answers, items.has_all_cells))
 
 
-def _identity(question: Question, row: Row) -> Any:
-    """What no two rows share, wherever they are."""
-    return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
+def _merged(question: Question, rows: Sequence[Row], later: Sequence[Row]) -> Sequence[Row]:
+    """The rows of two pages in their order. One that has moved behind the page that it was on is there once."""
+
+    def identity(row: Row) -> Any:
+        return row[0][-1] if question.known.name == INSTANCE_FIELDS.name else tuple(row[0])
+
+    found = {identity(row): row for row in (*later, *rows)}
+    return sorted(found.values(), key=lambda row: question.order.comparable(row[0]))
 
 
 def _worst(pages: Sequence[Page]) -> Page:

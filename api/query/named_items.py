@@ -10,8 +10,7 @@ from api.query.question import question_of
 from api.query.visible_fields import visible_fields
 from query.filter_text import Expression
 from resources.query_fields.definitions import CellStatus, FieldFlag, QueryField, QueryFields
-
-Cells = Sequence[tuple[int, Any]]
+from views.query2.projection import Cells, cells_of
 
 _EQUAL = {"=", "=="}
 _UNAVAILABLE = (int(CellStatus.UNAVAILABLE), None)
@@ -72,7 +71,9 @@ class NamedItems:
     ) -> list[Cells]:
         question = question_of(known, names, expression, all_projects=self._caller.is_admin)
         return [
-            cells async for batch in self._answerer.batches(question, self._caller, fresh) for _, cells in batch.rows
+            cells_of(cells)
+            async for batch in self._answerer.batches(question, self._caller, fresh)
+            for _, cells in batch.rows
         ]
 
 

@@ -14,7 +14,7 @@ from api.query.visible_fields import visible_fields
 from api.rapi.bulk_fields import BULK_FIELDS, MORE_OF_ONE
 from api.rapi.endpoint import RapiRequest
 from resources.query_fields.definitions import QueryFields
-from views.query2.projection import Row
+from views.query2.projection import Cells, Row, cells_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,12 +53,12 @@ class RapiItems:
 
     async def collected(
         self, request: RapiRequest, item_type: str, names: Sequence[str], expression: Any = None
-    ) -> tuple[list[Row], dict[str, str]]:
-        """The rows of all items that the expression lets pass, and the headers that say what they cover."""
-        rows: list[Row] = []
+    ) -> tuple[list[Cells], dict[str, str]]:
+        """The cells of all items that the expression lets pass, and the headers that say what they cover."""
+        rows: list[Cells] = []
         headers: dict[str, str] = {}
         async for batch in self._batches(request, item_type, names, expression):
-            rows += batch.rows
+            rows += (cells_of(cells) for _, cells in batch.rows)
             if not headers or not batch.proof.is_complete:
                 headers = proof_headers(batch.proof, request.caller)
         return rows, headers
@@ -71,7 +71,7 @@ class RapiItems:
         known = visible_fields(item_type, request.caller)
         names = [*BULK_FIELDS[item_type], *MORE_OF_ONE.get(item_type, ())]
         rows, headers = await self.collected(request, item_type, names, _called(known, name))
-        found = [dict(zip(names, (value for _, value in cells), strict=True)) for _, cells in rows]
+        found = [dict(zip(names, (value for _, value in cells), strict=True)) for cells in rows]
         for item in sorted(found, key=lambda item: name not in {str(item.get(known.name_field)), item.get("uuid")}):
             return item, headers
         raise NotFoundError(f"There is no {item_type} '{name}'")
@@ -86,7 +86,7 @@ class RapiItems:
 
 def as_object(names: Sequence[str]) -> Callable[[Row], Any]:
     """Makes an object of a row with these columns."""
-    return lambda row: {name: value for name, (_, value) in zip(names, row[1], strict=True)}
+    return lambda row: {name: value for name, (_, value) in zip(names, cells_of(row[1]), strict=True)}
 
 
 def answer(document: Any, headers: Mapping[str, str] | None = None) -> Response:

@@ -40,7 +40,7 @@ async def wait_for_job(items: RapiItems, request: RapiRequest) -> Response:
     async def look() -> Sequence[Any] | None:
         nonlocal headers
         rows, headers = await items.collected(request, "job", names, ["==", "id", int(request.names["job"])])
-        return [value for _, value in rows[0][1]] if rows else None
+        return [value for _, value in rows[0]] if rows else None
 
     try:
         change = await next_change(look, body.previous_job_info, body.previous_log_serial, longest_s=LONGEST_S)

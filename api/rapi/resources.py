@@ -115,7 +115,7 @@ class RapiResources:
         if request.flag("bulk"):
             return await self._items.streamed(request, "os", names, None, as_object(names))
         rows, headers = await self._items.collected(request, "os", ["name", "variants"])
-        found = [value for _, cells in rows for value in _with_variants(*(value for _, value in cells))]
+        found = [value for cells in rows for value in _with_variants(*(value for _, value in cells))]
         return answer(sorted(set(found)), headers)
 
     async def _query(self, request: RapiRequest) -> Response:
@@ -142,7 +142,7 @@ class RapiResources:
             if request.flag("bulk"):
                 return await self._items.streamed(request, item_type, names, None, as_object(names))
             rows, headers = await self._items.collected(request, item_type, [name_field])
-            found = sorted(cells[0][1] for _, cells in rows if cells[0][1] is not None)
+            found = sorted(cells[0][1] for cells in rows if cells[0][1] is not None)
             return answer([{key: name, "uri": f"/2/{item_type}s/{name}"} for name in found], headers)
 
         return handle

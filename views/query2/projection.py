@@ -1,6 +1,6 @@
 """Rows of Query2: cells of the fields that were asked for, made where the row is read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +19,14 @@ _decode = msgspec.json.Decoder().decode
 _UNKNOWN = (1, None)
 _NO_ITEM = b""
 
-Row = tuple[Sequence[Any], Sequence[tuple[int, Any]]]
-"""The position of an item, stored values of the keys of the order; its cells, [status, value] each."""
+Cells = Sequence[tuple[int, Any]]
+"""The cells of an item, [status, value] each."""
+
+Row = tuple[Sequence[Any], msgspec.Raw]
+"""The position of an item, stored values of the keys of the order; the JSON of its cells."""
+
+cells_of: Callable[[msgspec.Raw], Cells] = msgspec.json.Decoder(list[tuple[int, Any]]).decode
+"""The cells that a row has."""
 
 
 class RowMaker:
@@ -39,7 +45,7 @@ class RowMaker:
             *(values[name].needs for name in (*names, *self._tried) if name in known)
         )
 
-    def cells(self, facts: Facts) -> Sequence[tuple[int, Any]] | None:
+    def cells(self, facts: Facts) -> Cells | None:
         """The cells of one item; None where the filter is not true."""
         if self._is_kept is not None and not self._is_kept(
             {name: make(facts)[1] for name, make in self._tried.items()}
