@@ -8,15 +8,14 @@ import msgspec
 from query.evaluate import matcher
 from query.filters import EVERYTHING, Filter, leaves
 from query.sort import SortOrder
-from resources.fields import Record
+from resources.fields import Kind, Record
 from resources.query_fields.definitions import QueryFields
 from views.projection import Projection
 from views.query2.catalog import values_of
-from views.query2.values import Facts, Make, as_json
+from views.query2.values import UNKNOWN, Cell, Facts, Make, shown
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_UNKNOWN = (1, None)
 _NO_ITEM = b""
 
 Cells = Sequence[tuple[int, Any]]
@@ -29,6 +28,10 @@ cells_of: Callable[[msgspec.Raw], Cells] = msgspec.json.Decoder(list[tuple[int, 
 """The cells that a row has."""
 
 
+def _unknown(_facts: Facts) -> Cell:
+    return UNKNOWN
+
+
 class RowMaker:
     """Makes rows of the items of one type.
 
@@ -38,7 +41,7 @@ class RowMaker:
 
     def __init__(self, known: QueryFields, names: Sequence[str], rest: Filter) -> None:
         values = values_of(known.name)
-        self._columns = [(known[name], values[name].make) if name in known else None for name in names]
+        self._columns = [shown(values[name].make, known[name]) if name in known else _unknown for name in names]
         self._tried: Mapping[str, Make] = {leaf.field: values[leaf.field].make for leaf in leaves(rest)}
         self._is_kept = None if rest == EVERYTHING else matcher(rest, known)
         self.needs: frozenset[str] = frozenset().union(
@@ -51,7 +54,7 @@ class RowMaker:
             {name: make(facts)[1] for name, make in self._tried.items()}
         ):
             return None
-        return [_UNKNOWN if column is None else as_json(column[1](facts), column[0]) for column in self._columns]
+        return [column(facts) for column in self._columns]
 
 
 class QueryRows(Projection):
@@ -70,12 +73,13 @@ class QueryRows(Projection):
         self._cells_are_down = cells_are_down
         self._order = order
         self.fields = tuple(sorted(maker.needs | {key.field for key in order.keys}))
+        self._structures = [name for name in self.fields if order.item_type[name].kind is Kind.OTHER]
 
     def render(self, values: Sequence[Any], /, cell_uuid: str = "") -> bytes:
-        record = {
-            name: _decode(value) if isinstance(value, msgspec.Raw) else value
-            for name, value in zip(self.fields, values, strict=False)
-        }
+        record = dict(zip(self.fields, values, strict=False))
+        for name in self._structures:
+            if isinstance(value := record[name], msgspec.Raw):
+                record[name] = _decode(value)
         return self.render_record(record, cell_uuid)
 
     def render_record(self, record: Record, cell_uuid: str = "") -> bytes:

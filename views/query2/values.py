@@ -79,12 +79,15 @@ def constant(cell: Cell) -> Value:
     return Value(lambda _facts: cell)
 
 
-def as_json(cell: Cell, field: Field) -> tuple[int, Any]:
+def as_json(cell: Cell, field: Field) -> Cell:
     """The cell as answers carry it: times as seconds since the epoch."""
     status, value = cell
-    if value is not None and field.kind is Kind.TIMESTAMP:
-        value /= _MICROSECONDS
-    return int(status), value
+    return (status, value / _MICROSECONDS) if value is not None and field.kind is Kind.TIMESTAMP else cell
+
+
+def shown(make: Make, field: Field) -> Make:
+    """Makes the cells of a field as answers carry them."""
+    return make if field.kind is not Kind.TIMESTAMP else lambda facts: as_json(make(facts), field)
 
 
 Values = Mapping[str, Value]
