@@ -59,7 +59,7 @@ from query.filters import (
     Or,
 )
 from query.page import PageRequest
-from query.sort import Direction, SortKey, SortOrder
+from query.sort import Collation, Direction, SortKey, SortOrder
 from resources.errors import UnknownFieldError
 from resources.fields import Kind, Record, from_microseconds
 from resources.instance import INSTANCE_FIELDS
@@ -697,6 +697,24 @@ def test_what_elasticsearch_cannot_express_exactly_is_refused_before_it_is_asked
         with pytest.raises(NotExpressibleError):
             runner.run(searcher.search(request_, ["c0"], TEMPLATE))
         runner.run(searcher.close())
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_names_are_in_nice_order_page_by_page(index: Index, direction: Direction) -> None:
+    names = ["web10", "web9", None, "web", "Web1", "9", "10", "web09", "a\1", "a\2", "é2", "é10", ""]
+    documents = [make_document(number, display_name=name, node=name) for number, name in enumerate(names)]
+    index.write(*documents)
+    for field in ("display_name", "node"):
+        order = SortOrder.of(INSTANCE_FIELDS, [SortKey(field, direction, Collation.NICE)])
+        whole = PageRequest(EVERYTHING, order, 100)
+        expected = expected_page([document.record for document in documents], whole, INSTANCE_FIELDS)
+        found: list[str] = []
+        after: tuple[Any, ...] | None = None
+        while len(found) < len(names):
+            rows = index.search(order=order, limit=4, after=after)
+            found += [row.position[-1] for row in rows]
+            after = rows[-1].position
+        assert found == [record["uuid"] for record in expected]
 
 
 @pytest.mark.elasticsearch

@@ -1,7 +1,8 @@
 """What is sent to and read from Elasticsearch, as bytes; pure.
 
-A document of the index is the record without its nulls, the cell, the uuid as two numbers, its version and digest, and
-the view: each piece a value of its own, so that it can be cut out of an answer without being parsed.
+A document of the index is the record without its nulls, the cell, the uuid as two numbers, the keys of nice orders, its
+version and digest, and the view: each piece a value of its own, so that it can be cut out of an answer without being
+parsed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,8 @@ from indexer.backends.elasticsearch.mapping import DIGEST_HIGH, DIGEST_LOW, EXTR
 from indexer.backends.elasticsearch.rows import SOURCE, decoded, decoded_documents
 from indexer.errors import IndexDocumentError, IndexRequestError, IndexUnavailableError
 from indexer.extra_fields import Extra
-from query.to_dsl import UUID_PARTS, uuid_parts
+from query.sort import nice_key
+from query.to_dsl import NICE_KEYS, UUID_PARTS, uuid_parts
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
@@ -155,12 +157,13 @@ _Source = msgspec.defstruct(
 
 
 # What is not the record of an instance.
-_OTHERS = (*UUID_PARTS, VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
+_OTHERS = (*UUID_PARTS, *NICE_KEYS.values(), VERSION, DIGEST_HIGH, DIGEST_LOW, "extra", EXTRA_TERMS, EXTRA_FIELDS)
 # A structure is encoded in half the time that a dict needs to be made and encoded. Nulls are left out.
 _Members = msgspec.defstruct(
     "_Members", [(name, Any, None) for name in (*INSTANCE_FIELDS, *_OTHERS)], omit_defaults=True, gc=False
 )
 _values_of = itemgetter(*INSTANCE_FIELDS)
+_named = itemgetter(*NICE_KEYS)
 
 
 class _Found(msgspec.Struct):
@@ -329,11 +332,17 @@ def _bulk_line(document: Document) -> bytes:
     members = _Members(
         *_values_of(document.record),
         *uuid_parts(uuid),
+        *map(_nice_key, _named(document.record)),
         version,
         *row_digest(uuid, version),
         *((extra, extra.terms, extra.fields) if extra is not None else ()),
     )
     return _BULK_LINE % (uuid.encode(), version, _encode(members)[1:-1], _encode(document.cell_uuid), *document.view)
+
+
+def _nice_key(value: Any) -> str | None:
+    """None of what is no text, with which the document is refused anyway."""
+    return nice_key(value) if isinstance(value, str) else None
 
 
 def _document(source: Any, version: int) -> Document:

@@ -1,8 +1,8 @@
 """The Elasticsearch mapping of an instance document, derived from the field definitions; pure.
 
 A document holds the fields of a record under their own names (nulls left out), the cell, two numbers made of the uuid,
-the version and its digest (cells.digests), and the stored view. The mapping is strict: a document with a field that is
-not defined here is rejected, by name.
+the keys of nice orders, the version and its digest (cells.digests), and the stored view. The mapping is strict: a
+document with a field that is not defined here is rejected, by name.
 
 Text is a `keyword` without `ignore_above`: a value longer than Lucene's 32,766 bytes gets the document rejected.
 Ignoring such a value instead would keep the document but lose it from filters and misplace it in the order.
@@ -10,12 +10,12 @@ Ignoring such a value instead would keep the document but lose it from filters a
 
 from typing import Any
 
-from query.to_dsl import UUID_PARTS
+from query.to_dsl import NICE_KEYS, UUID_PARTS
 from resources.fields import Field, Kind
 from resources.instance import INSTANCE_FIELDS
 from views.compute.view import PIECE_NAMES
 
-MAPPING_VERSION = 5
+MAPPING_VERSION = 6
 """Kept in the index, which a program with a lower number refuses to write to.
 
 1  first version
@@ -23,9 +23,10 @@ MAPPING_VERSION = 5
 3  the view is one text in segments; of an instance with a revision, fields that can only be read are not kept
 4  + extra, extra_terms, extra_fields: what newer producers say can be searched for
 5  the whole record is kept of every instance
+6  + display_name_nice, node_nice: lists in nice order
 """
-OLDEST_MAPPING_VERSION = 5
-"""What was written before cannot be read as it is."""
+OLDEST_MAPPING_VERSION = 6
+"""What was written before cannot be read as it is, or sorted in every order."""
 VERSION, DIGEST_HIGH, DIGEST_LOW = ("version", "digest_high", "digest_low")
 EXTRA_TERMS, EXTRA_FIELDS = "extra_terms", "extra_fields"
 CONTINUES = "continues"
@@ -59,6 +60,7 @@ def instance_mapping() -> dict[str, Any]:
             **{field.name: _field_mapping(field) for field in INSTANCE_FIELDS.values()},
             "cell_uuid": {"type": "keyword"},
             **{part: {"type": "long"} for part in UUID_PARTS},
+            **{key: {"type": "keyword", "index": False} for key in NICE_KEYS.values()},
             VERSION: {"type": "long"},
             **{part: {"type": "long", "index": False} for part in (DIGEST_HIGH, DIGEST_LOW)},
             "view": _NOT_INDEXED,

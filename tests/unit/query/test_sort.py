@@ -7,7 +7,7 @@ from sqlalchemy import column
 
 from query.errors import NotExpressibleError
 from query.sort import Collation, Direction, SortKey, SortOrder, nice_key
-from query.to_dsl import sort
+from query.to_dsl import search_after, sort
 from query.to_sql import order_by
 from resources.errors import UnknownFieldError
 from resources.fields import Field, ItemType, Kind
@@ -120,3 +120,14 @@ def test_position_of_another_order_is_refused(values: tuple[object, ...]) -> Non
 def test_rows_keep_their_places_where_no_key_changes_in_the_life_of_a_row(keys: list[str], keeps: bool) -> None:
     order = SortOrder.of(INSTANCE_FIELDS, [SortKey(key) for key in keys])
     assert order.keeps_places is keeps
+
+
+def test_elasticsearch_sorts_names_by_the_keys_of_their_nice_order() -> None:
+    keys = [SortKey("display_name", Direction.DESC, Collation.NICE), SortKey("node", collation=Collation.NICE)]
+    order = SortOrder.of(INSTANCE_FIELDS, keys)
+    assert sort(order)[:2] == [
+        {"display_name_nice": {"order": "desc", "missing": "_last"}},
+        {"node_nice": {"order": "asc", "missing": "_first"}},
+    ]
+    uuid = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
+    assert search_after(order, ("a10", None, uuid), INSTANCE_FIELDS)[:2] == [nice_key("a10"), None]
