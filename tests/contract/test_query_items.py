@@ -100,6 +100,12 @@ def test_action_of_the_compute_api_is_a_job(fleet: ComputeFleet) -> None:
     assert ask(fleet, "job", "start_ts,end_ts")["data"] == [[[3, None], [3, None]]]
 
 
+@pytest.mark.parametrize("number", [-1, -(2**63) - 1, 2**63, 10**30])
+def test_number_that_no_job_can_have_finds_none(fleet: ComputeFleet, number: int) -> None:
+    queue_a_stop(fleet, "north")
+    assert ask(fleet, "job", "id", filter=f"id == {number}")["data"] == []
+
+
 def test_job_that_has_ended_says_when(fleet: ComputeFleet) -> None:
     queue_a_stop(fleet, "north")
     fleet.work()

@@ -44,8 +44,8 @@ def operation_id(operation: str) -> str:
 
 
 def _is_one_of(column: Column[int], keys: Collection[Any] | None) -> Sequence[ColumnElement[bool]]:
-    """A condition that the column has one of some numbers; nothing has a number that is too large for one."""
-    return [] if keys is None else [column.in_([key for key in keys if isinstance(key, int) and key < _TOO_LARGE])]
+    """A condition that the column has one of some numbers; no row has one that is too large, or below zero."""
+    return [] if keys is None else [column.in_([key for key in keys if isinstance(key, int) and 0 <= key < _TOO_LARGE])]
 
 
 def _operations() -> Select[Any]:
