@@ -41,15 +41,17 @@ def to_dsl(node: Filter, fields: ItemType) -> Dsl:
 def sort(order: SortOrder) -> list[Dsl]:
     """The `sort` of a search; nulls are the lowest values, and uuid is taken by its two parts.
 
-    Raises NotExpressibleError for a nice order of what has no key for it.
+    Raises NotExpressibleError for a nice order of what has no key for it, and for one field in two orders.
     """
     terms: list[Dsl] = []
     for key in order.keys:
-        if key.field == _UUID:
+        if key.field == _UUID and key.collation is Collation.CODE_POINT:
             terms.extend({part: {"order": key.direction.value}} for part in UUID_PARTS)
         else:
             missing = "_first" if key.direction is Direction.ASC else "_last"
             terms.append({_sorted_field(key): {"order": key.direction.value, "missing": missing}})
+    if len({key.field for key in order.keys}) < len(order.keys):
+        raise NotExpressibleError("Elasticsearch", "an order by one field in two ways")
     return terms
 
 

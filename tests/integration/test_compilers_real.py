@@ -32,8 +32,8 @@ from query.errors import NotExpressibleError
 from query.filters import Eq, Gt, In, Ne, NotIn
 from query.page import PageRequest
 from query.regex import LUCENE_OPTIONS, compile_pattern, to_lucene, to_postgres
-from query.sort import SortOrder
-from query.to_dsl import UUID_PARTS, search_after, sort, to_dsl, uuid_parts
+from query.sort import SortOrder, nice_key
+from query.to_dsl import NICE_KEYS, UUID_PARTS, search_after, sort, to_dsl, uuid_parts
 from query.to_sql import after, can_express, order_by, to_sql
 from tests.property.query_strategies import ADDRESSES, FIELDS, NUMBERS, STATES, TAGS, TEXTS, TIMES, requests
 from tests.support.filter_oracle import expected_page
@@ -104,6 +104,7 @@ def elasticsearch(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]
         name: {"type": kinds.get(field.kind.value, "keyword")} for name, field in FIELDS.items()
     }
     properties |= {part: {"type": "long"} for part in UUID_PARTS}
+    properties |= {key: {"type": "keyword"} for key in NICE_KEYS.values()}
     properties["addresses"] = {"type": "object", "enabled": False}
     with Elasticsearch(elasticsearch_url, request_timeout=30) as client:
         client.indices.create(
@@ -112,7 +113,12 @@ def elasticsearch(elasticsearch_url: str) -> Iterator[tuple[Elasticsearch, str]]
             settings={"number_of_shards": 2, "number_of_replicas": 0},
         )
         actions = (
-            {**record, **dict(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True)), "_id": record["uuid"]}
+            {
+                **record,
+                **dict(zip(UUID_PARTS, uuid_parts(record["uuid"]), strict=True)),
+                **{key: nice_key(record[name]) for name, key in NICE_KEYS.items() if record.get(name) is not None},
+                "_id": record["uuid"],
+            }
             for record in RECORDS
         )
         bulk(client, actions, index=index, refresh=True)

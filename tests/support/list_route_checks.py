@@ -116,7 +116,10 @@ _NICE = {"display_name", "node"}
 def is_beyond_the_index(request: PageRequest) -> bool:
     """Whether some index cannot say exactly which rows satisfy the filter, or in which order, so the cells have to."""
     fields = request.item_type
-    return any(key.collation is Collation.NICE and key.field not in _NICE for key in request.order.keys) or any(
+    keys = request.order.keys
+    if len({key.field for key in keys}) < len(keys):
+        return True
+    return any(key.collation is Collation.NICE and key.field not in _NICE for key in keys) or any(
         isinstance(leaf, HasAddress | LacksAddress)
         or (isinstance(leaf, HasName | HasOtherName) and len(leaf.name) > 255)
         or (isinstance(leaf, Matches | NotMatches) and fields[leaf.field].kind is not Kind.TEXT)

@@ -131,3 +131,9 @@ def test_elasticsearch_sorts_names_by_the_keys_of_their_nice_order() -> None:
     ]
     uuid = "7a1d5a0a-90b1-4f36-8f6e-000000000001"
     assert search_after(order, ("a10", None, uuid), INSTANCE_FIELDS)[:2] == [nice_key("a10"), None]
+
+
+def test_elasticsearch_is_not_asked_for_one_field_in_two_orders() -> None:
+    keys = [SortKey("display_name", collation=Collation.NICE), SortKey("display_name")]
+    with pytest.raises(NotExpressibleError, match="in two ways"):
+        sort(SortOrder.of(INSTANCE_FIELDS, keys))
