@@ -161,6 +161,20 @@ def test_damaged_value_is_not_known_and_hides_nothing_else(fleet: ComputeFleet) 
     assert len(ask(fleet, "node", "name,tags,ndparams", filter='cell == "north"')["data"]) == 2
 
 
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_damaged_number_is_not_known_and_hides_nothing_else(fleet: ComputeFleet) -> None:
+    queue_a_stop(fleet, "north")
+    with writing(fleet.engine("north")) as connection:
+        connection.execute(text("UPDATE compute_nodes SET memory_mib = 'x', updated_at = 'y', serial_no = 'z'"))
+        connection.execute(text("UPDATE job_operations SET started_at = 'x'"))
+        connection.execute(text("UPDATE jobs SET received_at = 'y'"))
+    for order in ("name", "mtotal,mfree", "-serial_no", "mtime"):
+        rows = ask(fleet, "node", "cell,mtotal,mfree,serial_no,ctime", order=order)["data"]
+        assert [row[1:4] for row in rows if row[0] == [0, "north"]] == [[[2, None]] * 3] * 2
+        assert [row[1] for row in rows if row[0] != [0, "north"]] == [[0, 262_144]] * 4
+    assert ask(fleet, "job", "id,opstart,received_ts")["data"] == [[[0, 1], [0, [None]], [2, None]]]
+
+
 def test_members_learn_of_no_other_items(fleet: ComputeFleet) -> None:
     for what in ("node", "group", "job", "lock"):
         response = fleet.api().get(f"/fleetlight/query?what={what}&fields=cell", MEMBER)

@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping
 
+from resources.fields import Kind
 from resources.query_fields.catalog import ITEM_TYPES
 from resources.query_fields.definitions import CellStatus
-from views.query2.values import UNAVAILABLE, Cell, Facts, Make, Value, Values, known, normal
+from views.query2.values import NO_DATA, UNAVAILABLE, Cell, Facts, Make, Value, Values, known, normal
 
+_TYPES = {
+    Kind.TEXT: (str,),
+    Kind.BOOL: (bool,),
+    Kind.NUMBER: (int,),
+    Kind.UNIT: (int,),
+    Kind.FLOAT: (float,),
+    Kind.TIMESTAMP: (int,),
+}
 CELL = "cell"
 """The field that no record has: which cell an item is in."""
 
@@ -14,7 +23,8 @@ def item_values(item_type: str) -> Values:
     """How each field of an item type other than instance comes about, aliases too."""
     fields = ITEM_TYPES[item_type]
     values: Mapping[str, Value] = {
-        name: Value(_cell) if name == CELL else Value(_of(name), frozenset({name})) for name in fields
+        name: Value(_cell) if name == CELL else Value(_of(name, field.kind), frozenset({name}))
+        for name, field in fields.items()
     }
     return {**values, **{alias: values[target] for alias, target in fields.aliases.items()}}
 
@@ -23,10 +33,17 @@ def _cell(facts: Facts) -> Cell:
     return normal(facts.cell)
 
 
-def _of(name: str) -> Make:
+def _of(name: str, kind: Kind) -> Make:
+    types = _TYPES.get(kind)
+
     def make(facts: Facts) -> Cell:
         value = facts.record.get(name)
         # A number that is equal to a status is none.
-        return (value, None) if isinstance(value, CellStatus) else known(value, UNAVAILABLE)
+        if isinstance(value, CellStatus):
+            return value, None
+        # What a damaged row has there is no value of the field.
+        if value is not None and types is not None and type(value) not in types:
+            return NO_DATA
+        return known(value, UNAVAILABLE)
 
     return make

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, Select, select
 
-from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or
+from cells.kinds.native.items.json_columns import as_text, decoded, decoded_or, is_number
 from cells.tables import instances, job_log, job_operations, jobs
 from resources.fields import Record
 from resources.query_fields.definitions import CellStatus
@@ -97,9 +97,9 @@ def _record(job: Row[Any], operations: Sequence[Row[Any]], logs: Mapping[tuple[i
         "opend": [_split(row.ended_at) for row in operations],
         "oppriority": [job.priority for _ in operations],
         "summary": [_summary(row) for row in operations],
-        "received_ts": _split(job.received_at),
-        "start_ts": _split(job.started_at),
-        "end_ts": _split(job.ended_at),
+        "received_ts": _split_or_missing(job.received_at),
+        "start_ts": _split_or_missing(job.started_at),
+        "end_ts": _split_or_missing(job.ended_at),
     }
 
 
@@ -120,5 +120,10 @@ def _summary(row: Row[Any]) -> str:
 
 
 def _split(moment: int | None) -> list[int] | None:
-    """[seconds, microseconds] of a time in microseconds."""
-    return None if moment is None else list(divmod(moment, _MICROSECONDS))
+    """[seconds, microseconds] of a time in microseconds; None also where a damaged row has no number."""
+    return list(divmod(moment, _MICROSECONDS)) if moment is not None and is_number(moment) else None
+
+
+def _split_or_missing(moment: int | None) -> list[int] | CellStatus | None:
+    split = _split(moment)
+    return CellStatus.NO_DATA if split is None and moment is not None else split

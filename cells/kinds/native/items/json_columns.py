@@ -1,4 +1,4 @@
-"""JSON in columns, of which a disk or a hand may have damaged the text of a single row."""
+"""Columns of which a disk or a hand may have damaged what a single row has there: JSON, and numbers on SQLite."""
 
 from typing import Any
 
@@ -29,3 +29,8 @@ def decoded_or(text: str | None, otherwise: Any) -> Any:
     """As `decoded`, but `otherwise` where there is nothing, or nothing of its type."""
     value = decoded(text)
     return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def is_number(value: object) -> bool:
+    """Whether a column of whole numbers has one in this row."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from cells.kinds.native.items.json_columns import as_text, decoded_or
+from cells.kinds.native.items.json_columns import as_text, decoded_or, is_number
 from cells.kinds.native.nodes import ComputeNode, read_nodes
 from cells.tables import compute_nodes, instances, node_groups
 from query.sort import nice_key
@@ -92,7 +92,7 @@ def _record(node: ComputeNode, settings: Mapping[str, Any], count: int, names: S
         "serial_no": settings["serial_no"],
         "tags": decoded_or(settings["tags"], []),
         "ctime": node.created_at,
-        "mtime": max(settings["updated_at"] or node.created_at, node.service.updated_at),
+        "mtime": _latest(settings["updated_at"], node.created_at, node.service.updated_at),
         "pip": node.host_ip,
         "sip": settings["secondary_ip"] or node.host_ip,
         "offline": is_offline,
@@ -116,7 +116,15 @@ def _record(node: ComputeNode, settings: Mapping[str, Any], count: int, names: S
     }
 
 
+def _latest(*moments: int | None) -> int:
+    """The last of some times; CellStatus.NO_DATA, which is a number too, where there is none."""
+    return max((moment for moment in moments if moment is not None and is_number(moment)), default=CellStatus.NO_DATA)
+
+
 def _live(node: ComputeNode) -> Mapping[str, Any]:
+    size = node.capacity
+    if not all(map(is_number, (size.vcpus, size.memory_mib, size.disk_gib))):
+        return dict.fromkeys(_LIVE, CellStatus.NO_DATA)
     return {
         "ctotal": node.capacity.vcpus,
         "mtotal": node.capacity.memory_mib,
