@@ -1,0 +1,83 @@
+"""Lists of the remote API that are sent while they are read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.responses import StreamingResponse
+
+from api.compute.protocol.proof import AskedFreshness
+from api.http.query_string import QueryString
+from api.identity.caller import Caller
+from api.query.answering import Answer, Answerer
+from api.rapi.endpoint import RapiRequest
+from api.rapi.items import CutOffError, RapiItems, as_object
+from cells.capabilities import CellKind
+from cells.model import Cell
+from listing.answer import CellAnswer, Consistency, Page, Route
+
+CELL = Cell("7a1d5a0a-90b1-4f36-8f6e-000000000001", "one", CellKind.NATIVE, "", "")
+REQUEST = RapiRequest(
+    Caller("ada", None, frozenset({"admin"})),
+    QueryString(()),
+    {},
+    None,
+    has_body=False,
+    fresh=AskedFreshness(Consistency.BOUNDED, (), 1),
+    only=None,
+)
+
+
+class _Answerer:
+    def __init__(self, batches: Sequence[Answer]) -> None:
+        self._batches = batches
+
+    async def batches(self, *_arguments: Any) -> AsyncIterator[Answer]:
+        for batch in self._batches:
+            yield batch
+
+
+def batch(*names: str, is_complete: bool = True, is_last: bool = False) -> Answer:
+    rows = [([name], msgspec.Raw(msgspec.json.encode([[0, name]]))) for name in names]
+    answered = CellAnswer(CELL, Route.LIVE, is_complete=is_complete)
+    return Answer(rows, None if is_last else [names], Page(b"", len(rows), None, [answered]))
+
+
+def sent(batches: Sequence[Answer]) -> tuple[StreamingResponse, list[bytes]]:
+    """The answer, and the parts of its body until it ends or fails."""
+    parts: list[bytes] = []
+
+    async def send() -> StreamingResponse:
+        answerer: Any = _Answerer(batches)
+        typed: Answerer = answerer
+        response = await RapiItems(typed).streamed(REQUEST, "node", ["name"], None, as_object(["name"]))
+        assert isinstance(response, StreamingResponse)
+        async for part in response.body_iterator:
+            parts.append(bytes(part))  # type: ignore[arg-type]  # ours are bytes
+        return response
+
+    try:
+        return asyncio.run(send()), parts
+    except CutOffError as error:
+        error.add_note(repr(parts))
+        raise
+
+
+def test_items_are_sent_batch_by_batch() -> None:
+    response, parts = sent([batch("a", "b"), batch(), batch("c", is_last=True)])
+    assert parts == [b"[", b'{"name":"a"},{"name":"b"}', b',{"name":"c"}', b"]\n"]
+    assert response.headers["fleetlight-complete"] == "true"
+
+
+def test_answer_that_began_as_complete_does_not_end_when_a_cell_is_lost() -> None:
+    with pytest.raises(CutOffError) as caught:
+        sent([batch("a"), batch("b", is_complete=False, is_last=True)])
+    assert caught.value.__notes__ == [repr([b"[", b'{"name":"a"}'])]
+
+
+def test_answer_that_began_as_incomplete_goes_on() -> None:
+    response, parts = sent([batch("a", is_complete=False), batch("b", is_complete=False, is_last=True)])
+    assert parts[-1] == b"]\n"
+    assert response.headers["fleetlight-complete"] == "false"
