@@ -20,7 +20,7 @@ PROPERTIES = instance_mapping()["properties"]
 
 def test_every_field_has_a_mapping_and_nothing_else_has() -> None:
     own = {"cell_uuid", "uuid_high", "uuid_low", "version", "digest_high", "digest_low", "view"}
-    own |= {"extra", "extra_terms", "extra_fields"}
+    own |= {"extra", "extra_terms", "extra_fields", "display_name_nice", "node_nice"}
     assert set(PROPERTIES) == set(INSTANCE_FIELDS) | own
 
 
